@@ -1,0 +1,91 @@
+# scylla-spark: `make` alone lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+ARGS   ?=
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup java demo test unit lint format bench lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- set-up: each step leaves a stamp, so a second run does nothing and needs no network ----
+
+setup: | java $(STAMPS)/jars ## everything that runs and tests need: .venv, Python packages, jars
+	@:
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c '' 2>/dev/null || { echo "error: '$(PYTHON)' not found: install Python 3.11, 3.12 or 3.13 (Debian: apt-get install python3)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (choose one with: make setup PYTHON=python3.12)" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments: apt-get install $(notdir $(PYTHON))-venv" >&2; exit 1; }
+	@echo "[1/4] virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+# uv itself comes from the lock too, checked by hash, before it installs the rest.
+$(STAMPS)/packages: requirements.lock $(STAMPS)/venv
+	@echo "[2/4] Python packages (uv, then requirements.lock with hashes)"
+	@awk '/^[^ ]/ { on = /^uv==/ } on' requirements.lock > $(STAMPS)/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(STAMPS)/uv.txt
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --require-hashes -r requirements.lock
+	@touch $@
+
+$(STAMPS)/project: pyproject.toml $(STAMPS)/packages
+	@echo "[3/4] scylla-spark itself, editable"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --offline -e .
+	@touch $@
+
+# Resolved with the Ivy that PySpark ships; "make setup" is the moment to hear about a missing Java, before the long part.
+$(STAMPS)/jars: conf/jars-spark.xml conf/jars-broker.xml conf/jars.sha256 $(STAMPS)/project
+	@echo "[4/4] jars for Spark and the embedded broker"
+	@$(BIN)/python -m scylla_spark.io.jars
+	@touch $@
+	@echo "ready: try 'make demo' or 'make test'"
+
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	  command -v "$$java" >/dev/null || { echo "error: $$java not found: install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME" >&2; exit 1; }; \
+	  major=$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1); \
+	  [ "$${major:-0}" -ge 17 ] || { echo "error: $$java is version $${major:-unknown}: Java 17 or 21 is needed (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
+
+# ---- daily work ----
+
+demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." are passed on)
+	@$(BIN)/scylla-spark demo $(ARGS)
+
+test: setup ## all tests: unit, spark, integration, acceptance (no benchmarks)
+	@$(PYTEST) -m "not benchmark" tests/unit tests/spark tests/integration tests/acceptance $(ARGS)
+
+unit: setup ## the tests that need no JVM
+	@$(PYTEST) -q tests/unit $(ARGS)
+
+lint: setup ## ruff (rules and format) and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## let ruff reformat and mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## all benchmarks (ARGS="..." are passed on)
+	@$(BIN)/scylla-spark bench all $(ARGS)
+
+# ---- for maintainers: renew what is pinned ----
+
+lock: setup ## resolve requirements.lock and conf/jars.sha256 again, after a change of pyproject.toml or conf/jars-*.xml
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra spark --extra dev \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+	@if grep -n '://' requirements.lock; then echo "error: requirements.lock contains an address" >&2; exit 1; fi
+	@$(BIN)/python -m scylla_spark.io.jars --lock
+
+clean: ## remove .venv and all caches and builds of this checkout (the jar cache outside stays)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

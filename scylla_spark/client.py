@@ -1,0 +1,485 @@
+"""The Python face: enqueue tasks, look at them, wait for them, cancel them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.config import Settings
+from scylla_spark.core.duration import duration_ms
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import Retry
+from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.core.wire import CANCEL, ENQUEUE, STAMP_TRUST_US, Command, Rejection, RetryTerms, Rules, encode, payload_text, validate
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
+from scylla_spark.handle import EnqueueResult, Refused, TaskHandle
+from scylla_spark.io.readers import Readers
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from scylla_spark.io.follower import Follower
+
+_BULK: Final = {"linger_ms": 20, "batch_size": 256 * 1024}
+_ids = Uuid7()
+
+
+class Scheduler:
+    """One deployment, seen by a client. Thread safe; connections are made when first needed.
+
+    Args:
+        settings: how to reach Kafka and the tables; `connect` reads them from the usual sources.
+        spark: session for the DataFrame methods; default: the one of this process, or a new one.
+    """
+
+    def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
+        self.settings = settings
+        self.readers = Readers(settings.tables_path)
+        self._spark = spark
+        self._lock = threading.RLock()
+        self._producers: dict[str, KafkaProducer] = {}
+        self._follower: Follower | None = None
+        self._located: Settings | None = None
+        self._closed = False
+
+    @classmethod
+    def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
+        """A client of a deployment that exists; asks nobody yet.
+
+        Args:
+            settings: settings, or the path of a TOML file; default: environment, `.env` and `scyllaspark.toml`.
+            spark: session for the DataFrame methods.
+
+        Raises:
+            ConfigError: the settings are not valid.
+        """
+        chosen = settings if isinstance(settings, Settings) else Settings.load(Path(settings) if settings is not None else None)
+        return cls(chosen, spark=spark)
+
+    @classmethod
+    @contextmanager
+    def local(cls, path: str | Path | None = None, *, handlers: Iterable[str] = (), **overrides: Any) -> Iterator[Scheduler]:
+        """A whole deployment in this process, with embedded Kafka; for notebooks and tests.
+
+        Args:
+            path: folder to keep it in; default: a temporary one that is removed at the end.
+            handlers: modules or .py files whose `@handler` functions may run.
+            **overrides: settings, nested sections as dicts.
+        """
+        from scylla_spark.services.deployment import LocalDeployment
+
+        with LocalDeployment(path, handlers=tuple(handlers), **overrides) as deployment, cls(deployment.settings) as scheduler:
+            yield scheduler
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Sends what is under way and closes the connections; idempotent."""
+        with self._lock:
+            self._closed = True
+            for producer in self._producers.values():
+                producer.close(timeout=15)
+            self._producers.clear()
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
+
+    # -- single tasks ---------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        handler: str | None,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        ordering_id: str | None = None,
+        uniqueness_key: str | None = None,
+        at: datetime | None = None,
+        delay: object = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: object = None,
+    ) -> TaskHandle:
+        """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
+
+        Args:
+            handler: name of a registered function; None: the deployment's default handler, or a lease.
+            payload: JSON object for the handler, at most 256 KiB.
+            ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
+            uniqueness_key: with lane and time the identity of the task: the same again overwrites. Default: a new,
+                time-sortable one, so that tasks of one time keep the order in which they were enqueued.
+            at: when it is due (aware datetime). Default: now.
+            delay: or how long from now (duration).
+            queue: queue.
+            priority: 0-255, higher is more urgent.
+            retry: when it runs again after a failure. Default: as the handler or the deployment says.
+            timeout: longest run of an attempt (duration). Default: likewise.
+
+        Raises:
+            ArgumentError: the task would be refused; nothing was sent.
+            UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
+        """
+        return self.send(
+            self._command(
+                handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
+                priority=priority, retry=retry, timeout=timeout,
+            )
+        )  # fmt: skip
+
+    def task(self, key: TaskKey | str) -> TaskHandle:
+        """A handle on a task, by key or by the key's text form; asks nobody yet."""
+        return TaskHandle(self, TaskKey.parse(key) if isinstance(key, str) else key)
+
+    def enqueue_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
+        """Enqueues tasks one after the other without waiting for each; those that would be refused are left out.
+
+        Args:
+            tasks: keyword arguments of `enqueue`, one mapping per task.
+
+        Returns:
+            How many Kafka acknowledged, and those that were refused.
+
+        Raises:
+            UnreachableError: some were not acknowledged; `fields["sent"]` were.
+        """
+        producer = self._producer("bulk", **_BULK)
+        refused: list[Refused] = []
+        futures = []
+        for index, task in enumerate(tasks):
+            try:
+                record = self._record(self._command(**_keywords(task)))
+            except ArgumentError as error:
+                refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
+                continue
+            futures.append(self._hand_over(producer, record))
+        ends: dict[int, int] = {}
+        failures = []
+        for future in futures:
+            try:
+                place = future.get(timeout=60)
+                ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
+            except Exception as error:  # noqa: BLE001, PERF203 - every future has its own fate
+                failures.append(error)
+        if failures:
+            raise self._unacknowledged(failures[0], sent=len(futures) - len(failures), unknown=len(failures))
+        return EnqueueResult(self, len(futures), ends, tuple(refused))
+
+    # -- frames ---------------------------------------------------------------------------------------------------------
+
+    def enqueue_df(
+        self,
+        df: DataFrame,
+        *,
+        handler: str | Column | None,
+        ordering_id: str | Column | None,
+        uniqueness_key: str | Column,
+        scheduled_time: str | Column | datetime | None = None,
+        payload: str | Column | None = None,
+        queue: str | Column = "default",
+        priority: int | Column = 0,
+    ) -> EnqueueResult:
+        """Enqueues one task per row, through Spark's Kafka sink.
+
+        Args:
+            df: any frame; it is evaluated twice, first to check all rows. snake_case names find camelCase columns and vice versa.
+            handler: name, or a column of names.
+            ordering_id: column of the lanes; None: the uniqueness key serves, so each task is its own lane.
+            uniqueness_key: column. It has no default because the sink is at-least-once: a random key would double tasks.
+            scheduled_time: column of timestamps, or one aware datetime. Default: the moment of this call, for all rows; a
+                second run then enqueues the rows again under other keys.
+            payload: column: a struct, a map, or the text of a JSON object. Default: empty.
+            queue: name, or a column of names.
+            priority: 0-255, or a column of integers.
+
+        Returns:
+            Once Kafka has acknowledged every row.
+
+        Raises:
+            ArgumentError: some rows would be refused; nothing was sent. `fields["refused"]` counts them per reason.
+            UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks.
+        """
+        from scylla_spark import frames
+
+        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        sent = frames.enqueue(df, columns, self.located, self.rules, now_us())
+        return EnqueueResult(self, sent, self._ends())
+
+    def enqueue_stream(
+        self,
+        df: DataFrame,
+        *,
+        checkpoint: str | Path,
+        handler: str | Column | None,
+        ordering_id: str | Column | None,
+        uniqueness_key: str | Column,
+        scheduled_time: str | Column,
+        payload: str | Column | None = None,
+        queue: str | Column = "default",
+        priority: int | Column = 0,
+        trigger: object = "1s",
+    ) -> StreamingQuery:
+        """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
+
+        Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
+        Times are judged against the moment Kafka takes the record.
+
+        Args:
+            df: streaming frame.
+            checkpoint: folder or URI of the query's own state.
+            trigger: pause between micro-batches (duration).
+            handler: as in `enqueue_df`, like all others.
+            ordering_id: column.
+            uniqueness_key: column.
+            scheduled_time: column of timestamps.
+            payload: column.
+            queue: name or column.
+            priority: number or column.
+        """
+        from scylla_spark import frames
+
+        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        return frames.stream(df, columns, self.located, self.rules, str(checkpoint), duration_ms(trigger))
+
+    def cancel_df(
+        self,
+        keys: DataFrame,
+        *,
+        scheduled_time: str | Column = "scheduled_time",
+        ordering_id: str | Column = "ordering_id",
+        uniqueness_key: str | Column = "uniqueness_key",
+    ) -> EnqueueResult:
+        """Sends a cancel per row; whether it came in time shows in `status()` or by each handle.
+
+        Args:
+            keys: frame with the three parts of the keys, such as a filtered `status()`.
+            scheduled_time: column of timestamps.
+            ordering_id: column.
+            uniqueness_key: column.
+
+        Raises:
+            ArgumentError: a part of a key is null or too long; nothing was sent.
+        """
+        from scylla_spark import frames
+
+        columns = frames.Columns(None, ordering_id, uniqueness_key, scheduled_time)
+        sent = frames.cancel(keys, columns, self.located, self.rules, now_us())
+        return EnqueueResult(self, sent, self._ends())
+
+    def status(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per task of the tables: key, data, `state`, `attempts`, `next_attempt_at` and how it ended; lazy.
+
+        Args:
+            as_of: as it was then (aware), by the times in the rows; default: as of this call.
+        """
+        from scylla_spark import frames
+
+        return frames.status(self.spark, self.readers.path, now_us() if as_of is None else _instant(as_of), history=as_of is not None)
+
+    def attempts(self) -> DataFrame:
+        """One row per recorded start and per attempt that did not end its task; lazy."""
+        return self._table("attempts")
+
+    def completions(self) -> DataFrame:
+        """One row per ended task (a repeat is possible after a crash); lazy."""
+        return self._table("completions")
+
+    def rejected(self) -> DataFrame:
+        """One row per refused record, with the reason and the raw bytes; lazy."""
+        return self._table("rejected")
+
+    # -- for handles, commands and other parts of the package -----------------------------------------------------------
+
+    @property
+    def rules(self) -> Rules:
+        """The deployment's rules."""
+        return self.readers.rules()
+
+    @property
+    def located(self) -> Settings:
+        """The settings with the broker's address."""
+        if self._located is None:
+            from scylla_spark.io.topics import located
+
+            self._located = located(self.settings)
+        return self._located
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session: given, running, or new."""
+        if self._spark is None:
+            from scylla_spark.io.session import open_session
+
+            self._spark = open_session(self.settings, "scylla-spark")
+        return self._spark
+
+    @property
+    def follower(self) -> Follower:
+        """Reads the logs behind the tables."""
+        with self._lock:
+            self._check_open()
+            if self._follower is None:
+                from scylla_spark.io.follower import Follower
+
+                self._follower = Follower(self.located, self.rules, self.readers.marks)
+            return self._follower
+
+    def moment(self, at: datetime | None, delay: object) -> int:
+        """Microseconds since the epoch of `at`, of now + `delay`, or of now.
+
+        Raises:
+            ArgumentError: both are given, or `at` has no time zone.
+        """
+        if at is not None and delay is not None:
+            raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.")
+        if at is not None:
+            return _instant(at)
+        return now_us() + (duration_ms(delay) * 1000 if delay is not None else 0)
+
+    def copy_of(self, command: Command, time_us: int, uniqueness_key: str | None = None, extra: str | None = None) -> Command:
+        """The same task at another time, or under another uniqueness key."""
+        key = TaskKey(time_us, command.key.ordering_id, uniqueness_key or command.key.uniqueness_key)
+        if key == command.key:
+            raise ArgumentError(f"{key} is the key that the task already has.", hint="Choose another time.")
+        return command._replace(kind=ENQUEUE, key=key, enqueued_us=now_us(), request_id=None, extra=extra)
+
+    def send(self, command: Command) -> TaskHandle:
+        """Sends one command and waits for Kafka's acknowledgement; errors as in `enqueue`."""
+        record = self._record(command)
+        try:
+            place = self._hand_over(self._producer("single"), record).get(timeout=30)
+        except SchedulerError:
+            raise
+        except Exception as error:  # kafka-python raises errors of several families
+            raise self._unacknowledged(error, sent=0, unknown=1) from error
+        drift = place.timestamp * 1000 - command.enqueued_us if place.timestamp and place.timestamp > 0 else 0
+        if abs(drift) > STAMP_TRUST_US:
+            raise ConflictError(
+                f"This machine's clock is {drift / 1e6:.0f} s away from the broker's.",
+                hint="Set it right: tasks are judged by the broker's time then, and may be refused or run at the wrong moment.",
+            )
+        return TaskHandle(self, command.key)
+
+    def request_cancel(self, key: TaskKey) -> str:
+        """Sends a cancel and returns the id by which its answer will be known."""
+        request_id = _ids.next(now_us())
+        self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id))
+        return request_id
+
+    def owner_address(self, partition: int) -> str:
+        """Where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
+        try:
+            return self.follower.owner(partition)
+        except UnreachableError:
+            return ""
+
+    def _command(
+        self,
+        handler: str | None,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        ordering_id: str | None = None,
+        uniqueness_key: str | None = None,
+        at: datetime | None = None,
+        delay: object = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: object = None,
+    ) -> Command:
+        now = now_us()
+        time_us = self.moment(at, delay) if at is not None or delay is not None else now
+        unique = _ids.next(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
+        lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
+        try:
+            body = payload_text(payload)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ArgumentError(f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload") from None
+        terms = RetryTerms(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
+        timeout_ms = None if timeout is None else duration_ms(timeout)
+        return Command(ENQUEUE, TaskKey(time_us, lane, unique), 0, handler, queue, body, priority, timeout_ms, terms, now)
+
+    def _record(self, command: Command) -> tuple[int, bytes, bytes]:
+        """Partition, key and value of a command that will not be refused."""
+        rules = self.rules
+        try:
+            key, value = command.key.ordering_id.encode(), encode(command)
+            partition = partition_of(command.key.ordering_id, rules.partitions)
+        except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
+            raise ArgumentError(f"The task cannot be written: {error}.", reason="wrong_value") from None
+        verdict = validate(partition, 0, now_us(), key, value, rules)
+        if isinstance(verdict, Rejection):
+            raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason, key=str(command.key))
+        return partition, key, value
+
+    def _hand_over(self, producer: KafkaProducer, record: tuple[int, bytes, bytes]) -> Any:
+        from kafka.errors import KafkaError
+
+        partition, key, value = record
+        try:
+            return producer.send(self.located.topics.tasks, value, key=key, partition=partition)
+        except (KafkaError, AssertionError) as error:
+            raise self._unacknowledged(error, sent=0, unknown=1) from error
+
+    def _producer(self, kind: str, **options: Any) -> KafkaProducer:
+        with self._lock:
+            self._check_open()
+            known = self._producers.get(kind)
+            if known is None:
+                from scylla_spark.io.topics import producer
+
+                known = self._producers[kind] = producer(self.located, **options)
+            return known
+
+    def _ends(self) -> dict[int, int]:
+        from scylla_spark.io.topics import end_offsets
+
+        return end_offsets(self.located, self.located.topics.tasks, list(range(self.rules.partitions)))
+
+    def _table(self, name: str) -> DataFrame:
+        from scylla_spark import frames
+
+        return frames.table(self.spark, self.readers.path, name)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
+
+    def _unacknowledged(self, error: BaseException, *, sent: int, unknown: int) -> UnreachableError:
+        return UnreachableError(
+            f"Kafka at {self.located.kafka.bootstrap_servers} did not acknowledge {unknown} record(s) ({type(error).__name__}: {error}).",
+            hint="They may exist all the same; enqueueing them again with the same keys does no harm.",
+            sent=sent,
+            unknown=unknown,
+        )
+
+
+def _instant(moment: datetime) -> int:
+    try:
+        return to_us(moment)
+    except (ValueError, AttributeError) as error:
+        raise ArgumentError(f"{moment!r} is no instant: {error}.", reason="no_time_zone") from None
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what} is {value!r}, a {type(value).__name__}.", hint="Pass text, such as str(value).", reason="wrong_value")
+    return value
+
+
+def _keywords(task: Mapping[str, Any]) -> dict[str, Any]:
+    known = Scheduler.enqueue.__kwdefaults__.keys() | {"handler", "payload"}
+    if not isinstance(task, Mapping) or not task.keys() <= known or "handler" not in task:
+        unknown = sorted(map(str, task.keys() - known)) if isinstance(task, Mapping) else type(task).__name__
+        raise ArgumentError(f"A task needs `handler` and may have {sorted(known)}; got {unknown}.", reason="wrong_value")
+    return dict(task)

@@ -1,0 +1,220 @@
+"""Settings: every default once, durations typed, unknown keys refused.
+
+Precedence: arguments (command-line flags) > environment (`SCYLLASPARK_KAFKA__BOOTSTRAP_SERVERS=…`) > `.env` >
+`scyllaspark.toml` (or the file given) > the defaults below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from scylla_spark.core.duration import duration, duration_text
+from scylla_spark.errors import ConfigError
+
+DEFAULT_FILE = Path("scyllaspark.toml")
+
+Duration = Annotated[
+    timedelta, BeforeValidator(duration), PlainSerializer(duration_text, return_type=str, when_used="json")
+]
+"""A duration: "30s", "1h30m", a timedelta, or a number of seconds."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+
+
+class Kafka(_Section):
+    """How to reach the brokers."""
+
+    bootstrap_servers: str = Field("", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    sasl_password_file: Path | None = Field(None, description="file that holds the password; preferred to sasl_password")
+    ssl_cafile: Path | None = None
+    request_timeout: Duration = Field("10s", description="how long one request to a broker may take")
+
+
+class Topics(_Section):
+    """Topic names; `outcomes` has one partition more than `tasks`, for the planner."""
+
+    tasks: str = "tasks"
+    outcomes: str = "outcomes"
+    replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
+    retention: Duration = Field("7d", description="Kafka's retention; must exceed the longest lag of ingest")
+
+
+class Tables(_Section):
+    """Where the Delta tables are."""
+
+    path: str = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
+
+
+class Ingest(_Section):
+    """Kafka to Delta."""
+
+    trigger: Duration = Field("10s", description="pause between micro-batches; lateness does not depend on it")
+    max_records: int = Field(400_000, ge=1, description="most records of one micro-batch")
+    grace: Duration = Field("10s", description="how far in the past a scheduled time may lie when it is enqueued")
+    retention: Duration = Field("14d", description="older tasks are refused and history older than this is purged")
+    default_handler: str | None = Field(None, description="handler of records that name none; unset: they wait for a lease")
+
+
+class Dispatch(_Section):
+    """When and where tasks run."""
+
+    group_id: str = Field("scylla-spark-dispatch", description="consumer group whose assignment is the ownership")
+    instance_id: str | None = Field(None, description="static member name; a restarted instance takes its partitions back at once")
+    session_timeout: Duration = Field("10s", description="a dispatcher silent for this long loses its partitions")
+    look_ahead: Duration = Field("5m", description="how far ahead of now tasks are held in memory")
+    lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
+    scan_budget: int = Field(200_000, ge=1, description="most rows of one scan")
+    max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
+    trigger: Duration = Field("1s", description="pause between micro-batches of the scanning query")
+    drain: Duration = Field("10s", description="how long running tasks may finish at shutdown or rebalance")
+    min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
+    max_children: int = Field(16, ge=1, description="most child processes of the local pool")
+    spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
+    timeout: Duration = Field("5m", description="longest run of an attempt, unless handler or task say otherwise")
+    max_retries: int | None = Field(100, ge=0, description="attempts after the first; none in TOML: leave out, JSON null: for ever")
+    retry_base: Duration = Field("20s", description="wait before the second attempt (doubles per attempt)")
+    retry_cap: Duration = Field("2m", description="longest wait before an attempt")
+    stall: Duration = Field("2s", description="release stops while the oldest unrecorded outcome is older than this")
+
+
+class Metrics(_Section):
+    """Prometheus metrics and read-only state of a dispatcher over HTTP."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    payload_labels: tuple[str, ...] = Field((), description="top-level payload keys that become labels of start-delay metrics")
+
+
+class Log(_Section):
+    """One JSON object per line."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: Path | None = Field(None, description="default: standard error")
+
+
+class Settings(BaseSettings):
+    """All settings of one deployment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SCYLLASPARK_", env_nested_delimiter="__", env_file=".env", extra="forbid", frozen=True, validate_default=True
+    )
+
+    data_dir: Path = Field(Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment")
+    handlers: tuple[str, ...] = Field((), description="modules (dotted names or .py files) whose @handler functions may run")
+    partitions: int = Field(8, ge=1, le=512, description="partitions of the `tasks` topic; fixed for the life of a deployment")
+    master: str = Field("local[2]", description="Spark master where no session exists")
+    kafka: Kafka = Kafka()
+    topics: Topics = Topics()
+    tables: Tables = Tables()
+    ingest: Ingest = Ingest()
+    dispatch: Dispatch = Dispatch()
+    metrics: Metrics = Metrics()
+    log: Log = Log()
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        if self.dispatch.max_children < self.dispatch.min_children:
+            raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
+        return self
+
+    @property
+    def tables_path(self) -> str:
+        """Folder or URI under which the tables lie."""
+        return self.tables.path or str(self.data_dir.absolute() / "tables")
+
+    @property
+    def checkpoints_path(self) -> str:
+        """Folder or URI of the checkpoints of the streaming queries."""
+        base = self.tables.path.rstrip("/") if self.tables.path else str(self.data_dir.absolute())
+        return f"{base}/checkpoints" if not self.tables.path else f"{base}/_checkpoints"
+
+    @classmethod
+    def load(cls, file: Path | None = None, **overrides: Any) -> Settings:
+        """Reads all sources.
+
+        Args:
+            file: TOML file; default `scyllaspark.toml` in the working directory, if it is there.
+            **overrides: values that win over every source; nested sections as dicts.
+
+        Raises:
+            ConfigError: a file is missing or not TOML, a key is unknown, or a value has the wrong type or range.
+        """
+        if file is not None and not file.is_file():
+            raise ConfigError(f"There is no settings file {file}.", hint="Check --config.")
+        try:
+            return _with_file(cls, file or DEFAULT_FILE)(**overrides)
+        except ValidationError as error:
+            raise ConfigError(_explain(error), hint="`scylla-spark config show` lists every setting.") from None
+        except ValueError as error:
+            raise ConfigError(f"{file or DEFAULT_FILE}: {error}.", hint="The file must be valid TOML.") from None
+
+
+def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
+    """Where each setting that is not a default comes from: dotted name → flag, environment, .env or file name."""
+    path = file or DEFAULT_FILE
+    sources: list[tuple[str, PydanticBaseSettingsSource]] = [
+        (str(path), TomlConfigSettingsSource(Settings, path)),
+        (".env", DotEnvSettingsSource(Settings)),
+        ("environment", EnvSettingsSource(Settings)),
+        ("flag", InitSettingsSource(Settings, dict(overrides))),
+    ]
+    return {key: name for name, source in sources for key in _dotted(source())}
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Dotted name → value, secrets masked."""
+    return _dotted(settings.model_dump(mode="json"))
+
+
+def _with_file(cls: type[Settings], file: Path) -> type[Settings]:
+    class FromFile(cls):  # type: ignore[misc, valid-type]
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    FromFile.__name__ = "Settings"
+    return FromFile
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, BaseModel):
+            value = value.model_dump()
+        if isinstance(value, Mapping):
+            flat |= _dotted(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _explain(error: ValidationError) -> str:
+    lines = [f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (got {item['input']!r})" for item in error.errors()]
+    return "Settings are not valid: " + "; ".join(lines) + "."

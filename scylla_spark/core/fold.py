@@ -1,0 +1,41 @@
+"""Folding the commands of a key into one: the same result in any order and grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
+
+
+class Folded:
+    """What is known of one key: the data of the highest offset, and whether any cancel was seen.
+
+    Attributes:
+        data: the newest enqueue, or None if only cancels were seen.
+        cancel: the newest cancel, or None.
+    """
+
+    __slots__ = ("cancel", "data")
+
+    def __init__(self) -> None:
+        self.data: Command | None = None
+        self.cancel: Command | None = None
+
+    def add(self, command: Command) -> None:
+        """Joins one command; idempotent and commutative."""
+        if command.kind == ENQUEUE and (self.data is None or command.offset > self.data.offset):
+            self.data = command
+        elif command.kind == CANCEL and (self.cancel is None or command.offset > self.cancel.offset):
+            self.cancel = command
+
+
+def fold(commands: Iterable[Command]) -> dict[TaskKey, Folded]:
+    """One entry per key."""
+    folded: dict[TaskKey, Folded] = {}
+    for command in commands:
+        entry = folded.get(command.key)
+        if entry is None:
+            entry = folded[command.key] = Folded()
+        entry.add(command)
+    return folded

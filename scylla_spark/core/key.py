@@ -1,0 +1,99 @@
+"""Task keys, the hour they lie in and the partition they belong to."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import NamedTuple
+
+from scylla_spark.clock import from_us, iso, to_us
+from scylla_spark.errors import ArgumentError
+
+HOUR_US = 3_600_000_000
+_TEXT = re.compile(r"TaskKey\(([^,]+),(.*),([^,]*)\)", re.DOTALL)
+
+
+class TaskKey(NamedTuple):
+    """Identity of a task, ordered as tasks of one lane run: by time, then ordering id, then uniqueness key.
+
+    Attributes:
+        time_us: scheduled time, microseconds since the Unix epoch, UTC.
+        ordering_id: the lane.
+        uniqueness_key: tells tasks of the same lane and time apart.
+    """
+
+    time_us: int
+    ordering_id: str
+    uniqueness_key: str
+
+    @classmethod
+    def of(cls, scheduled_time: datetime, ordering_id: str, uniqueness_key: str) -> TaskKey:
+        """Key from an aware datetime.
+
+        Raises:
+            ArgumentError: the datetime has no time zone.
+        """
+        try:
+            return cls(to_us(scheduled_time), ordering_id, uniqueness_key)
+        except ValueError as error:
+            raise ArgumentError(str(error)) from None
+
+    @classmethod
+    def parse(cls, text: str) -> TaskKey:
+        """Reads the text form `TaskKey(time,orderingId,uniquenessKey)`; the last comma ends the ordering id.
+
+        Raises:
+            ArgumentError: the text has another form, or its time is no RFC 3339 instant with a zone.
+        """
+        match = _TEXT.fullmatch(text.strip())
+        hint = "Write TaskKey(2026-01-31T09:00:00Z,orderingId,uniquenessKey)."
+        if match is None:
+            raise ArgumentError(f"{text!r} is not a task key.", hint=hint)
+        try:
+            return cls.of(datetime.fromisoformat(match[1].strip()), match[2], match[3])
+        except ValueError as error:
+            raise ArgumentError(f"{text!r} is not a task key: {error}.", hint=hint) from None
+
+    @property
+    def scheduled_time(self) -> datetime:
+        """The scheduled time as an aware UTC datetime."""
+        return from_us(self.time_us)
+
+    @property
+    def hour(self) -> int:
+        """Whole hours since the Unix epoch; independent of any session time zone."""
+        return self.time_us // HOUR_US
+
+    def __str__(self) -> str:
+        return f"TaskKey({iso(self.time_us)},{self.ordering_id},{self.uniqueness_key})"
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 hash, signed.
+
+    Source: `org.apache.kafka.common.utils.Utils.murmur2`.
+    """
+    length = len(data)
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = (0x9747B28C ^ length) & mask
+    whole = length - length % 4
+    for i in range(0, whole, 4):
+        k = int.from_bytes(data[i : i + 4], "little") * m & mask
+        k = (k ^ k >> 24) * m & mask
+        h = (h * m & mask) ^ k
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def partition_of(ordering_id: str, partitions: int) -> int:
+    """Partition of a lane: positive(murmur2(utf8)) mod N, equal to Kafka's default partitioner.
+
+    Args:
+        ordering_id: any text that can be written as UTF-8.
+        partitions: partition count of the deployment, fixed for its life.
+    """
+    return (murmur2(ordering_id.encode()) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,63 @@
+"""In which state a task is: one rule, as a function for one task and as SQL text for frames (Spark and polars read it alike)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from scylla_spark.core.fact import TOO_LATE, Fact
+from scylla_spark.core.task import STARTED, TERMINAL
+
+SCHEDULED: Final = "scheduled"
+READY: Final = "ready"
+RUNNING: Final = "running"
+RETRY_WAIT: Final = "retry_wait"
+OPEN: Final = (SCHEDULED, READY, RUNNING, RETRY_WAIT)
+STATES: Final = (*OPEN, *sorted(TERMINAL, reverse=True))
+
+STATE_SQL: Final = f"""
+CASE WHEN ended IS NOT NULL THEN ended
+     WHEN last_outcome = '{STARTED}' THEN '{RUNNING}'
+     WHEN next_attempt_at > as_of AND last_outcome IS NOT NULL THEN '{RETRY_WAIT}'
+     WHEN next_attempt_at > as_of THEN '{SCHEDULED}'
+     ELSE '{READY}' END
+"""
+"""The state as SQL over the columns `ended` (outcome of the completion), `last_outcome` (of the newest attempt),
+`next_attempt_at` and `as_of`."""
+
+
+def state_of(ended: str | None, last_outcome: str | None, next_us: int, now: int) -> str:
+    """The state of one task; the same rule as `STATE_SQL`.
+
+    Args:
+        ended: outcome of its completion, or None.
+        last_outcome: outcome of its newest attempt ("started" while it runs), or None before any.
+        next_us: when its next attempt may start; the scheduled time before any.
+        now: microseconds since the epoch.
+    """
+    if ended is not None:
+        return ended
+    if last_outcome == STARTED:
+        return RUNNING
+    if next_us > now:
+        return SCHEDULED if last_outcome is None else RETRY_WAIT
+    return READY
+
+
+def attempts_of(facts: Iterable[Fact]) -> list[Fact]:
+    """One fact per attempt of a task, in order: how it ended, or that it started.
+
+    Args:
+        facts: everything known of one key, from tables and logs, repeats included.
+    """
+    best: dict[int, Fact] = {}
+    for fact in facts:
+        known = best.get(fact.attempt)
+        if fact.outcome != TOO_LATE and fact.attempt > 0 and (known is None or known.outcome == STARTED):
+            best[fact.attempt] = fact
+    return [best[number] for number in sorted(best)]
+
+
+def completion_of(facts: Iterable[Fact]) -> Fact | None:
+    """The fact that ended the task, if any did; the first one counts."""
+    return next((fact for fact in facts if fact.terminal), None)

@@ -1,0 +1,166 @@
+"""What a task is, how it is retried, and what passes between the dispatcher and an executor."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.duration import duration_ms
+from scylla_spark.core.key import TaskKey
+from scylla_spark.errors import ArgumentError
+
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+ABORTED: Final = "aborted"
+CANCELLED: Final = "cancelled"
+TIMED_OUT: Final = "timed_out"
+YIELDED: Final = "yielded"
+STARTED: Final = "started"  # a start fact; not an outcome
+NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
+
+TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
+MAX_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_RESULT_BYTES: Final = 64 * 1024
+MAX_ERROR_CHARS: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a failed task runs again.
+
+    Before attempt n ≥ 2 the wait is uniform in [w/2, w] with w = min(cap, base · 2^(n-2)).
+
+    Args:
+        max_retries: attempts after the first; None means for ever.
+        base: wait before the second attempt (duration, see `core.duration`).
+        cap: longest wait (duration).
+    """
+
+    max_retries: int | None = 100
+    base: timedelta | str | float = "20s"
+    cap: timedelta | str | float = "2m"
+    base_ms: int = field(init=False)
+    cap_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.max_retries is not None and (isinstance(self.max_retries, bool) or self.max_retries < 0):
+            raise ArgumentError(f"max_retries is {self.max_retries!r}.", hint="Pass 0 or more, or None for ever.")
+        object.__setattr__(self, "base_ms", duration_ms(self.base))
+        object.__setattr__(self, "cap_ms", duration_ms(self.cap))
+
+    @classmethod
+    def from_ms(cls, max_retries: int | None, base_ms: int, cap_ms: int) -> Retry:
+        """Policy from the units of tables and wire."""
+        return cls(max_retries, timedelta(milliseconds=base_ms), timedelta(milliseconds=cap_ms))
+
+    def allows(self, attempts: int) -> bool:
+        """Whether another attempt may follow after `attempts` attempts."""
+        return self.max_retries is None or attempts <= self.max_retries
+
+    def wait_us(self, next_attempt: int, rng: random.Random) -> int:
+        """Microseconds to wait before attempt number `next_attempt` (≥ 2)."""
+        longest = min(self.cap_ms, self.base_ms << min(next_attempt - 2, 40)) * 1000
+        return rng.randint(longest // 2, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a handler is given.
+
+    Attributes:
+        key: identity; `key.scheduled_time` is the planned time.
+        payload: the JSON value that was enqueued (usually a dict).
+        handler: name under which the function is registered.
+        queue: the queue it came from.
+        priority: 0-255, higher is more urgent.
+    """
+
+    key: TaskKey
+    payload: Any
+    handler: str
+    queue: str = "default"
+    priority: int = 0
+
+    @property
+    def ordering_id(self) -> str:
+        """The lane."""
+        return self.key.ordering_id
+
+    @property
+    def scheduled_time(self) -> datetime:
+        """Planned time, aware UTC."""
+        return self.key.scheduled_time
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What a handler may know of its attempt.
+
+    Attributes:
+        attempt: number of this attempt, from 1.
+        epoch: fencing number of the dispatcher that started it.
+        deadline: when the attempt will be stopped, aware UTC.
+    """
+
+    attempt: int
+    epoch: int
+    deadline: datetime
+
+    @property
+    def token(self) -> tuple[int, int]:
+        """(epoch, attempt): grows with every attempt; pass it to stores that can refuse older writers."""
+        return (self.epoch, self.attempt)
+
+
+class Invocation(NamedTuple):
+    """One attempt, released to an executor.
+
+    Attributes:
+        id: unique within the dispatcher process.
+        payload: JSON text.
+        planned_us: when this attempt was to start, microseconds since the epoch.
+        timeout_ms: how long the handler may run.
+    """
+
+    id: int
+    key: TaskKey
+    attempt: int
+    epoch: int
+    handler: str
+    queue: str
+    payload: str
+    priority: int
+    planned_us: int
+    timeout_ms: int
+
+
+class Failure(NamedTuple):
+    """Why an attempt did not succeed: class of the exception (or a code of ours), message and stack."""
+
+    kind: str
+    message: str = ""
+    stack: str = ""
+
+
+class Outcome(NamedTuple):
+    """How an invocation ended.
+
+    Attributes:
+        id: the invocation's id.
+        outcome: succeeded, failed, aborted, timed_out, yielded or not_started.
+        started_us: when the handler began (0 for not_started), microseconds since the epoch.
+        finished_us: when it ended.
+        result: JSON text, at most 64 KiB.
+        failure: set unless succeeded, yielded or not_started.
+        after_ms: for yielded: wait before the next start.
+    """
+
+    id: int
+    outcome: str
+    started_us: int = 0
+    finished_us: int = 0
+    result: str | None = None
+    failure: Failure | None = None
+    after_ms: int = 0

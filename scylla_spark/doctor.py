@@ -1,0 +1,189 @@
+"""What this machine lacks for running scylla-spark, and the command that mends it. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io import jars
+from scylla_spark.io.java import INSTALL_HINT, MINIMUM, find_java, java_version
+
+PINNED = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
+_MIN_DISK = 2 * 1024**3
+_MIN_MEMORY = 3 * 1024**3
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: what was looked at, in two words or three.
+        ok: whether it is as needed.
+        detail: what was found, with the values that matter.
+        mend: the command or step that puts it right; empty when `ok`.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    mend: str = ""
+
+
+def examine(data_dir: Path, bootstrap: str | None = None, cache: Path | None = None) -> list[Check]:
+    """All checks, in the order in which a newcomer would have to mend them.
+
+    Args:
+        data_dir: where tables, records and checkpoints go; need not exist yet.
+        bootstrap: "host:port,…" of a Kafka that must answer; None skips that check (ours starts on demand).
+        cache: root of the jar cache; default: the usual one.
+
+    Returns:
+        One `Check` per thing. Nothing is raised for what is missing.
+    """
+    checks = [check_python(sys.version_info[:3]), check_java(), check_java_home(os.environ.get("JAVA_HOME"))]
+    checks += [check_package(name, wanted, installed_version(name)) for name, wanted in PINNED.items()]
+    checks += [check_jars(jar_set, cache) for jar_set in jars.SETS]
+    checks += [check_data_dir(data_dir), check_disk(data_dir, free_bytes(data_dir)), check_memory(memory_bytes())]
+    if bootstrap is not None:
+        checks.append(check_kafka(bootstrap))
+    return checks
+
+
+def check_python(version: tuple[int, ...]) -> Check:
+    """Python is 3.11 or newer."""
+    text = ".".join(map(str, version))
+    if version >= (3, 11):
+        return Check("Python", True, text)
+    return Check("Python", False, f"{text}; 3.11 or newer is needed", "make clean setup PYTHON=python3.12")
+
+
+def check_java() -> Check:
+    """There is a Java, it runs, and it is 17 or newer."""
+    try:
+        java = find_java()
+    except SchedulerError as error:
+        return Check("Java", False, error.message, INSTALL_HINT)
+    version = java_version(java)
+    if version is None:
+        return Check("Java", False, f"{java} does not run", INSTALL_HINT)
+    if version < MINIMUM:
+        return Check("Java", False, f"{java} is Java {version}; {MINIMUM} or newer is needed", INSTALL_HINT)
+    return Check("Java", True, f"{version} ({java})")
+
+
+def check_java_home(home: str | None) -> Check:
+    """`JAVA_HOME` is unset, or names a folder with a Java in it."""
+    if not home:
+        return Check("JAVA_HOME", True, "not set; the java on PATH is used")
+    if os.access(Path(home) / "bin" / "java", os.X_OK):
+        return Check("JAVA_HOME", True, home)
+    return Check("JAVA_HOME", False, f"{home} has no bin/java", "unset JAVA_HOME")
+
+
+def check_package(name: str, wanted: str, installed: str | None) -> Check:
+    """A Python package has exactly the version that the jars were chosen for."""
+    if installed == wanted:
+        return Check(name, True, installed)
+    detail = f"{installed} is installed; {wanted} is needed" if installed else f"not installed; {wanted} is needed"
+    return Check(name, False, detail, f"pip install '{name}=={wanted}'  (in a checkout: make setup)")
+
+
+def check_jars(jar_set: str, cache: Path | None = None) -> Check:
+    """Every jar of a set is in the cache and has the SHA-256 that is pinned."""
+    name = f"{jar_set} jars"
+    try:
+        wrong = jars.faults(jar_set, cache)
+    except SchedulerError as error:
+        return Check(name, False, error.message, error.hint)
+    if not wrong:
+        return Check(name, True, f"{len(jars.pinned(jar_set))} in {jars.folder(jar_set, cache)}")
+    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return Check(name, False, f"{wrong[0]}{more}", "python -m scylla_spark.io.jars")
+
+
+def check_data_dir(data_dir: Path) -> Check:
+    """The data folder, or the nearest folder above it that exists, can be written; tried with a real file."""
+    place = existing(data_dir)
+    try:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-"):
+            pass
+    except OSError as error:
+        mend = f"sudo chown -R \"$USER\" '{place}'  (or choose another folder with --data)"
+        return Check("data folder", False, f"{place} cannot be written: {error.strerror}", mend)
+    return Check("data folder", True, str(data_dir) if place == data_dir else f"{data_dir} (will be made)")
+
+
+def check_disk(data_dir: Path, free: int) -> Check:
+    """At least 2 GiB are free where the data goes."""
+    detail = f"{free / _GIB:.1f} GiB free at {existing(data_dir)}"
+    if free >= _MIN_DISK:
+        return Check("disk space", True, detail)
+    return Check("disk space", False, f"{detail}; 2 GiB are needed", f"df -h '{existing(data_dir)}'  (then make room)")
+
+
+def check_memory(total: int | None) -> Check:
+    """The machine, or the container we are in, has at least 3 GiB: a Spark driver, a broker and some Python."""
+    if total is None:
+        return Check("memory", True, "unknown on this system")
+    detail = f"{total / _GIB:.1f} GiB"
+    if total >= _MIN_MEMORY:
+        return Check("memory", True, detail)
+    return Check("memory", False, f"{detail}; 3 GiB are needed", "give the machine or the container more memory")
+
+
+def check_kafka(bootstrap: str, timeout_ms: int = 5000) -> Check:
+    """A Kafka broker answers a request for its cluster's metadata."""
+    # here, not on top: the other checks must work where kafka-python itself is broken
+    try:
+        from kafka.admin import KafkaAdminClient
+        from kafka.errors import KafkaError
+    except ImportError:
+        return Check("Kafka", False, "kafka-python is not installed", "pip install 'kafka-python==3.0.*'")
+    mend = "start it, or correct kafka.bootstrap_servers (one machine: scylla-spark up brings its own)"
+    try:
+        with KafkaAdminClient(
+            bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
+        ) as admin:
+            brokers = admin.describe_cluster()["brokers"]
+    except (KafkaError, OSError, ValueError) as error:
+        return Check("Kafka", False, f"{bootstrap} does not answer: {type(error).__name__}", mend)
+    return Check("Kafka", True, f"{bootstrap}: {len(brokers)} broker{'s' if len(brokers) != 1 else ''}")
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed Python package, None if it is not there."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that we may still write where `folder` is or would be."""
+    return shutil.disk_usage(existing(folder)).free
+
+
+def memory_bytes() -> int | None:
+    """Memory of the machine, or the limit of our container where that is lower; None where the system does not say."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    try:
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+    except (OSError, ValueError):  # no control group, or "max"
+        return total
+    return min(total, limit)

@@ -1,0 +1,92 @@
+"""Every error that scylla-spark raises on purpose: one base class, a few families, and a hint that says what to do next."""
+
+from __future__ import annotations
+
+
+class SchedulerError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: what went wrong, with the values that matter.
+        hint: what to do next, as a full sentence; shown after the message.
+        **fields: structured details, kept in `fields` for logs and JSON output.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "", **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ArgumentError(SchedulerError, ValueError):
+    """The caller passed something that cannot be accepted; nothing was stored."""
+
+    exit_code = 2
+
+
+class ConfigError(SchedulerError):
+    """The settings are wrong or contradict what the deployment was made with."""
+
+    exit_code = 2
+
+
+class SetupError(SchedulerError):
+    """This machine lacks something that the command needs (Java, jars, packages)."""
+
+
+class NotFoundError(SchedulerError):
+    """No such task, lane, queue or handler."""
+
+    exit_code = 3
+
+
+class ConflictError(SchedulerError):
+    """Somebody else holds what was asked for, or the state does not allow the request."""
+
+    exit_code = 4
+
+
+class UnreachableError(SchedulerError):
+    """A server that is needed does not answer."""
+
+    exit_code = 5
+
+
+class BrokerError(UnreachableError):
+    """The embedded broker could not be started or has died."""
+
+
+class WaitTimeoutError(SchedulerError, TimeoutError):
+    """What was waited for did not happen in time; it may still happen later."""
+
+    exit_code = 6
+
+
+class TaskFailed(SchedulerError):
+    """The awaited task ended other than succeeded; `fields` holds outcome, error class, message and stack."""
+
+
+class Abort(Exception):  # noqa: N818 - raised by handlers as a verdict, not an error of ours
+    """Raise in a handler to end the task as *aborted*, without retry.
+
+    Args:
+        reason: short machine-readable cause, kept with the completion.
+    """
+
+
+class Yield(Exception):  # noqa: N818 - raised by handlers as a verdict, not an error of ours
+    """Raise in a handler to hand the task back to the queue; uses up no attempt.
+
+    Args:
+        after: how long to wait before the task may start again (a timedelta; default: at once).
+    """
+
+    def __init__(self, after: object = None) -> None:
+        super().__init__("yielded")
+        self.after = after

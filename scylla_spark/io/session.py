@@ -1,0 +1,81 @@
+"""Spark sessions: take the one that exists, else make one with our jars; the only home of SparkSession.builder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from scylla_spark.config import Settings
+from scylla_spark.errors import SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ALWAYS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.properties.defaults.checkpointInterval": "100",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    # -Xss: stopping a query during a Python foreachBatch can overflow the stack and hang the stream
+    "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseSerialGC -Duser.timezone=UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.log.level": "ERROR",
+    # on a local disk a plain file is a sound commit log, and three times faster; not on HDFS or object stores
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+def open_session(settings: Settings, name: str) -> SparkSession:
+    """The session of this process, or a new one on `settings.master` with Delta and Kafka.
+
+    Raises:
+        SetupError: pyspark, Java or the jars are missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SetupError("pyspark is not installed.", hint="pip install 'scylla-spark[spark]'.") from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.conf.set("spark.sql.session.timeZone", "UTC")
+        return running
+    builder = SparkSession.builder.appName(name)
+    for key, value in options(settings).items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    if settings.master.startswith("local"):
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def options(settings: Settings) -> dict[str, str]:
+    """Spark settings of a session that we make ourselves; under spark-submit its properties file and flags win."""
+    chosen = dict(_ALWAYS)
+    if "SPARK_ENV_LOADED" in os.environ:  # spark-submit has read conf/spark-defaults.conf and ships the jars
+        return chosen
+    from scylla_spark.io import jars
+
+    chosen["spark.master"] = settings.master
+    chosen["spark.jars"] = ",".join(str(jar) for jar in jars.spark_jars())
+    if settings.master.startswith("local"):
+        chosen |= _LOCAL
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
+        chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
+    return chosen

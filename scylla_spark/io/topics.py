@@ -1,0 +1,225 @@
+"""Kafka: client settings, the two topics, and where the brokers are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from scylla_spark.config import Settings
+from scylla_spark.errors import ConfigError, UnreachableError
+
+MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
+_RUNNING_FILE = "up.json"
+
+
+def announce(data_dir: Path, facts: dict[str, Any]) -> None:
+    """Writes where the processes of a data directory are to be found; `located` reads it."""
+    temporary = data_dir / f"{_RUNNING_FILE}.new"
+    temporary.write_text(json.dumps(facts))
+    temporary.replace(data_dir / _RUNNING_FILE)
+
+
+def announced(data_dir: Path) -> dict[str, Any]:
+    """What `announce` wrote last; empty if nothing."""
+    try:
+        facts = json.loads((data_dir / _RUNNING_FILE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def located(settings: Settings) -> Settings:
+    """The settings with the broker's address filled in.
+
+    Raises:
+        UnreachableError: none is configured and `up` has never run on the data directory.
+    """
+    if settings.kafka.bootstrap_servers:
+        return settings
+    address = announced(settings.data_dir).get("kafka")
+    if not address:
+        raise UnreachableError(
+            f"No Kafka broker is configured and nothing runs on {settings.data_dir}.",
+            hint="Start `scylla-spark up --data DIR`, or set kafka.bootstrap_servers.",
+        )
+    return with_broker(settings, str(address))
+
+
+def with_broker(settings: Settings, address: str) -> Settings:
+    """The settings with another broker address."""
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+    return settings.model_copy(update={"kafka": kafka})
+
+
+def client_options(settings: Settings) -> dict[str, Any]:
+    """Connection options that every kafka-python client of ours shares."""
+    kafka = settings.kafka
+    options: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap_servers.split(","),
+        "security_protocol": kafka.security_protocol,
+        "request_timeout_ms": _ms(kafka.request_timeout),
+        "allow_auto_create_topics": False,
+    }
+    if kafka.ssl_cafile:
+        options["ssl_cafile"] = str(kafka.ssl_cafile)
+    if kafka.sasl_mechanism:
+        options |= {
+            "sasl_mechanism": kafka.sasl_mechanism,
+            "sasl_plain_username": kafka.sasl_username,
+            "sasl_plain_password": password(settings),
+        }
+    return options
+
+
+def password(settings: Settings) -> str | None:
+    """The SASL password, from its file or the settings."""
+    kafka = settings.kafka
+    if kafka.sasl_password_file is not None:
+        return kafka.sasl_password_file.read_text().strip()
+    return kafka.sasl_password.get_secret_value() if kafka.sasl_password is not None else None
+
+
+def spark_options(settings: Settings) -> dict[str, str]:
+    """Connection options for Spark's Kafka source and sink."""
+    kafka = settings.kafka
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    if kafka.security_protocol != "PLAINTEXT":
+        options["kafka.security.protocol"] = kafka.security_protocol
+    if kafka.sasl_mechanism:
+        module = "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+        user, secret = _jaas(kafka.sasl_username or ""), _jaas(password(settings) or "")
+        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = (
+            f'org.apache.kafka.common.security.{module} required username="{user}" password="{secret}";'
+        )
+    return options
+
+
+def producer(settings: Settings, **options: Any) -> KafkaProducer:
+    """A producer with acks=all, idempotence and a delivery timeout in seconds.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    # kafka-python may land a batch that it reported as expired; whoever sends facts must fence after a failure
+    defaults = {"delivery_timeout_ms": 15_000, "max_block_ms": 15_000, "max_request_size": MAX_MESSAGE_BYTES}
+    return _connected(lambda: KafkaProducer(**client_options(settings) | defaults | options), settings)
+
+
+def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
+    """A consumer that commits nothing by itself and never resets its position silently.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    defaults = {
+        "enable_auto_commit": False,
+        "auto_offset_reset": "none",
+        "max_poll_records": 5_000,
+        "fetch_max_bytes": 16 * 1024 * 1024,
+        "max_partition_fetch_bytes": MAX_MESSAGE_BYTES,
+    }
+    return _connected(lambda: KafkaConsumer(**client_options(settings) | defaults | options), settings)
+
+
+def admin(settings: Settings) -> KafkaAdminClient:
+    """An admin client.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    options = client_options(settings)
+    options.pop("allow_auto_create_topics")
+    return _connected(lambda: KafkaAdminClient(**options), settings)
+
+
+def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[int, int]:
+    """End offset of each partition of a topic, by a round trip."""
+    with consumer(settings) as reader:
+        ends = reader.end_offsets([TopicPartition(topic, number) for number in partitions])
+    return {place.partition: offset for place, offset in ends.items()}
+
+
+def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The topics as `init` makes them: name → partitions, replication and topic settings."""
+    configs = {
+        "cleanup.policy": "delete",
+        "message.timestamp.type": "LogAppendTime",
+        "unclean.leader.election.enable": "false",
+        "retention.ms": str(_ms(settings.topics.retention)),
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+        "min.insync.replicas": "2" if settings.topics.replication >= 3 else "1",
+    }
+    partitions = {settings.topics.tasks: settings.partitions, settings.topics.outcomes: settings.partitions + 1}
+    return {
+        name: {"num_partitions": count, "replication_factor": settings.topics.replication, "configs": configs}
+        for name, count in partitions.items()
+    }
+
+
+def ensure_topics(settings: Settings) -> dict[str, str]:
+    """Makes missing topics and checks those that are there.
+
+    Returns:
+        Topic name → topic id.
+
+    Raises:
+        ConfigError: a topic has another partition count, or settings under which tasks would be lost or misordered.
+        UnreachableError: no broker answers.
+    """
+    wanted = plan_topics(settings)
+    client = admin(settings)
+    try:
+        present = set(client.list_topics())
+        for name, options in wanted.items():
+            if name not in present:
+                try:
+                    client.create_topics({name: options}, wait_for_metadata=True)
+                except TopicAlreadyExistsError:
+                    continue
+        return _check_topics(client, wanted)
+    finally:
+        client.close()
+
+
+def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]]) -> dict[str, str]:
+    described = {topic["name"]: topic for topic in client.describe_topics(list(wanted))}
+    for name, options in wanted.items():
+        count = len(described[name]["partitions"])
+        if count != options["num_partitions"]:
+            raise ConfigError(
+                f"Topic {name!r} has {count} partitions; these settings need {options['num_partitions']}.",
+                hint="The partition count is fixed for the life of a deployment: set `partitions` to the old count, "
+                "or start a new deployment with new topics and tables.",
+            )
+    found = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all")
+    for name, values in found.get("topic", found).items():
+        for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
+            expected, entry = wanted[name]["configs"][key], values[key]
+            actual = entry["value"] if isinstance(entry, dict) else entry
+            if str(actual).lower() != expected.lower():
+                raise ConfigError(f"Topic {name!r} has {key}={actual}.", hint=f"It must be {expected}: kafka-configs --alter it.")
+    return {name: str(topic.get("topic_id", "")) for name, topic in described.items()}
+
+
+def _connected(make: Any, settings: Settings) -> Any:
+    try:
+        return make()
+    except KafkaError as error:
+        raise UnreachableError(
+            f"No Kafka broker answers at {settings.kafka.bootstrap_servers} ({type(error).__name__}).",
+            hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor` looks closer.",
+        ) from error
+
+
+def _ms(duration: Any) -> int:
+    return int(duration.total_seconds() * 1000)
+
+
+def _jaas(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

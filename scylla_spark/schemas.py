@@ -1,0 +1,125 @@
+"""Every table: columns with meaning and unit, keys, partitioning. Plain data; `io.tables` turns it into Spark schemas.
+
+Instants are UTC timestamps in microseconds, durations whole milliseconds, `hour` = floor(unix seconds / 3600) of the
+scheduled time as int (independent of any session time zone).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Column(NamedTuple):
+    """One column: name, Spark SQL type, what it means."""
+
+    name: str
+    type: str
+    comment: str
+
+
+class Table(NamedTuple):
+    """One Delta table."""
+
+    name: str
+    columns: tuple[Column, ...]
+    partitioned_by: tuple[str, ...]
+    comment: str
+
+    @property
+    def ddl(self) -> str:
+        """The columns as a Spark schema string."""
+        return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """Column names in order."""
+        return [column.name for column in self.columns]
+
+
+KEY: Final = (
+    Column("partition_id", "int", "partition of both topics that the lane belongs to"),
+    Column("hour", "int", "hours since the Unix epoch of scheduled_time"),
+    Column("scheduled_time", "timestamp", "when the task is due"),
+    Column("ordering_id", "string", "the lane"),
+    Column("uniqueness_key", "string", "tells tasks of one lane and time apart"),
+)
+KEY_NAMES: Final = tuple(column.name for column in KEY)
+
+DATA: Final = (
+    Column("handler", "string", "registered function that runs the task; null: waits for a lease"),
+    Column("queue", "string", "queue"),
+    Column("priority", "int", "0-255, higher is more urgent"),
+    Column("payload", "string", "JSON object"),
+    Column("timeout_ms", "bigint", "longest run of an attempt; null: as the handler says"),
+    Column("retry", "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>", "null: as the handler says; null max_retries: for ever"),
+    Column("enqueued_at", "timestamp", "the client's stamp, or the append time"),
+    Column("extra", "string", "JSON object of fields of the record that we do not know"),
+    Column("data_offset", "bigint", "Kafka offset of the newest enqueue; null where only a cancel was seen"),
+    Column("cancel_offset", "bigint", "Kafka offset of the newest cancel; null: not cancelled"),
+)
+
+TASKS: Final = Table("tasks", KEY + DATA, ("partition_id", "hour"), "one row per task key: its newest data and whether it was cancelled")
+
+_ATTEMPT: Final = (
+    Column("attempt", "int", "number of the attempt, from 1; 0: ended before any"),
+    Column("outcome", "string", "succeeded, failed, aborted, cancelled, timed_out, yielded; `attempts` also: started"),
+    Column("epoch", "bigint", "fencing number of the dispatcher that wrote it"),
+    Column("planned_at", "timestamp", "when the attempt was to start"),
+    Column("started_at", "timestamp", "when it started; null: never"),
+    Column("finished_at", "timestamp", "when it ended; null: not known yet"),
+    Column("used", "int", "attempts so far that count against the retry policy"),
+    Column("result", "string", "JSON value that the handler returned"),
+    Column("error_class", "string", "exception class or a code of ours"),
+    Column("error_message", "string", "message"),
+    Column("error_stack", "string", "stack trace"),
+    Column("fact_offset", "bigint", "Kafka offset of the record in `outcomes`"),
+)
+
+COMPLETIONS: Final = Table("completions", KEY + _ATTEMPT, ("partition_id", "hour"), "one row per ended task; readers tolerate a repeat")
+ATTEMPTS: Final = Table(
+    "attempts",
+    (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start")),
+    ("partition_id", "hour"),
+    "one row per start of a long attempt and per attempt that did not end the task",
+)
+REJECTED: Final = Table(
+    "rejected",
+    (
+        Column("day", "date", "UTC day of the append"),
+        Column("topic", "string", "topic of the record"),
+        Column("partition_id", "int", "its partition"),
+        Column("offset", "bigint", "its offset"),
+        Column("appended_at", "timestamp", "its append time"),
+        Column("reason", "string", "stable code, such as not_json, missing_field, wrong_partition, too_late"),
+        Column("detail", "string", "the reason in words"),
+        Column("key", "binary", "Kafka key, the first KiB"),
+        Column("value", "binary", "Kafka value, the first MiB"),
+        Column("value_bytes", "bigint", "full size of the value"),
+    ),
+    ("day",),
+    "one row per refused record",
+)
+PROGRESS: Final = Table(
+    "progress",
+    (
+        Column("topic", "string", "tasks or outcomes"),
+        Column("partition_id", "int", "partition of the topic"),
+        Column("next_offset", "bigint", "all records below stand in the tables"),
+        Column("epoch", "bigint", "outcomes: epoch of the fence that holds at next_offset"),
+        Column("nonce", "string", "outcomes: its nonce"),
+        Column("resigned", "boolean", "outcomes: its owner stopped cleanly"),
+        Column("updated_at", "timestamp", "when the row last changed"),
+    ),
+    (),
+    "how far the tables are: one row per topic and partition, replaced as a whole",
+)
+DEPLOYMENT: Final = Table(
+    "deployment",
+    (
+        Column("name", "string", "setting"),
+        Column("value", "string", "JSON value"),
+    ),
+    (),
+    "what is fixed for the life of the tables or must be the same for all parts: partition count, topic ids, grace, retention",
+)
+TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)

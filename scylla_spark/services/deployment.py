@@ -1,0 +1,191 @@
+"""Everything of one process: the embedded broker where none is configured, a Spark session, and the chosen services."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self
+
+import structlog
+
+from scylla_spark.config import Settings
+from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.io.topics import announce, with_broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from scylla_spark.io.broker import EmbeddedBroker
+    from scylla_spark.services.dispatch import Dispatcher
+    from scylla_spark.services.ingest import Ingest
+    from scylla_spark.services.state import StateServer
+
+log = structlog.get_logger("deployment")
+
+ROLES = ("ingest", "dispatch")
+
+
+class Deployment:
+    """The services of this process; a context manager.
+
+    Args:
+        settings: without a broker address the embedded broker is started on `data_dir`.
+        roles: which services run here.
+        spark: session to use; default: the active one, or a new one.
+    """
+
+    def __init__(self, settings: Settings, *, roles: Sequence[str] = ROLES, spark: SparkSession | None = None) -> None:
+        unknown = set(roles) - set(ROLES)
+        if unknown:
+            raise ArgumentError(f"There is no role {sorted(unknown)}.", hint=f"Roles: {', '.join(ROLES)}.")
+        self.settings = settings
+        self.roles = tuple(roles)
+        self.spark = spark
+        self.broker: EmbeddedBroker | None = None
+        self.ingest: Ingest | None = None
+        self.dispatcher: Dispatcher | None = None
+        self.state: StateServer | None = None
+        self._lock: IO[str] | None = None
+        self._own_session = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Starts broker, session and services; returns when ingest runs and dispatch has begun to take partitions.
+
+        Raises:
+            ConflictError: another process serves the same data directory.
+            SchedulerError: something is missing or contradicts the stored deployment.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
+        data_dir = self.settings.data_dir
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if not self.settings.kafka.bootstrap_servers:
+            self._lock = _lock(data_dir / "up.lock")
+            from scylla_spark.io.broker import EmbeddedBroker
+
+            log.info("starting the embedded broker", data=str(data_dir))
+            self.broker = EmbeddedBroker(data_dir / "kafka").start()
+            self.settings = with_broker(self.settings, self.broker.bootstrap)
+        from scylla_spark.io.session import open_session
+
+        log.info("starting Spark")
+        if self.spark is None:
+            from pyspark.sql import SparkSession
+
+            self._own_session = SparkSession.getActiveSession() is None
+            self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}")
+        if "ingest" in self.roles:
+            from scylla_spark.services.ingest import Ingest
+
+            self.ingest = Ingest(self.spark, self.settings)
+            self.ingest.prepare()
+            self.ingest.start()
+            log.info("ingest runs")
+        if "dispatch" in self.roles:
+            self._start_dispatch(self.spark)
+        if self.broker is not None:
+            announce(data_dir, {"kafka": self.broker.bootstrap, "metrics": self.metrics, "pid": os.getpid()})
+
+    def _start_dispatch(self, spark: SparkSession) -> None:
+        from scylla_spark.executors.interface import Executor
+        from scylla_spark.executors.local import LocalPool
+        from scylla_spark.services.dispatch import Dispatcher
+        from scylla_spark.services.state import StateServer
+
+        dispatch = self.settings.dispatch
+        executors: dict[str, Executor] = {
+            "local": LocalPool(self.settings.handlers, min_children=dispatch.min_children, max_children=dispatch.max_children)
+        }
+        if dispatch.spark_slots:
+            from scylla_spark.executors.spark import SparkPool
+
+            executors["spark"] = SparkPool(spark, self.settings.handlers, slots=dispatch.spark_slots)
+        self.dispatcher = Dispatcher(spark, self.settings, executors)
+        self.state = StateServer(self.dispatcher, self.settings.metrics.host, self.settings.metrics.port)
+        self.state.start()
+        self.dispatcher.start(self.state.address)
+        log.info("dispatch runs", metrics=self.state.address)
+
+    @property
+    def metrics(self) -> str | None:
+        """Address of metrics and state, if dispatch runs here."""
+        return self.state.address if self.state is not None else None
+
+    def await_ready(self, *, timeout_s: float = 120.0, stop: threading.Event | None = None) -> bool:
+        """Waits until tasks are accepted and run; False if `stop` was set or the time is over."""
+        stop = stop or threading.Event()
+        waited = 0.0
+        while waited < timeout_s and not stop.is_set():
+            self.check()
+            if self.dispatcher is None or self.dispatcher.ready():
+                return True
+            stop.wait(0.1)
+            waited += 0.1
+        return False
+
+    def check(self) -> None:
+        """Looks at every part.
+
+        Raises:
+            BaseException: what ended one.
+        """
+        if self.broker is not None and not self.broker.alive:
+            raise ConflictError("The embedded broker has ended.", hint=f"See {self.broker.log_file}.")
+        for service in (self.ingest, self.dispatcher):
+            if service is not None and not service.alive():
+                raise ConflictError(f"{type(service).__name__} has ended.", hint="See the log above.")
+
+    def serve(self, stop: threading.Event) -> None:
+        """Blocks until `stop` is set; a part that ends raises its error."""
+        while not stop.wait(0.5):
+            self.check()
+
+    def stop(self) -> None:
+        """Drains and ends everything that `start` began, in the opposite order."""
+        if self.dispatcher is not None:
+            self.dispatcher.stop()
+            self.dispatcher = None
+        if self.state is not None:
+            self.state.stop()
+            self.state = None
+        if self.ingest is not None:
+            self.ingest.stop()
+            self.ingest = None
+        if self.spark is not None and self._own_session:
+            self.spark.stop()
+            self.spark = None
+        if self.broker is not None:
+            self.broker.stop()
+            self.broker = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _lock(path: Path) -> IO[str]:
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ConflictError(
+            f"Another process serves {path.parent}.", hint="Stop it first, or choose another --data directory."
+        ) from None
+    return file

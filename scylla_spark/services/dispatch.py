@@ -1,0 +1,314 @@
+"""Dispatch: the shell around the engine. It owns threads, Kafka clients, executors and the clock; the engine decides."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from scylla_spark.clock import now_us
+from scylla_spark.config import Settings
+from scylla_spark.core import action
+from scylla_spark.core.engine import Engine, Limits, Terms
+from scylla_spark.core.fact import OutcomeRecord
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.task import Outcome, Retry
+from scylla_spark.core.wire import Command
+from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.io.readers import Readers
+from scylla_spark.io.tables import Tables
+from scylla_spark.io.topics import producer
+from scylla_spark.services.mailbox import Mailbox
+from scylla_spark.services.measure import Measures
+from scylla_spark.services.scan import Scanner
+from scylla_spark.services.tails import OutcomesTail, TasksTail, clock_offset_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("dispatch")
+
+LOCAL = "local"
+SPARK = "spark"
+_MAX_SLEEP_S = 0.5
+_CLOCK_TOLERANCE_US = 1_000_000
+
+
+class Dispatcher:
+    """One dispatcher process.
+
+    Args:
+        spark: session for scans and the Spark pool.
+        settings: with the broker's address filled in.
+        executors: name → executor ("local", "spark"), not started.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings, executors: Mapping[str, Executor]) -> None:
+        self.settings = settings
+        self.executors = dict(executors)
+        self.handlers: dict[str, HandlerInfo] = {}
+        self.mailbox = Mailbox()
+        self.measures = Measures(settings.metrics.payload_labels)
+        self.tables = Tables(spark, settings.tables_path)
+        self.engine = Engine(self._terms_of, _limits(settings), random.Random())  # noqa: S311 - jitter, not secrets
+        self.failure: BaseException | None = None
+        self._known: dict[str, Terms] = {}
+        self._default = self._terms(HandlerInfo(""))
+        self._parked = Terms("", self._default.timeout_ms, self._default.retry)
+        self._scanner = Scanner(self.tables, settings, self.mailbox, self.engine)
+        self._readers = Readers(settings.tables_path)
+        self._producer: Any = None
+        self._lookups = ThreadPoolExecutor(1, thread_name_prefix="lookup")
+        self._fences: dict[int, int] = {}
+        self._left: dict[int, threading.Event] = {}
+        self._stopping = threading.Event()
+        self._now = 0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._tasks: TasksTail | None = None
+        self._outcomes = OutcomesTail(settings, self._outcome_records, self._noted_end)
+
+    def start(self, address: str = "") -> None:
+        """Starts everything; returns at once. Partitions come with the group's first assignment.
+
+        Args:
+            address: where this process serves its state; stands in its fences.
+        """
+        sys.setswitchinterval(0.0005)  # the engine's thread must not wait 5 ms for a busy one
+        self.engine.address = address
+        self._producer = producer(self.settings, linger_ms=0)
+        for executor in self.executors.values():
+            executor.start(self._finished)
+            self.handlers |= executor.handlers()
+        self._known = {name: self._terms(info) for name, info in self.handlers.items()}
+        rules = self.tables.rules()
+        self._tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self.tables.partition_marks)
+        self._thread.start()
+        self._outcomes.start()
+        self._scanner.start()
+        self._tasks.start()
+
+    def stop(self) -> None:
+        """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
+        if self._tasks is not None:
+            self._tasks.stop()
+        drain_s = self.settings.dispatch.drain.total_seconds()
+        for executor in self.executors.values():
+            executor.stop(drain_s=0 if not self.engine.runs else drain_s)
+        self._scanner.stop()
+        self._outcomes.stop()
+        self._stopping.set()
+        self.mailbox.post(lambda now: None)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10)
+        self._lookups.shutdown(wait=False, cancel_futures=True)
+        if self._producer is not None:
+            self._producer.close(timeout=5)
+
+    def alive(self) -> bool:
+        """Whether all parts run.
+
+        Raises:
+            BaseException: what ended a part.
+        """
+        parts: list[Any] = [self, self._tasks, self._outcomes]
+        for part in parts:
+            if part is not None and part.failure is not None:
+                raise part.failure
+        return self._scanner.alive() and self._thread.is_alive()
+
+    def ready(self) -> bool:
+        """Whether every partition of this process releases tasks."""
+        return self.mailbox.ask(
+            lambda now: bool(self.engine.partitions) and all(p.state == "active" for p in self.engine.partitions.values())
+        )
+
+    # -- the engine's thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.mailbox.wait(self._pause())
+                self.step()
+        except BaseException as error:  # noqa: BLE001 - the service looks at it and ends
+            self.failure = error
+            log.exception("engine ended")
+
+    def _pause(self) -> float:
+        return min(max((self.engine.next_wake() - now_us()) / 1e6, 0.0), _MAX_SLEEP_S)
+
+    def step(self) -> None:
+        """Runs all messages, releases what is due, carries out what the engine asks for."""
+        now = self._clock()
+        for message in self.mailbox.drain():
+            message(now)
+        room = {name: executor.room() for name, executor in self.executors.items()}
+        may_start = self._tasks is not None and self._tasks.fresh()
+        self.engine.tick(self._clock(), room, may_start=may_start)
+        actions, self.engine.actions = self.engine.actions, []
+        lookups: dict[int, list[TaskKey]] = {}
+        for item in actions:
+            if isinstance(item, action.Release):
+                self._release(item)
+            elif isinstance(item, action.Lookup):
+                lookups.setdefault(item.partition, []).extend(item.keys)
+            else:
+                self._perform(item)
+        for partition, keys in lookups.items():
+            self._lookups.submit(self._look_up, partition, keys)
+
+    def _clock(self) -> int:
+        self._now = max(self._now, now_us())
+        return self._now
+
+    def _release(self, item: action.Release) -> None:
+        executor = self.executors.get(item.executor) or self.executors[LOCAL]
+        executor.submit(item.invocations)
+        self.engine.started([invocation.id for invocation in item.invocations], self._now)
+        self.measures.released(item.invocations)
+
+    def _perform(self, item: action.Action) -> None:
+        match item:
+            case action.Send(partition, records):
+                self._send(partition, records)
+            case action.SendFence(partition, record):
+                self._fences[partition] = now_us()
+                self._send(partition, [record])
+            case action.Confirm(partition):
+                if self._tasks is not None:
+                    self._tasks.confirm(partition)
+            case action.Kill(name, ids):
+                self.executors[name].kill(ids)
+            case action.Reload(partition, ordering_id, after):
+                self._lookups.submit(self._reload, partition, ordering_id, after)
+            case action.Left(partition, clean):
+                self._forget(partition, clean=clean)
+
+    def _send(self, partition: int, records: list[bytes]) -> None:
+        """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""
+        remaining = len(records)
+        begun = now_us()
+
+        def done(ok: bool) -> None:  # noqa: FBT001 - a callback
+            nonlocal remaining
+            remaining = remaining - 1 if ok else -1
+            if remaining == 0 or not ok:
+                self.measures.persisted(now_us() - begun)
+                self.mailbox.post(lambda now: self.engine.sent(partition, ok=ok, now=now))
+
+        try:
+            for record in records:
+                future = self._producer.send(self.settings.topics.outcomes, value=record, partition=partition)
+                future.add_callback(lambda _metadata: done(True))
+                future.add_errback(lambda error: (log.warning("send failed", partition=partition, error=repr(error)), done(False)))
+        except Exception as error:  # noqa: BLE001 - any failure to send means that its fate is unknown
+            log.warning("send failed", partition=partition, error=repr(error))
+            done(False)
+
+    # -- called from other threads ------------------------------------------------------------------------------------------
+
+    def gained(self, marks: Mapping[int, Mark]) -> None:
+        """The group assigned partitions: begin their takes."""
+        horizon = self._scanner.horizon(now_us())
+
+        def begin(now: int) -> None:
+            for number, mark in marks.items():
+                self.engine.assign(number, mark, now)
+                self.engine.raise_horizon(number, horizon)
+
+        self.mailbox.ask(begin)
+        for number, mark in marks.items():
+            self._outcomes.add(number, mark.outcomes_offset)
+            self._scanner.add(number, horizon)
+        log.info("assigned", partitions=sorted(marks))
+
+    def losing(self, partitions: list[int]) -> None:
+        """The group takes partitions back: drain them, then return."""
+        for number in partitions:
+            self._left[number] = threading.Event()
+            self.mailbox.post(lambda now, n=number: self.engine.revoke(n, now))
+        for number in partitions:
+            self._left[number].wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
+        log.info("revoked", partitions=partitions)
+
+    def lost(self, partitions: list[int]) -> None:
+        """Partitions are somebody else's already: drop them at once."""
+        self.mailbox.ask(lambda now: [self.engine.drop(number) for number in partitions])
+        log.warning("lost", partitions=partitions)
+
+    def _forget(self, partition: int, *, clean: bool) -> None:
+        self._outcomes.remove(partition)
+        self._scanner.remove(partition)
+        event = self._left.get(partition)
+        if event is not None:
+            event.set()
+        if not clean:
+            log.warning("partition dropped", partition=partition)
+
+    def _finished(self, outcomes: Sequence[Outcome]) -> None:
+        self.mailbox.post(lambda now: (self.measures.finished(outcomes, self.engine.runs), self.engine.finished(outcomes, now)))
+
+    def _outcome_records(self, partition: int, records: list[tuple[int, OutcomeRecord | None, int]], next_offset: int) -> None:
+        plain = [(offset, record) for offset, record, _ in records]
+        for _, record, append_ms in records:
+            if record is not None and record.kind == "fence":
+                self._check_clock(partition, record, append_ms)
+        self.mailbox.post(lambda now: self.engine.outcome_records(partition, plain, next_offset, now))
+
+    def _check_clock(self, partition: int, record: OutcomeRecord, append_ms: int) -> None:
+        taken = self.engine.partitions.get(partition)
+        if taken is None or record.fence != taken.mine:
+            return
+        offset = clock_offset_us(append_ms, self._fences.get(partition, 0))
+        if abs(offset) > _CLOCK_TOLERANCE_US:
+            raise RuntimeError(f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock.")
+
+    def _noted_end(self, partition: int, end: int) -> None:
+        self.mailbox.post(lambda now: self.engine.noted_end(partition, end, now))
+
+    def _look_up(self, partition: int, keys: list[TaskKey]) -> None:
+        self._tried(lambda: self._readers.completed(keys), lambda found, now: self.engine.looked_up(
+            partition, {key: key in found for key in keys}, now
+        ))  # fmt: skip
+
+    def _reload(self, partition: int, ordering_id: str, after: TaskKey) -> None:
+        depth = self.settings.dispatch.lane_depth
+        self._tried(
+            lambda: self._readers.lane(partition, ordering_id, after, depth + 1),
+            lambda rows, now: self.engine.reloaded(partition, ordering_id, rows[:depth], more=len(rows) > depth, now=now),
+        )
+
+    def _tried(self, read: Callable[[], Any], tell: Callable[[Any, int], None]) -> None:
+        """Reads from the tables until it works; the lanes that asked wait meanwhile."""
+        while not self._stopping.is_set():
+            try:
+                answer = read()
+            except Exception as error:  # noqa: BLE001 - storage may be away for a while
+                log.warning("look-up failed, tried again", error=repr(error)[:300])
+                self._stopping.wait(1.0)
+                continue
+            self.mailbox.post(lambda now: tell(answer, now))
+            return
+
+    def _terms(self, info: HandlerInfo) -> Terms:
+        dispatch = self.settings.dispatch
+        executor = info.runs_on if info.runs_on in self.executors else LOCAL
+        timeout_ms = info.timeout_ms if info.timeout_ms is not None else int(dispatch.timeout.total_seconds() * 1000)
+        return Terms(executor, timeout_ms, info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap))
+
+    def _terms_of(self, command: Command) -> Terms:
+        if command.handler is None:
+            return self._parked
+        return self._known.get(command.handler, self._default)
+
+
+def _limits(settings: Settings) -> Limits:
+    dispatch = settings.dispatch
+    return Limits(
+        dispatch.max_in_flight, dispatch.lane_depth, int(dispatch.stall.total_seconds() * 1e6), int(dispatch.drain.total_seconds() * 1e6)
+    )

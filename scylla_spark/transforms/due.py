@@ -1,0 +1,85 @@
+"""The due scan: which open tasks are to be loaded, in lane order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from scylla_spark.schemas import KEY_NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
+
+
+def window(partitions: Sequence[int], after_us: int | None, until_us: int) -> Column:
+    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until, microseconds."""
+    column = F.col("scheduled_time")
+    predicate = F.col("partition_id").isin(list(partitions)) & (F.col("hour") <= until_us // 3_600_000_000)
+    predicate &= column <= F.timestamp_micros(F.lit(until_us))
+    if after_us is not None:
+        predicate &= (F.col("hour") >= after_us // 3_600_000_000) & (column > F.timestamp_micros(F.lit(after_us)))
+    return predicate
+
+
+def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -> DataFrame:
+    """Tasks without a completion, with their latest attempt.
+
+    Args:
+        tasks: rows of `tasks`.
+        completions: rows of `completions` over the same window.
+        attempts: rows of `attempts` over the same window; any number per key.
+
+    Returns:
+        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at` (null if none).
+    """
+    key = list(KEY_NAMES)
+    latest = attempts.groupBy(*key).agg(
+        F.max_by(F.struct("attempt", "used", "next_at"), F.struct("attempt", "fact_offset")).alias("latest")
+    )
+    open_tasks = tasks.join(completions.select(*key), key, "left_anti").join(latest, key, "left")
+    return open_tasks.select(
+        *tasks.columns,
+        F.coalesce("latest.attempt", F.lit(0)).alias("attempt"),
+        F.coalesce("latest.used", F.lit(0)).alias("used"),
+        F.col("latest.next_at").alias("next_at"),
+    )
+
+
+def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
+    """The first `depth` open tasks of every lane.
+
+    Args:
+        open_tasks: as `uncompleted` returns.
+        depth: most rows per lane.
+
+    Returns:
+        Grain: one row per task. Key, data and attempt columns with instants as microseconds (`time_us`, `next_us`,
+        `enqueued_us`), `offset` of the newest record, `cancelled`, and `lane_rows`: how many open tasks the lane has in all.
+    """
+    lane = Window.partitionBy("partition_id", "ordering_id")
+    ranked = open_tasks.withColumns({
+        "lane_rank": F.row_number().over(lane.orderBy("scheduled_time", "uniqueness_key")),
+        "lane_rows": F.count(F.lit(1)).over(lane),
+    })
+    return ranked.where(F.col("lane_rank") <= depth).select(
+        "partition_id",
+        F.unix_micros("scheduled_time").alias("time_us"),
+        "ordering_id",
+        "uniqueness_key",
+        *_DATA,
+        F.col("retry.max_retries").alias("max_retries"),
+        F.col("retry.base_ms").alias("base_ms"),
+        F.col("retry.cap_ms").alias("cap_ms"),
+        F.unix_micros("enqueued_at").alias("enqueued_us"),
+        F.coalesce("data_offset", "cancel_offset").alias("offset"),
+        F.col("cancel_offset").isNotNull().alias("cancelled"),
+        "attempt",
+        "used",
+        F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
+        "lane_rows",
+    )

@@ -105,6 +105,7 @@ class Engine:
 
     def assign(self, number: int, mark: Mark, now: int) -> None:
         """The group gave us a partition; the shell begins to feed both logs from the mark, and scans it."""
+        self._discard(number)
         self.partitions[number] = Partition(number, mark, now)
 
     def noted_end(self, number: int, outcomes_end: int, now: int) -> None:
@@ -135,15 +136,19 @@ class Engine:
 
     def drop(self, number: int) -> None:
         """The partition was lost: forget it at once; what runs is killed and not recorded."""
+        if self._discard(number):
+            self.counts["partitions_dropped"] += 1
+            self.actions.append(action.Left(number, False))
+
+    def _discard(self, number: int) -> bool:
         partition = self.partitions.pop(number, None)
         if partition is None:
-            return
+            return False
         partition.state = PartitionState.DROPPED
         self._kill(partition)
         for key in [key for key, run in self.runs.items() if run.partition is partition]:
             del self.runs[key]
-        self.counts["partitions_dropped"] += 1
-        self.actions.append(action.Left(number, False))
+        return True
 
     def _fence_if_read(self, partition: Partition, now: int) -> None:
         reading = partition.state is PartitionState.READING
@@ -169,7 +174,7 @@ class Engine:
             self._cancel(partition, command, now)
         for lane in list(partition.lanes.values()):
             for entry in [entry for entry in lane.entries.values() if entry.cancelled and not entry.closing]:
-                if entry is not lane.active and (entry.verified or self._fresh(partition, entry)):
+                if entry is not lane.active and entry.verified:
                     self._close_cancelled(partition, entry, now)
             self._settle(partition, lane, now)
 
@@ -201,7 +206,7 @@ class Engine:
             return
         for command in commands:
             if command.kind == "cancel":
-                partition.cancelled[command.key] = None
+                partition.cancelled[command.key] = command.offset
                 if partition.state is PartitionState.ACTIVE:
                     self._cancel(partition, command, now)
                 else:
@@ -225,11 +230,12 @@ class Engine:
             for row in rows:
                 self._offer_row(partition, row, now, cautious=cautious)
 
-    def scanned(self, number: int, cuts: Mapping[str, TaskKey], mark: Mark, now: int) -> None:
-        """A scan of the tables up to the horizon is complete.
+    def scanned(self, number: int, until_us: int, cuts: Mapping[str, TaskKey], mark: Mark, now: int) -> None:
+        """A scan of the tables is complete.
 
         Args:
             number: partition.
+            until_us: latest scheduled time that was scanned; tasks due later wait for the next scan, which may hold earlier ones.
             cuts: ordering id → last key read, for lanes of which the tables hold more.
             mark: progress that was read before the tables were.
             now: microseconds since the epoch.
@@ -238,23 +244,38 @@ class Engine:
         if partition is None:
             return
         partition.scanned = True
-        partition.mark = mark
+        partition.complete_us = max(partition.complete_us, until_us)
+        covered, partition.mark = partition.mark, mark
         for ordering_id, frontier in cuts.items():
             lane = partition.lane(ordering_id)
             if lane.frontier is None:
                 lane.cut(frontier)
                 self._settle(partition, lane, now)
         partition.ended.forget(mark.outcomes_offset, now - REMEMBER_US)
-        for key in [key for key in partition.cancelled if key.time_us < now - REMEMBER_US]:
+        old = [key for key, offset in partition.cancelled.items() if key.time_us < now - REMEMBER_US and offset < covered.tasks_offset]
+        for key in old:
             del partition.cancelled[key]
+            partition.told.pop(key, None)
         if partition.state is PartitionState.ACTIVE:
-            partition.early_facts.clear()
+            if not any(lane.reloading for lane in partition.lanes.values()):  # its rows may be older than any mark
+                partition.early_facts = {key: known for key, known in partition.early_facts.items() if known[0] >= covered.outcomes_offset}
+            unscanned, partition.unscanned = partition.unscanned, []
+            for lane in unscanned:
+                self._settle(partition, lane, now)
         self._activate_if_loaded(partition, now)
 
     def remember_cancelled(self, number: int, keys: Iterable[TaskKey]) -> None:
         """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
-        if number in self.partitions:
-            self.partitions[number].cancelled.update(dict.fromkeys(keys))
+        partition = self.partitions.get(number)
+        if partition is None:
+            return
+        for key in keys:
+            partition.cancelled.setdefault(key, -1)
+            partition.told[key] = None
+            lane = partition.lanes.get(key.ordering_id)
+            entry = lane.find(key) if lane is not None else None
+            if entry is not None:
+                entry.cancelled = True
 
     def reloaded(self, number: int, ordering_id: str, rows: Sequence[ScanRow], *, more: bool, now: int) -> None:
         """The answer to `Reload`; `more` says that the tables hold further tasks of the lane."""
@@ -306,11 +327,11 @@ class Engine:
                 entry.data = row.command
             if row.attempt > entry.attempt:
                 entry.attempt, entry.used, entry.next_us = row.attempt, row.used, max(row.next_us, key.time_us)
-        if row.cancelled and not entry.cancelled:
+        if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)
 
     def _insert(self, partition: Partition, entry: Entry, now: int) -> None:
-        fact = partition.early_facts.get(entry.key)
+        _, fact = partition.early_facts.get(entry.key, (0, None))
         if fact is not None and fact.attempt > entry.attempt:
             entry.attempt, entry.used = fact.attempt, fact.used
             entry.next_us = max(entry.next_us, fact.next_us or 0)
@@ -329,15 +350,27 @@ class Engine:
             self._answer(partition, command, now)
         elif lane is not None and entry is not None:
             self._cancel_entry(partition, lane, entry, command, now)
-        elif (key, 0, CANCELLED) in partition.unrecorded:
-            return
-        elif key.time_us >= partition.ended.since_us:
-            self._record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
+        elif self._surely_new(partition, command):
+            partition.told[key] = None
+            self._cancel_unknown(partition, command, now)
         else:
-            waiting = partition.lookups.setdefault(key, [])
-            waiting.append(command)
-            if len(waiting) == 1:
-                self.actions.append(action.Lookup(partition.number, [key]))
+            self._look_up_for(partition, command)
+
+    def _surely_new(self, partition: Partition, command: Command) -> bool:
+        """Whether no earlier owner can have ended the key because of this record: it is later than our fence, and not due before."""
+        replayed = partition.tasks_end is None or command.offset < partition.tasks_end
+        return not replayed and command.key.time_us >= partition.ended.since_us and command.key not in partition.told
+
+    def _look_up_for(self, partition: Partition, command: Command) -> None:
+        partition.told[command.key] = None
+        waiting = partition.lookups.setdefault(command.key, [])
+        waiting.append(command)
+        if len(waiting) == 1:
+            self.actions.append(action.Lookup(partition.number, [command.key]))
+
+    def _cancel_unknown(self, partition: Partition, command: Command, now: int) -> None:
+        """Ends a key of which no task is loaded; once, however many cancels there are."""
+        self._record(partition, Fact(command.key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
 
     def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
         entry.cancelled = True
@@ -345,7 +378,10 @@ class Engine:
         under_way = entry is lane.active and lane.state in (LaneState.RUNNING, LaneState.RECORDING, LaneState.STARTING)
         if under_way:
             self._answer(partition, command, now)
-        elif partition.state is PartitionState.ACTIVE and not entry.closing and (entry.verified or self._fresh(partition, entry)):
+        elif partition.state is PartitionState.ACTIVE and not entry.closing:
+            if not entry.verified and not self._surely_new(partition, command):
+                self._look_up_for(partition, command)
+                return
             self._close_cancelled(partition, entry, now)
             if lane.state in IDLE:
                 self._settle(partition, lane, now)
@@ -359,28 +395,32 @@ class Engine:
         if command.request_id is not None:
             self._record(partition, Fact(command.key, 0, TOO_LATE, finished_us=now, request_id=command.request_id), now)
 
-    def looked_up(self, number: int, completed: Mapping[TaskKey, bool], now: int) -> None:
-        """The answer to `Lookup`: whether the tables hold a completion of each key."""
+    def looked_up(self, number: int, answers: Mapping[TaskKey, Known], now: int) -> None:
+        """The answer to `Lookup`: what the tables hold of each key."""
         partition = self.partitions.get(number)
         if partition is None:
             return
-        for key, ended in completed.items():
-            done = ended or key in partition.ended
+        for key, known in answers.items():
+            done = known.ended or key in partition.ended
+            lane = partition.lanes.get(key.ordering_id)
+            entry = lane.find(key) if lane is not None else None
             for command in partition.lookups.pop(key, []):
                 if done:
                     self._answer(partition, command, now)
-                else:
-                    self._record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
-            lane = partition.lanes.get(key.ordering_id)
-            entry = lane.find(key) if lane is not None else None
+                elif lane is None or entry is None:
+                    self._cancel_unknown(partition, command, now)
             if lane is None or entry is None:
                 continue
             entry.verified = True
+            if known.attempt > entry.attempt:
+                entry.attempt, entry.used, entry.next_us = known.attempt, known.used, max(known.next_us, key.time_us)
             if done:
                 lane.remove(key)
-            if lane.state is LaneState.LOOKUP:
-                lane.state, lane.active = LaneState.WAITING, None
-                self._settle(partition, lane, now)
+            elif entry.cancelled and not entry.closing and entry is not lane.active:
+                self._close_cancelled(partition, entry, now)
+            if lane.state is LaneState.LOOKUP and lane.active in (entry, None):
+                lane.state = LaneState.WAITING
+            self._settle(partition, lane, now)
 
     # -- lanes ----------------------------------------------------------------------------------------------------------
 
@@ -409,6 +449,10 @@ class Engine:
             heappush(self._timers, (head.next_us, self._sequence, lane.stamp, lane))
 
     def _make_ready(self, lane: Lane, head: Entry, now: int) -> None:
+        if head.key.time_us > lane.partition.complete_us:
+            lane.state = LaneState.WAITING
+            lane.partition.unscanned.append(lane)
+            return
         executor = self._terms(head.data).executor
         if not executor and not head.cancelled:
             lane.state = LaneState.PARKED
@@ -486,6 +530,8 @@ class Engine:
             lane.state = LaneState.RECORDING
             self._close_unrun(partition, entry, now)
             return None
+        if entry.announced == entry.attempt > 0:
+            return self._start(partition, lane, entry, terms, retry, executor, entry.attempt)
         if lane.cautious:
             lane.cautious = False
             lane.state = LaneState.STARTING
@@ -510,7 +556,7 @@ class Engine:
         return invocation
 
     def _fresh(self, partition: Partition, entry: Entry) -> bool:
-        return entry.key.time_us >= partition.ended.since_us
+        return entry.key.time_us >= partition.ended.since_us and entry.key not in partition.told
 
     def _close_unrun(self, partition: Partition, entry: Entry, now: int) -> None:
         if entry.cancelled:
@@ -575,8 +621,10 @@ class Engine:
         )  # fmt: skip
 
     def _record(self, partition: Partition, fact: Fact, now: int) -> None:
-        partition.outbox.append(fact)
-        partition.unrecorded[(fact.key, fact.attempt, fact.outcome)] = (fact, now)
+        identity = (fact.key, fact.attempt, fact.outcome)
+        if identity not in partition.unrecorded:
+            partition.outbox.append(fact)
+            partition.unrecorded[identity] = (fact, now)
 
     def flush(self, now: int) -> None:
         """Sends what was decided, one group per partition at a time."""
@@ -638,7 +686,7 @@ class Engine:
             self.counts[f"completed_{fact.outcome}"] += 1
         if lane is None or entry is None:
             if not fact.terminal:
-                partition.early_facts[fact.key] = fact
+                partition.early_facts[fact.key] = (offset, fact)
             return
         was_active = entry is lane.active
         if fact.terminal:
@@ -646,22 +694,24 @@ class Engine:
         else:
             entry.attempt, entry.used = max(entry.attempt, fact.attempt), fact.used
             entry.next_us = max(fact.next_us or 0, entry.key.time_us)
+            if fact.outcome != STARTED:
+                entry.announced = 0
         if lane.state in IDLE or (was_active and lane.state is LaneState.RECORDING and fact.outcome != STARTED):
             lane.state = LaneState.WAITING
             self._settle(partition, lane, now)
         elif was_active and lane.state is LaneState.STARTING:
-            self._start_noted(partition, lane, entry, now)
-
-    def _start_noted(self, partition: Partition, lane: Lane, entry: Entry, now: int) -> None:
-        """The start fact counts; the attempt it announced may run."""
-        terms = self._terms(entry.data)
-        if partition.state is not PartitionState.ACTIVE or entry.cancelled:
+            entry.announced = entry.attempt
             lane.state = LaneState.WAITING
             self._settle(partition, lane, now)
-            return
-        retry = Retry.from_ms(*entry.data.retry) if entry.data.retry is not None else terms.retry
-        invocation = self._start(partition, lane, entry, terms, retry, terms.executor, entry.attempt)
-        self.actions.append(action.Release(terms.executor, [invocation]))
+
+
+class Known(NamedTuple):
+    """What the tables hold of a key: whether it has ended, and its latest attempt (0: none)."""
+
+    ended: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
 
 
 class ScanRow(NamedTuple):

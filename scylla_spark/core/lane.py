@@ -36,6 +36,7 @@ class Entry:
         key: identity.
         data: newest enqueue.
         attempt: number of the last recorded attempt.
+        announced: number of an attempt whose start fact stands although it has not begun.
         used: recorded attempts that count against the retry policy.
         next_us: earliest start of the next attempt.
         verified: known not to be completed.
@@ -44,7 +45,7 @@ class Entry:
         request_id: of the cancel, if its sender waits.
     """
 
-    __slots__ = ("attempt", "cancelled", "closing", "data", "key", "next_us", "request_id", "used", "verified")
+    __slots__ = ("announced", "attempt", "cancelled", "closing", "data", "key", "next_us", "request_id", "used", "verified")
 
     def __init__(self, data: Command, *, verified: bool, attempt: int = 0, used: int = 0, next_us: int = 0) -> None:
         self.key = data.key
@@ -53,6 +54,7 @@ class Entry:
         self.attempt = attempt
         self.used = used
         self.next_us = max(next_us, data.key.time_us)
+        self.announced = 0
         self.cancelled = False
         self.closing = False
         self.request_id: str | None = None

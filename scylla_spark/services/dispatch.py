@@ -272,9 +272,7 @@ class Dispatcher:
         self.mailbox.post(lambda now: self.engine.noted_end(partition, end, now))
 
     def _look_up(self, partition: int, keys: list[TaskKey]) -> None:
-        self._tried(lambda: self._readers.completed(keys), lambda found, now: self.engine.looked_up(
-            partition, {key: key in found for key in keys}, now
-        ))  # fmt: skip
+        self._tried(lambda: self._readers.known(keys), lambda found, now: self.engine.looked_up(partition, found, now))
 
     def _reload(self, partition: int, ordering_id: str, after: TaskKey) -> None:
         depth = self.settings.dispatch.lane_depth

@@ -143,7 +143,7 @@ class Scanner:
                 self._mailbox.post(lambda now, n=number, c=chunk: self._engine.rows(n, c, now))
         for number in ready:
             mark = marks.get(number, Mark())
-            self._mailbox.post(lambda now, n=number, m=mark: self._engine.scanned(n, cuts[n], m, now))
+            self._mailbox.post(lambda now, n=number, m=mark: self._engine.scanned(n, until, cuts[n], m, now))
             with self._lock:
                 if number in self._reach:
                     self._reach[number].scanned_us = until

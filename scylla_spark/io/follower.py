@@ -86,7 +86,9 @@ class Follower:
             while followed.position < end:
                 self._poll(SLICE_MS)
                 if boot_us() > deadline and followed.position < end:
-                    raise UnreachableError(f"Partition {partition} of {place.topic!r} could not be read to its end in time.")
+                    raise UnreachableError(
+                        f"Partition {partition} of {place.topic!r} could not be read to its end in time."
+                    )
 
     def until(self, partition: int, look: Callable[[], T | None], deadline: int) -> T | None:
         """Reads on until `look` finds something, or the deadline (on `clock.boot_us`) passes; then None."""
@@ -108,7 +110,9 @@ class Follower:
             for record in _records(self._tasks, place, mark.tasks_offset, self._tasks_end(place)):
                 if record.key is not None and record.key != lane:
                     continue
-                command = validate(partition, record.offset, record.timestamp * 1000, record.key, record.value, self._rules)
+                command = validate(
+                    partition, record.offset, record.timestamp * 1000, record.key, record.value, self._rules
+                )
                 if not isinstance(command, Rejection) and command.key == key:
                     found.append(command)
         return found

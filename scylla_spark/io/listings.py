@@ -156,12 +156,21 @@ class Listings:
         import polars as pl
 
         tasks = self._readers.frame(TASKS, pruning).filter(*within, *data)
-        ended = self._readers.frame(COMPLETIONS, pruning).filter(*within).sort("fact_offset").unique(_IDENTITY, keep="first")
+        ended = (
+            self._readers.frame(COMPLETIONS, pruning)
+            .filter(*within)
+            .sort("fact_offset")
+            .unique(_IDENTITY, keep="first")
+        )
         if open_only:
             tasks = tasks.join(ended.select(*_IDENTITY), on=_IDENTITY, how="anti")
-        ends = ended.select(*_IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at")
+        ends = ended.select(
+            *_IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at"
+        )
         rows = tasks.join(ends, on=_IDENTITY, how="left")
-        rows = rows.join(newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=_IDENTITY, how="left")
+        rows = rows.join(
+            newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=_IDENTITY, how="left"
+        )
         rows = rows.with_columns(
             as_of=pl.lit(from_us(now)),
             next_attempt_at=pl.max_horizontal("scheduled_time", "next_at"),

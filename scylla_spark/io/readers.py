@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.engine import Known, ScanRow
+from scylla_spark.core.cancel import Known
+from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.partition import Mark
@@ -85,13 +86,21 @@ class Readers:
     def attempts(self, key: TaskKey) -> list[Fact]:
         """All recorded starts and unfinal attempts of a key, in log order; repeats are possible."""
         rows = self._rows(self._at(ATTEMPTS, [key]).filter(*_is(key)))
-        return [fact(row) for row in sorted(rows, key=lambda row: (row["fact_offset"] or 0, row["attempt"], row["outcome"] != STARTED))]
+        return [
+            fact(row)
+            for row in sorted(
+                rows, key=lambda row: (row["fact_offset"] or 0, row["attempt"], row["outcome"] != STARTED)
+            )
+        ]
 
     def completed(self, keys: Collection[TaskKey]) -> set[TaskKey]:
         """Those of the keys that the tables hold a completion of."""
         if not keys:
             return set()
-        return {TaskKey(*row) for row in self._only(keys, self._at(COMPLETIONS, keys)).select(*_IDENTITY).collect().iter_rows()}
+        return {
+            TaskKey(*row)
+            for row in self._only(keys, self._at(COMPLETIONS, keys)).select(*_IDENTITY).collect().iter_rows()
+        }
 
     def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
         """What the tables hold of each key: whether it has ended, and its newest attempt."""
@@ -102,7 +111,9 @@ class Readers:
         answers = {}
         for key in keys:
             row = attempts.get(key)
-            answers[key] = Known(key in ended, *((row["attempt"], row["used"] or 0, row["next_at"] or 0) if row else (0, 0, 0)))
+            answers[key] = Known(
+                key in ended, *((row["attempt"], row["used"] or 0, row["next_at"] or 0) if row else (0, 0, 0))
+            )
         return answers
 
     def _only(self, keys: Collection[TaskKey], frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -145,7 +156,9 @@ class Readers:
             limit: most rows.
         """
         conditions = list(within)
-        tasks = self.frame(TASKS, pruning).filter(*conditions)  # before completions: what ends in between counts as ended
+        tasks = self.frame(TASKS, pruning).filter(
+            *conditions
+        )  # before completions: what ends in between counts as ended
         ended = self.frame(COMPLETIONS, pruning).filter(*conditions).select(*_IDENTITY)
         rows = tasks.join(ended, on=_IDENTITY, how="anti").sort(*_IDENTITY)
         rows = rows if limit is None else rows.head(limit)
@@ -164,12 +177,22 @@ class Readers:
         import polars as pl
 
         files = self._files(table, pruning)
-        schema = {column.name: _polars_type(column.type) for column in table.columns if column.name not in table.partitioned_by}
+        schema = {
+            column.name: _polars_type(column.type)
+            for column in table.columns
+            if column.name not in table.partitioned_by
+        }
         if not files:
             return pl.LazyFrame(schema=schema)
         casts = pl.ScanCastOptions(integer_cast="upcast", datetime_cast=["nanosecond-downcast", "convert-timezone"])
         return pl.scan_parquet(
-            files, schema=schema, glob=False, hive_partitioning=False, missing_columns="insert", extra_columns="ignore", cast_options=casts
+            files,
+            schema=schema,
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="insert",
+            extra_columns="ignore",
+            cast_options=casts,
         )
 
     def size(self, table: Table) -> dict[str, Any]:
@@ -188,7 +211,9 @@ class Readers:
         hours: dict[int, set[int]] = {}
         for key in keys:
             hours.setdefault(partition_of(key.ordering_id, partitions), set()).add(key.hour)
-        return self.frame(table, [[("partition_id", "=", number), ("hour", "in", sorted(within))] for number, within in hours.items()])
+        return self.frame(
+            table, [[("partition_id", "=", number), ("hour", "in", sorted(within))] for number, within in hours.items()]
+        )
 
     def _files(self, table: Table, pruning: Pruning | None) -> list[str]:
         with self._lock:
@@ -199,7 +224,11 @@ class Readers:
         """A table of a few rows, without the cost of importing polars."""
         with self._lock:
             batches = list(self._newest(table).scan(columns=list(columns)))
-        return [{name: batch[name][index].as_py() for name in columns} for batch in batches for index in range(batch.num_rows)]
+        return [
+            {name: batch[name][index].as_py() for name in columns}
+            for batch in batches
+            for index in range(batch.num_rows)
+        ]
 
     def _newest(self, table: Table) -> DeltaTable:
         from deltalake import DeltaTable
@@ -219,7 +248,9 @@ class Readers:
         return known
 
     def _missing(self) -> NotFoundError:
-        return NotFoundError(f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first, or `scylla-spark up`.")
+        return NotFoundError(
+            f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first, or `scylla-spark up`."
+        )
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
         return in_us(frame).collect().to_dicts()
@@ -252,16 +283,28 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         payload=row["payload"] or "{}",
         priority=row["priority"] or 0,
         timeout_ms=row["timeout_ms"],
-        retry=RetryTerms(retry["max_retries"], retry["base_ms"], retry["cap_ms"]) if retry and retry["base_ms"] is not None else None,
+        retry=RetryTerms(retry["max_retries"], retry["base_ms"], retry["cap_ms"])
+        if retry and retry["base_ms"] is not None
+        else None,
         enqueued_us=row["enqueued_at"] or 0,
         extra=row["extra"],
     )
-    return ScanRow(command, row["cancel_offset"] is not None, row.get("attempt") or 0, row.get("used") or 0, row.get("next_at") or 0)
+    return ScanRow(
+        command,
+        row["cancel_offset"] is not None,
+        row.get("attempt") or 0,
+        row.get("used") or 0,
+        row.get("next_at") or 0,
+    )
 
 
 def fact(row: Mapping[str, Any]) -> Fact:
     """The fact in a row of `completions` or `attempts`."""
-    failure = Failure(row["error_class"], row["error_message"] or "", row["error_stack"] or "") if row["error_class"] else None
+    failure = (
+        Failure(row["error_class"], row["error_message"] or "", row["error_stack"] or "")
+        if row["error_class"]
+        else None
+    )
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
@@ -304,7 +347,9 @@ def after_key(key: TaskKey) -> pl.Expr:
 
     time, lane, unique = pl.col("scheduled_time"), pl.col("ordering_id"), pl.col("uniqueness_key")
     at = pl.lit(key.scheduled_time)
-    return (time > at) | ((time == at) & ((lane > key.ordering_id) | ((lane == key.ordering_id) & (unique > key.uniqueness_key))))
+    return (time > at) | (
+        (time == at) & ((lane > key.ordering_id) | ((lane == key.ordering_id) & (unique > key.uniqueness_key)))
+    )
 
 
 def _polars_type(spark_type: str) -> Any:

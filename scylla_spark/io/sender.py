@@ -63,7 +63,9 @@ class Sender:
             key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
             partition = partition_of(command.key.ordering_id, rules.partitions)
         except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
-            raise ArgumentError(f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value") from None
+            raise ArgumentError(
+                f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"
+            ) from None
         verdict = validate(partition, 0, now_us(), key, value, rules)
         if isinstance(verdict, Rejection):
             raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
@@ -109,7 +111,7 @@ class Sender:
         for future in futures:
             try:
                 places.append(future.get(timeout=_ACKNOWLEDGED_S))
-            except Exception as error:  # noqa: BLE001, PERF203 - each has its own fate, and errors of several families come here
+            except Exception as error:
                 failures.append(error)
         if failures:
             raise self._unacknowledged(failures[0], sent=len(places), unknown=len(failures))

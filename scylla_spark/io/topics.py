@@ -197,13 +197,17 @@ def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]]) -
                 hint="The partition count is fixed for the life of a deployment: set `partitions` to the old count, "
                 "or start a new deployment with new topics and tables.",
             )
-    found = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all")
+    found = client.describe_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all"
+    )
     for name, values in found.get("topic", found).items():
         for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
             expected, entry = wanted[name]["configs"][key], values[key]
             actual = entry["value"] if isinstance(entry, dict) else entry
             if str(actual).lower() != expected.lower():
-                raise ConfigError(f"Topic {name!r} has {key}={actual}.", hint=f"It must be {expected}: kafka-configs --alter it.")
+                raise ConfigError(
+                    f"Topic {name!r} has {key}={actual}.", hint=f"It must be {expected}: kafka-configs --alter it."
+                )
     return {name: str(topic.get("topic_id", "")) for name, topic in described.items()}
 
 

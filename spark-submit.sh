@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Submit one of the jobs in jobs/ with this project's jars and Spark settings.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+usage() {
+  cat <<USAGE
+Usage: ./spark-submit.sh JOB [arguments of the job…]
+
+Jobs:
+$(for job in "$here"/jobs/*.py; do [ -e "$job" ] && printf '  %s\n' "$(basename "$job" .py)"; done)
+
+Environment:
+  SCYLLASPARK_SUBMIT_ARGS   further spark-submit options, e.g. "--master yarn --deploy-mode client"
+  SPARK_HOME                the Spark to use when this checkout has no .venv
+  SCYLLASPARK_JARS_DIR      where the jar cache is, if not in ~/.cache/scylla-spark/jars
+
+Examples:
+  ./spark-submit.sh ingest --config scyllaspark.toml
+  SCYLLASPARK_SUBMIT_ARGS="--master spark://head:7077" ./spark-submit.sh dispatch
+
+Settings come from conf/spark-defaults.conf and scyllaspark.toml; jars from the cache that 'make setup' fills.
+USAGE
+}
+
+job=${1:-}
+if [ -z "$job" ] || [ "$job" = -h ] || [ "$job" = --help ]; then
+  usage
+  [ -n "$job" ] && exit 0 || exit 2
+fi
+shift
+
+script="$here/jobs/$job.py"
+if [ ! -f "$script" ]; then
+  echo "error: there is no job '$job' (jobs/$job.py)" >&2
+  usage >&2
+  exit 2
+fi
+
+if [ -x "$here/.venv/bin/spark-submit" ]; then
+  submit=$here/.venv/bin/spark-submit
+  python=$here/.venv/bin/python
+elif [ -n "${SPARK_HOME:-}" ] && [ -x "$SPARK_HOME/bin/spark-submit" ]; then
+  submit=$SPARK_HOME/bin/spark-submit
+  python=${PYSPARK_PYTHON:-python3}
+elif command -v spark-submit >/dev/null; then
+  submit=$(command -v spark-submit)
+  python=${PYSPARK_PYTHON:-python3}
+else
+  echo "error: no spark-submit: run 'make setup' here, or set SPARK_HOME" >&2
+  exit 1
+fi
+export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python}
+export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$python}
+export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
+
+# Fetched on first use; afterwards this only checks the hashes and needs no network.
+jars=$("$python" -m scylla_spark.io.jars --spark-jars)
+
+# shellcheck disable=SC2086 # the extra options are meant to be split
+exec "$submit" \
+  --properties-file "$here/conf/spark-defaults.conf" \
+  --driver-java-options "-Xss16m -Dlog4j2.configurationFile=file:$here/conf/log4j2.properties" \
+  --jars "$jars" \
+  ${SCYLLASPARK_SUBMIT_ARGS:-} \
+  "$script" "$@"

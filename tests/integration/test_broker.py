@@ -1,0 +1,226 @@
+"""The embedded broker with real processes: keeps records, refuses a second on its data, never outlives its parent."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.errors import KafkaError
+
+from scylla_spark.errors import BrokerError, ConflictError
+from scylla_spark.io import broker_files, die_with_parent
+from scylla_spark.io.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.integration
+
+
+def eventually(condition: Callable[[], bool], within: float) -> bool:
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def exists(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def make_topic(bootstrap: str, name: str = "t") -> None:
+    with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])
+
+
+def send(bootstrap: str, *values: str, topic: str = "t") -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    try:
+        for sent in [producer.send(topic, value.encode()) for value in values]:
+            sent.get(timeout=30)
+    finally:
+        producer.close()
+
+
+def read(bootstrap: str, count: int, topic: str = "t") -> list[str]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        values: list[str] = []
+
+        def enough() -> bool:
+            for records in consumer.poll(timeout_ms=200).values():
+                values.extend(record.value.decode() for record in records)
+            return len(values) >= count
+
+        eventually(enough, within=30)
+        return values
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with EmbeddedBroker(tmp_path / "kafka") as running:
+        yield running
+
+
+def test_records_survive_a_stop_a_restart_and_a_kill(tmp_path):
+    broker = EmbeddedBroker(tmp_path / "kafka")
+    with broker:
+        address = broker.bootstrap
+        make_topic(address)
+        send(address, "one", "two")
+        assert read(address, 2) == ["one", "two"]
+    with broker:
+        assert broker.bootstrap == address, "clients must find it where it was"
+        assert read(address, 2) == ["one", "two"]
+        send(address, "three")
+        os.kill(broker.pid, signal.SIGKILL)
+        assert eventually(lambda: not broker.alive, within=10)
+        broker.start()
+        assert read(broker.bootstrap, 3) == ["one", "two", "three"]
+
+
+def test_record_times_are_the_brokers_and_topics_are_not_made_by_accident(broker):
+    make_topic(broker.bootstrap)
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, max_block_ms=1500)
+    try:
+        sent = producer.send("t", b"x", timestamp_ms=1).get(timeout=30)
+        assert sent.timestamp != 1
+        assert consumer.topics() == {"t"}
+        with pytest.raises(KafkaError):
+            producer.send("accident", b"x").get(timeout=10)
+        assert consumer.topics() == {"t"}
+    finally:
+        producer.close()
+        consumer.close()
+
+
+def test_it_listens_on_loopback_only(broker):
+    listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    port = f":{int(broker.bootstrap.rpartition(':')[2]):04X}"
+    local = {
+        line.split()[1] for line in listening.splitlines()[1:] if " 0A " in line and line.split()[1].endswith(port)
+    }
+    # 127.0.0.1 in both notations of the kernel
+    assert local
+    assert all(address.startswith(("0100007F:", "0000000000000000FFFF00000100007F:")) for address in local), local
+
+
+def test_a_second_broker_on_the_same_data_is_refused_while_the_first_lives(broker, tmp_path):
+    with pytest.raises(ConflictError, match="already runs"):
+        EmbeddedBroker(tmp_path / "kafka").start()
+    assert broker.alive, "the refusal must not disturb the first"
+    broker.stop()
+    with EmbeddedBroker(tmp_path / "kafka") as second:
+        assert second.alive
+
+
+def test_it_dies_with_a_parent_that_is_killed_and_starts_again_on_the_same_data(tmp_path):
+    code = textwrap.dedent("""
+        import sys, threading
+        from scylla_spark.io.broker import EmbeddedBroker
+        # started from a thread that ends at once: the broker must be bound to the process all the same
+        broker = EmbeddedBroker(sys.argv[1])
+        starter = threading.Thread(target=broker.start)
+        starter.start()
+        starter.join()
+        print(broker.pid, broker.bootstrap, flush=True)
+        sys.stdin.read()
+    """)
+    command = [sys.executable, "-c", code, str(tmp_path / "kafka")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        pid, bootstrap = parent.stdout.readline().split()
+        make_topic(bootstrap)
+        send(bootstrap, "kept")
+        assert exists(int(pid)), "the end of the thread that called start() must not end the broker"
+        parent.kill()
+    assert eventually(lambda: not exists(int(pid)), within=5)
+    with EmbeddedBroker(tmp_path / "kafka") as again:
+        assert read(again.bootstrap, 1) == ["kept"]
+
+
+def test_it_is_stopped_when_its_parent_ends_without_stopping_it(tmp_path):
+    code = (
+        "import sys; from scylla_spark.io.broker import EmbeddedBroker; print(EmbeddedBroker(sys.argv[1]).start().pid)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert eventually(lambda: not exists(int(done.stdout)), within=1)
+    assert "shut down completed" in (tmp_path / "logs" / "broker.log").read_text(), "it should end in order"
+
+
+def test_a_port_that_is_taken_meanwhile_is_replaced_unless_it_was_asked_for(tmp_path):
+    layout = broker_files.Layout(tmp_path)
+    first = broker_files.choose_ports(layout)
+    assert broker_files.choose_ports(layout) == first
+    with socket.socket() as taker:
+        taker.bind(("127.0.0.1", first.broker))
+        taker.listen()
+        second = broker_files.choose_ports(layout)
+        assert second.broker != first.broker
+        assert second.controller == first.controller
+        with pytest.raises(BrokerError, match="in use"):
+            broker_files.choose_ports(layout, fixed=first.broker)
+
+
+def test_data_survive_a_change_of_both_ports(tmp_path):
+    with EmbeddedBroker(tmp_path) as broker:
+        make_topic(broker.bootstrap)
+        send(broker.bootstrap, "kept")
+        before = broker.bootstrap
+    (tmp_path / "ports.json").unlink()
+    with EmbeddedBroker(tmp_path) as broker:
+        assert broker.bootstrap != before
+        assert read(broker.bootstrap, 1) == ["kept"]
+
+
+def test_a_start_that_fails_tells_the_end_of_the_log_and_gives_the_folder_back(tmp_path):
+    broken = EmbeddedBroker(tmp_path, overrides={"log.retention.hours": "soon"})
+    with pytest.raises(BrokerError, match="soon"):
+        broken.start()
+    assert not broken.alive
+    with EmbeddedBroker(tmp_path) as mended:
+        assert mended.alive
+
+
+@pytest.mark.parametrize("how", ["signal", "pipe"])
+def test_a_bound_command_dies_with_its_parent(how):
+    code = textwrap.dedent(f"""
+        import subprocess, sys
+        from scylla_spark.io import die_with_parent
+        bound = die_with_parent.command(["/bin/sh", "-c", "echo $$; exec sleep 600"], how={how!r})
+        process = subprocess.Popen(bound, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        print(process.stdout.readline(), flush=True)
+        sys.stdin.read()
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pid = int(parent.stdout.readline())
+        assert exists(pid)
+        parent.kill()
+    assert eventually(lambda: not exists(pid), within=5)
+
+
+def test_a_command_whose_parent_is_gone_before_it_starts_does_not_start(tmp_path):
+    sign = tmp_path / "ran"
+    command = die_with_parent.command(["/usr/bin/touch", str(sign)], how="signal")
+    command[command.index(str(os.getpid()))] = "1"  # as if our process were not its parent any more
+    assert subprocess.run(command, check=False).returncode == 113
+    assert not sign.exists()

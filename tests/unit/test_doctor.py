@@ -1,0 +1,113 @@
+"""Each check passes on what is needed, fails on what is not, and a failure always names its remedy."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from scylla_spark import doctor
+from scylla_spark.doctor import Check
+
+
+def failed(check: Check) -> bool:
+    assert check.ok or check.mend, f"{check} fails without naming a remedy"
+    return not check.ok
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a java into JAVA_HOME that prints a version of our choice."""
+
+    def install(version: str) -> None:
+        java = tmp_path / "jdk" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+
+    return install
+
+
+@pytest.mark.parametrize(("version", "ok"), [((3, 10, 9), False), ((3, 11, 0), True), ((3, 13, 1), True)])
+def test_python_older_than_3_11_fails(version, ok):
+    assert failed(doctor.check_python(version)) is not ok
+
+
+@pytest.mark.parametrize(("version", "ok"), [("1.8.0_412", False), ("11.0.2", False), ("17.0.15", True), ("21", True)])
+def test_java_older_than_17_fails(fake_java, version, ok):
+    fake_java(version)
+    assert failed(doctor.check_java()) is not ok
+
+
+def test_missing_java_fails_and_names_the_package_to_install(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = doctor.check_java()
+    assert failed(check)
+    assert "openjdk-17" in check.mend
+
+
+def test_java_home_without_a_java_fails(tmp_path):
+    assert failed(doctor.check_java_home(str(tmp_path)))
+
+
+def test_unset_java_home_is_fine():
+    assert not failed(doctor.check_java_home(None))
+
+
+@pytest.mark.parametrize(("installed", "ok"), [("4.2.0", True), ("4.1.1", False), (None, False)])
+def test_a_package_must_have_exactly_the_pinned_version(installed, ok):
+    check = doctor.check_package("pyspark", "4.2.0", installed)
+    assert failed(check) is not ok
+    assert ok or "4.2.0" in check.mend
+
+
+def test_the_pins_of_the_doctor_are_the_pins_of_the_lock_file():
+    lock = (Path(__file__).parents[2] / "requirements.lock").read_text()
+    for name, version in doctor.PINNED.items():
+        assert f"\n{name}=={version} " in lock
+
+
+def test_an_empty_jar_cache_fails_and_names_the_command(tmp_path):
+    check = doctor.check_jars("spark", tmp_path)
+    assert failed(check)
+    assert "scylla_spark.io.jars" in check.mend
+    assert "missing" in check.detail
+
+
+def test_a_data_folder_that_does_not_exist_yet_is_fine_and_is_not_made(tmp_path):
+    wanted = tmp_path / "a" / "b"
+    assert not failed(doctor.check_data_dir(wanted))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_data_folder_below_a_file_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert failed(doctor.check_data_dir(tmp_path / "file"))
+
+
+def test_less_than_two_gib_of_disk_fails(tmp_path):
+    assert failed(doctor.check_disk(tmp_path, 2 * 1024**3 - 1))
+    assert not failed(doctor.check_disk(tmp_path, 2 * 1024**3))
+
+
+def test_too_little_memory_fails_and_an_unknown_amount_does_not():
+    assert failed(doctor.check_memory(1024**3))
+    assert not failed(doctor.check_memory(8 * 1024**3))
+    assert not failed(doctor.check_memory(None))
+
+
+def test_a_kafka_that_does_not_listen_fails():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        assert failed(doctor.check_kafka(f"127.0.0.1:{unused.getsockname()[1]}", timeout_ms=300))
+
+
+def test_kafka_is_only_looked_for_when_an_address_is_given(tmp_path):
+    assert "Kafka" not in {check.name for check in doctor.examine(tmp_path)}
+
+
+def test_every_check_has_its_own_name(tmp_path):
+    names = [check.name for check in doctor.examine(tmp_path / "new", cache=tmp_path)]
+    assert len(names) == len(set(names))
+    assert {"Python", "Java", "pyspark", "delta-spark", "spark jars", "broker jars", "disk space"} <= set(names)

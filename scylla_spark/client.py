@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config import Settings
 from scylla_spark.core.duration import duration_ms
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.core.wire import CANCEL, ENQUEUE, STAMP_TRUST_US, Command, Rejection, RetryTerms, Rules, encode, payload_text, validate
-from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
+from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms, Rules, payload_text
+from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
 from scylla_spark.handle import EnqueueResult, Refused, TaskHandle
 from scylla_spark.io.readers import Readers
+from scylla_spark.io.sender import Sender
 
 if TYPE_CHECKING:
-    from kafka import KafkaProducer
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.io.follower import Follower
 
-_BULK: Final = {"linger_ms": 20, "batch_size": 256 * 1024}
 _ids = Uuid7()
 
 
@@ -44,10 +44,9 @@ class Scheduler:
         self.readers = Readers(settings.tables_path)
         self._spark = spark
         self._lock = threading.RLock()
-        self._producers: dict[str, KafkaProducer] = {}
         self._follower: Follower | None = None
         self._located: Settings | None = None
-        self._closed = False
+        self.sender = Sender(lambda: self.located, self.readers.rules)
 
     @classmethod
     def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
@@ -60,12 +59,18 @@ class Scheduler:
         Raises:
             ConfigError: the settings are not valid.
         """
-        chosen = settings if isinstance(settings, Settings) else Settings.load(Path(settings) if settings is not None else None)
+        chosen = (
+            settings
+            if isinstance(settings, Settings)
+            else Settings.load(Path(settings) if settings is not None else None)
+        )
         return cls(chosen, spark=spark)
 
     @classmethod
     @contextmanager
-    def local(cls, path: str | Path | None = None, *, handlers: Iterable[str] = (), **overrides: Any) -> Iterator[Scheduler]:
+    def local(
+        cls, path: str | Path | None = None, *, handlers: Iterable[str] = (), **overrides: Any
+    ) -> Iterator[Scheduler]:
         """A whole deployment in this process, with embedded Kafka; for notebooks and tests.
 
         Args:
@@ -73,10 +78,22 @@ class Scheduler:
             handlers: modules or .py files whose `@handler` functions may run.
             **overrides: settings, nested sections as dicts.
         """
-        from scylla_spark.services.deployment import LocalDeployment
+        import tempfile
 
-        with LocalDeployment(path, handlers=tuple(handlers), **overrides) as deployment, cls(deployment.settings) as scheduler:
-            yield scheduler
+        from scylla_spark.services.deployment import Deployment
+
+        with ExitStack() as stack:
+            folder = (
+                path if path is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="scylla-spark-"))
+            )
+            named: dict[str, Any] = {"data_dir": Path(folder), "handlers": tuple(handlers)}
+            settings = Settings.load(**named | overrides)
+            deployment = stack.enter_context(Deployment(settings))
+            if not deployment.await_ready():
+                raise WaitTimeoutError(
+                    "The local deployment was not ready within two minutes.", hint="See the log above."
+                )
+            yield stack.enter_context(cls(deployment.settings, spark=deployment.spark))
 
     def __enter__(self) -> Scheduler:
         return self
@@ -87,13 +104,10 @@ class Scheduler:
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
         with self._lock:
-            self._closed = True
-            for producer in self._producers.values():
-                producer.close(timeout=15)
-            self._producers.clear()
             if self._follower is not None:
                 self._follower.close()
                 self._follower = None
+        self.sender.close()
 
     # -- single tasks ---------------------------------------------------------------------------------------------------
 
@@ -131,7 +145,7 @@ class Scheduler:
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
         return self.send(
-            self._command(
+            self.command(
                 handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
                 priority=priority, retry=retry, timeout=timeout,
             )
@@ -153,27 +167,16 @@ class Scheduler:
         Raises:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
         """
-        producer = self._producer("bulk", **_BULK)
         refused: list[Refused] = []
         futures = []
         for index, task in enumerate(tasks):
             try:
-                record = self._record(self._command(**_keywords(task)))
+                record = self.sender.record(self.command(**_keywords(task)))
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
                 continue
-            futures.append(self._hand_over(producer, record))
-        ends: dict[int, int] = {}
-        failures = []
-        for future in futures:
-            try:
-                place = future.get(timeout=60)
-                ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
-            except Exception as error:  # noqa: BLE001, PERF203 - every future has its own fate
-                failures.append(error)
-        if failures:
-            raise self._unacknowledged(failures[0], sent=len(futures) - len(failures), unknown=len(failures))
-        return EnqueueResult(self, len(futures), ends, tuple(refused))
+            futures.append(self.sender.begin(record))
+        return EnqueueResult(self, len(futures), self.sender.finish(futures), tuple(refused))
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 
@@ -284,7 +287,9 @@ class Scheduler:
         """
         from scylla_spark import frames
 
-        return frames.status(self.spark, self.readers.path, now_us() if as_of is None else _instant(as_of), history=as_of is not None)
+        return frames.status(
+            self.spark, self.readers.path, now_us() if as_of is None else _instant(as_of), history=as_of is not None
+        )
 
     def attempts(self) -> DataFrame:
         """One row per recorded start and per attempt that did not end its task; lazy."""
@@ -327,7 +332,6 @@ class Scheduler:
     def follower(self) -> Follower:
         """Reads the logs behind the tables."""
         with self._lock:
-            self._check_open()
             if self._follower is None:
                 from scylla_spark.io.follower import Follower
 
@@ -346,28 +350,25 @@ class Scheduler:
             return _instant(at)
         return now_us() + (duration_ms(delay) * 1000 if delay is not None else 0)
 
-    def copy_of(self, command: Command, time_us: int, uniqueness_key: str | None = None, extra: str | None = None) -> Command:
-        """The same task at another time, or under another uniqueness key."""
-        key = TaskKey(time_us, command.key.ordering_id, uniqueness_key or command.key.uniqueness_key)
+    def copy_of(self, command: Command, time_us: int, *, again: bool = False, extra: str | None = None) -> Command:
+        """The same task at another time; with `again` also under a new uniqueness key.
+
+        Raises:
+            ArgumentError: that is the key which the task already has.
+        """
+        key = command.key._replace(time_us=time_us)
+        if again:
+            base = command.key.uniqueness_key.partition("~retry-")[0][:900]
+            key = key._replace(uniqueness_key=f"{base}~retry-{_ids.next(now_us())}")
         if key == command.key:
             raise ArgumentError(f"{key} is the key that the task already has.", hint="Choose another time.")
-        return command._replace(kind=ENQUEUE, key=key, enqueued_us=now_us(), request_id=None, extra=extra)
+        return command._replace(
+            kind=ENQUEUE, key=key, enqueued_us=now_us(), request_id=None, extra=extra or command.extra
+        )
 
     def send(self, command: Command) -> TaskHandle:
         """Sends one command and waits for Kafka's acknowledgement; errors as in `enqueue`."""
-        record = self._record(command)
-        try:
-            place = self._hand_over(self._producer("single"), record).get(timeout=30)
-        except SchedulerError:
-            raise
-        except Exception as error:  # kafka-python raises errors of several families
-            raise self._unacknowledged(error, sent=0, unknown=1) from error
-        drift = place.timestamp * 1000 - command.enqueued_us if place.timestamp and place.timestamp > 0 else 0
-        if abs(drift) > STAMP_TRUST_US:
-            raise ConflictError(
-                f"This machine's clock is {drift / 1e6:.0f} s away from the broker's.",
-                hint="Set it right: tasks are judged by the broker's time then, and may be refused or run at the wrong moment.",
-            )
+        self.sender.send(command)
         return TaskHandle(self, command.key)
 
     def request_cancel(self, key: TaskKey) -> str:
@@ -383,7 +384,7 @@ class Scheduler:
         except UnreachableError:
             return ""
 
-    def _command(
+    def command(
         self,
         handler: str | None,
         payload: Mapping[str, Any] | None = None,
@@ -397,6 +398,7 @@ class Scheduler:
         retry: Retry | None = None,
         timeout: object = None,
     ) -> Command:
+        """The command that `enqueue` would send."""
         now = now_us()
         time_us = self.moment(at, delay) if at is not None or delay is not None else now
         unique = _ids.next(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
@@ -404,42 +406,14 @@ class Scheduler:
         try:
             body = payload_text(payload)
         except (ValueError, TypeError, RecursionError) as error:
-            raise ArgumentError(f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload") from None
+            raise ArgumentError(
+                f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload"
+            ) from None
         terms = RetryTerms(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
         timeout_ms = None if timeout is None else duration_ms(timeout)
-        return Command(ENQUEUE, TaskKey(time_us, lane, unique), 0, handler, queue, body, priority, timeout_ms, terms, now)
-
-    def _record(self, command: Command) -> tuple[int, bytes, bytes]:
-        """Partition, key and value of a command that will not be refused."""
-        rules = self.rules
-        try:
-            key, value = command.key.ordering_id.encode(), encode(command)
-            partition = partition_of(command.key.ordering_id, rules.partitions)
-        except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
-            raise ArgumentError(f"The task cannot be written: {error}.", reason="wrong_value") from None
-        verdict = validate(partition, 0, now_us(), key, value, rules)
-        if isinstance(verdict, Rejection):
-            raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason, key=str(command.key))
-        return partition, key, value
-
-    def _hand_over(self, producer: KafkaProducer, record: tuple[int, bytes, bytes]) -> Any:
-        from kafka.errors import KafkaError
-
-        partition, key, value = record
-        try:
-            return producer.send(self.located.topics.tasks, value, key=key, partition=partition)
-        except (KafkaError, AssertionError) as error:
-            raise self._unacknowledged(error, sent=0, unknown=1) from error
-
-    def _producer(self, kind: str, **options: Any) -> KafkaProducer:
-        with self._lock:
-            self._check_open()
-            known = self._producers.get(kind)
-            if known is None:
-                from scylla_spark.io.topics import producer
-
-                known = self._producers[kind] = producer(self.located, **options)
-            return known
+        return Command(
+            ENQUEUE, TaskKey(time_us, lane, unique), 0, handler, queue, body, priority, timeout_ms, terms, now
+        )
 
     def _ends(self) -> dict[int, int]:
         from scylla_spark.io.topics import end_offsets
@@ -451,18 +425,6 @@ class Scheduler:
 
         return frames.table(self.spark, self.readers.path, name)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
-
-    def _unacknowledged(self, error: BaseException, *, sent: int, unknown: int) -> UnreachableError:
-        return UnreachableError(
-            f"Kafka at {self.located.kafka.bootstrap_servers} did not acknowledge {unknown} record(s) ({type(error).__name__}: {error}).",
-            hint="They may exist all the same; enqueueing them again with the same keys does no harm.",
-            sent=sent,
-            unknown=unknown,
-        )
-
 
 def _instant(moment: datetime) -> int:
     try:
@@ -473,13 +435,19 @@ def _instant(moment: datetime) -> int:
 
 def _text(what: str, value: object) -> str:
     if not isinstance(value, str):
-        raise ArgumentError(f"{what} is {value!r}, a {type(value).__name__}.", hint="Pass text, such as str(value).", reason="wrong_value")
+        raise ArgumentError(
+            f"{what} is {value!r}, a {type(value).__name__}.",
+            hint="Pass text, such as str(value).",
+            reason="wrong_value",
+        )
     return value
 
 
 def _keywords(task: Mapping[str, Any]) -> dict[str, Any]:
-    known = Scheduler.enqueue.__kwdefaults__.keys() | {"handler", "payload"}
+    known = {"handler", "payload", *inspect.signature(Scheduler.enqueue).parameters} - {"self"}
     if not isinstance(task, Mapping) or not task.keys() <= known or "handler" not in task:
         unknown = sorted(map(str, task.keys() - known)) if isinstance(task, Mapping) else type(task).__name__
-        raise ArgumentError(f"A task needs `handler` and may have {sorted(known)}; got {unknown}.", reason="wrong_value")
+        raise ArgumentError(
+            f"A task needs `handler` and may have {sorted(known)}; got {unknown}.", reason="wrong_value"
+        )
     return dict(task)

@@ -11,7 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -40,14 +49,18 @@ class _Section(BaseModel):
 class Kafka(_Section):
     """How to reach the brokers."""
 
-    bootstrap_servers: str = Field("", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`")
+    bootstrap_servers: str = Field(
+        "", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`"
+    )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: SecretStr | None = None
-    sasl_password_file: Path | None = Field(None, description="file that holds the password; preferred to sasl_password")
+    sasl_password_file: Path | None = Field(
+        None, description="file that holds the password; preferred to sasl_password"
+    )
     ssl_cafile: Path | None = None
-    request_timeout: Duration = Field("10s", description="how long one request to a broker may take")
+    request_timeout: Duration = Field(duration("10s"), description="how long one request to a broker may take")
 
 
 class Topics(_Section):
@@ -56,7 +69,7 @@ class Topics(_Section):
     tasks: str = "tasks"
     outcomes: str = "outcomes"
     replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
-    retention: Duration = Field("7d", description="Kafka's retention; must exceed the longest lag of ingest")
+    retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
 
 class Tables(_Section):
@@ -68,33 +81,51 @@ class Tables(_Section):
 class Ingest(_Section):
     """Kafka to Delta."""
 
-    trigger: Duration = Field("10s", description="pause between micro-batches; lateness does not depend on it")
+    trigger: Duration = Field(
+        duration("10s"), description="pause between micro-batches; lateness does not depend on it"
+    )
     max_records: int = Field(400_000, ge=1, description="most records of one micro-batch")
-    grace: Duration = Field("10s", description="how far in the past a scheduled time may lie when it is enqueued")
-    retention: Duration = Field("14d", description="older tasks are refused and history older than this is purged")
-    default_handler: str | None = Field(None, description="handler of records that name none; unset: they wait for a lease")
+    grace: Duration = Field(
+        duration("10s"), description="how far in the past a scheduled time may lie when it is enqueued"
+    )
+    retention: Duration = Field(
+        duration("14d"), description="older tasks are refused and history older than this is purged"
+    )
+    default_handler: str | None = Field(
+        None, description="handler of records that name none; unset: they wait for a lease"
+    )
 
 
 class Dispatch(_Section):
     """When and where tasks run."""
 
     group_id: str = Field("scylla-spark-dispatch", description="consumer group whose assignment is the ownership")
-    instance_id: str | None = Field(None, description="static member name; a restarted instance takes its partitions back at once")
-    session_timeout: Duration = Field("10s", description="a dispatcher silent for this long loses its partitions")
-    look_ahead: Duration = Field("5m", description="how far ahead of now tasks are held in memory")
+    instance_id: str | None = Field(
+        None, description="static member name; a restarted instance takes its partitions back at once"
+    )
+    session_timeout: Duration = Field(
+        duration("10s"), description="a dispatcher silent for this long loses its partitions"
+    )
+    look_ahead: Duration = Field(duration("5m"), description="how far ahead of now tasks are held in memory")
     lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
     scan_budget: int = Field(200_000, ge=1, description="most rows of one scan")
     max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
-    trigger: Duration = Field("1s", description="pause between micro-batches of the scanning query")
-    drain: Duration = Field("10s", description="how long running tasks may finish at shutdown or rebalance")
+    trigger: Duration = Field(duration("1s"), description="pause between micro-batches of the scanning query")
+    drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
     min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
     max_children: int = Field(16, ge=1, description="most child processes of the local pool")
     spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
-    timeout: Duration = Field("5m", description="longest run of an attempt, unless handler or task say otherwise")
-    max_retries: int | None = Field(100, ge=0, description="attempts after the first; none in TOML: leave out, JSON null: for ever")
-    retry_base: Duration = Field("20s", description="wait before the second attempt (doubles per attempt)")
-    retry_cap: Duration = Field("2m", description="longest wait before an attempt")
-    stall: Duration = Field("2s", description="release stops while the oldest unrecorded outcome is older than this")
+    timeout: Duration = Field(
+        duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
+    )
+    max_retries: int | None = Field(
+        100, ge=0, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
+    )
+    retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
+    retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
+    stall: Duration = Field(
+        duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"
+    )
 
 
 class Metrics(_Section):
@@ -102,7 +133,9 @@ class Metrics(_Section):
 
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
-    payload_labels: tuple[str, ...] = Field((), description="top-level payload keys that become labels of start-delay metrics")
+    payload_labels: tuple[str, ...] = Field(
+        (), description="top-level payload keys that become labels of start-delay metrics"
+    )
 
 
 class Log(_Section):
@@ -116,12 +149,23 @@ class Settings(BaseSettings):
     """All settings of one deployment."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SCYLLASPARK_", env_nested_delimiter="__", env_file=".env", extra="forbid", frozen=True, validate_default=True
+        env_prefix="SCYLLASPARK_",
+        env_nested_delimiter="__",
+        env_file=".env",
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
     )
 
-    data_dir: Path = Field(Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment")
-    handlers: tuple[str, ...] = Field((), description="modules (dotted names or .py files) whose @handler functions may run")
-    partitions: int = Field(8, ge=1, le=512, description="partitions of the `tasks` topic; fixed for the life of a deployment")
+    data_dir: Path = Field(
+        Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment"
+    )
+    handlers: tuple[str, ...] = Field(
+        (), description="modules (dotted names or .py files) whose @handler functions may run"
+    )
+    partitions: int = Field(
+        8, ge=1, le=512, description="partitions of the `tasks` topic; fixed for the life of a deployment"
+    )
     master: str = Field("local[2]", description="Spark master where no session exists")
     kafka: Kafka = Kafka()
     topics: Topics = Topics()
@@ -216,5 +260,8 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _explain(error: ValidationError) -> str:
-    lines = [f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (got {item['input']!r})" for item in error.errors()]
+    lines = [
+        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (got {item['input']!r})"
+        for item in error.errors()
+    ]
     return "Settings are not valid: " + "; ".join(lines) + "."

@@ -72,7 +72,7 @@ class TaskFailed(SchedulerError):
     """The awaited task ended other than succeeded; `fields` holds outcome, error class, message and stack."""
 
 
-class Abort(Exception):  # noqa: N818 - raised by handlers as a verdict, not an error of ours
+class Abort(Exception):
     """Raise in a handler to end the task as *aborted*, without retry.
 
     Args:
@@ -80,7 +80,7 @@ class Abort(Exception):  # noqa: N818 - raised by handlers as a verdict, not an 
     """
 
 
-class Yield(Exception):  # noqa: N818 - raised by handlers as a verdict, not an error of ours
+class Yield(Exception):
     """Raise in a handler to hand the task back to the queue; uses up no attempt.
 
     Args:

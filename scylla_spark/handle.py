@@ -17,7 +17,14 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.state import OPEN, attempts_of, completion_of, state_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
 from scylla_spark.core.wire import ENQUEUE, Command
-from scylla_spark.errors import ConflictError, NotFoundError, SchedulerError, TaskFailed, UnreachableError, WaitTimeoutError
+from scylla_spark.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    TaskFailed,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from scylla_spark.io.follower import Follower
 from scylla_spark.io.readers import Readers
 
@@ -133,7 +140,11 @@ class TaskHandle:
         """
         ended = self._end(_deadline(timeout))
         if ended is None:
-            raise WaitTimeoutError(f"{self.key} has not ended within {timeout}.", hint="It goes on; `.explain()` says why it waits.", key=str(self.key))
+            raise WaitTimeoutError(
+                f"{self.key} has not ended within {timeout}.",
+                hint="It goes on; `.explain()` says why it waits.",
+                key=str(self.key),
+            )
         if ended.outcome != SUCCEEDED:
             raise _failed(self.key, ended)
         return None if ended.result is None else json.loads(ended.result)
@@ -186,8 +197,25 @@ class TaskHandle:
         """
         copy = self._scheduler.copy_of(self.command(), self._scheduler.moment(at, delay))
         if not self.status().open or self.cancel(timeout) != CANCELLED:
-            raise ConflictError(f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again.")
+            raise ConflictError(
+                f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
+            )
         return self._scheduler.send(copy)
+
+    def retry(self) -> TaskHandle:
+        """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.
+
+        Raises:
+            ConflictError: the task has not ended; nothing was enqueued.
+            NotFoundError: there is no such task.
+        """
+        folded, facts, fresh = self._look()
+        if folded.data is None or _status(self.key, folded, facts, fresh=fresh).open:
+            raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
+        fields = json.loads(folded.data.extra or "{}") | {"retryOf": str(self.key)}
+        return self._scheduler.send(
+            self._scheduler.copy_of(folded.data, now_us(), again=True, extra=json.dumps(fields))
+        )
 
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.
@@ -234,11 +262,14 @@ class TaskHandle:
         commands = self._follower.commands(self._partition, self.key) if fresh else []
         facts = self._stored() + facts
         row, folded = self._readers.task(self.key), Folded()
-        for command in ([] if row is None else [row.command, *_cancels(row.command, cancelled=row.cancelled)]) + commands:
+        for command in (
+            [] if row is None else [row.command, *_cancels(row.command, cancelled=row.cancelled)]
+        ) + commands:
             folded.add(command)
         if folded.data is None and folded.cancel is None and not facts:
             raise NotFoundError(
-                f"There is no task {self.key}.", hint="Check all three parts of the key; `scylla-spark task list` shows what is there."
+                f"There is no task {self.key}.",
+                hint="Check all three parts of the key; `scylla-spark task list` shows what is there.",
             )
         return folded, facts, fresh
 
@@ -286,7 +317,9 @@ class EnqueueResult:
         refused: those that were not sent, and why.
     """
 
-    def __init__(self, scheduler: Scheduler, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()) -> None:
+    def __init__(
+        self, scheduler: Scheduler, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()
+    ) -> None:
         self.sent = sent
         self.refused = refused
         self._scheduler = scheduler
@@ -305,7 +338,8 @@ class EnqueueResult:
         while behind := self._behind():
             if boot_us() >= deadline:
                 raise WaitTimeoutError(
-                    f"{behind} records are not in the tables after {timeout}.", hint="They are safe in Kafka; is ingest running?"
+                    f"{behind} records are not in the tables after {timeout}.",
+                    hint="They are safe in Kafka; is ingest running?",
                 )
             pause.wait(0.2)
         return self

@@ -51,14 +51,20 @@ DATA: Final = (
     Column("priority", "int", "0-255, higher is more urgent"),
     Column("payload", "string", "JSON object"),
     Column("timeout_ms", "bigint", "longest run of an attempt; null: as the handler says"),
-    Column("retry", "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>", "null: as the handler says; null max_retries: for ever"),
+    Column(
+        "retry",
+        "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>",
+        "null: as the handler says; null max_retries: for ever",
+    ),
     Column("enqueued_at", "timestamp", "the client's stamp, or the append time"),
     Column("extra", "string", "JSON object of fields of the record that we do not know"),
     Column("data_offset", "bigint", "Kafka offset of the newest enqueue; null where only a cancel was seen"),
     Column("cancel_offset", "bigint", "Kafka offset of the newest cancel; null: not cancelled"),
 )
 
-TASKS: Final = Table("tasks", KEY + DATA, ("partition_id", "hour"), "one row per task key: its newest data and whether it was cancelled")
+TASKS: Final = Table(
+    "tasks", KEY + DATA, ("partition_id", "hour"), "one row per task key: its newest data and whether it was cancelled"
+)
 
 _ATTEMPT: Final = (
     Column("attempt", "int", "number of the attempt, from 1; 0: ended before any"),
@@ -75,7 +81,9 @@ _ATTEMPT: Final = (
     Column("fact_offset", "bigint", "Kafka offset of the record in `outcomes`"),
 )
 
-COMPLETIONS: Final = Table("completions", KEY + _ATTEMPT, ("partition_id", "hour"), "one row per ended task; readers tolerate a repeat")
+COMPLETIONS: Final = Table(
+    "completions", KEY + _ATTEMPT, ("partition_id", "hour"), "one row per ended task; readers tolerate a repeat"
+)
 ATTEMPTS: Final = Table(
     "attempts",
     (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start")),

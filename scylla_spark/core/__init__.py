@@ -1,0 +1,1 @@
+"""Decisions: plain Python, given rows and the time; no Spark, no I/O, no clock."""

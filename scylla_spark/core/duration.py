@@ -50,4 +50,6 @@ def _milliseconds(value: object) -> float:
         return value * 1000
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(value))
-    raise ArgumentError(f"{value!r} is not a duration.", hint='Write a timedelta, seconds, or text such as "30s" or "1h30m".')
+    raise ArgumentError(
+        f"{value!r} is not a duration.", hint='Write a timedelta, seconds, or text such as "30s" or "1h30m".'
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from heapq import heappop, heappush
-
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.key import TaskKey
@@ -45,7 +44,18 @@ class Entry:
         request_id: of the cancel, if its sender waits.
     """
 
-    __slots__ = ("announced", "attempt", "cancelled", "closing", "data", "key", "next_us", "request_id", "used", "verified")
+    __slots__ = (
+        "announced",
+        "attempt",
+        "cancelled",
+        "closing",
+        "data",
+        "key",
+        "next_us",
+        "request_id",
+        "used",
+        "verified",
+    )
 
     def __init__(self, data: Command, *, verified: bool, attempt: int = 0, used: int = 0, next_us: int = 0) -> None:
         self.key = data.key

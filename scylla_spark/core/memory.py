@@ -38,7 +38,11 @@ class Ended:
 
     def forget(self, recorded_offset: int, before_us: int) -> None:
         """Drops generations that the tables hold in full (facts below `recorded_offset`) and that ended before `before_us`."""
-        while self._generations and self._generations[0].offset < recorded_offset and self._generations[0].last_us < before_us:
+        while (
+            self._generations
+            and self._generations[0].offset < recorded_offset
+            and self._generations[0].last_us < before_us
+        ):
             self.since_us = max(self.since_us, self._generations.pop(0).last_us)
 
 

@@ -62,15 +62,21 @@ class Partition:
         self.lanes: dict[str, Lane] = {}
         self.ended = Ended(now + CLOCK_MARGIN_US)
         self.cancelled: dict[TaskKey, int] = {}  # offset of the cancel; -1 if it was read from the tables
-        self.told: dict[TaskKey, None] = {}  # cancelled keys that an owner, this or an earlier one, may have ended already
+        self.told: dict[
+            TaskKey, None
+        ] = {}  # cancelled keys that an owner, this or an earlier one, may have ended already
         self.early_cancels: list[Command] = []  # seen before the partition was active
-        self.early_facts: dict[TaskKey, tuple[int, Fact]] = {}  # offset and newest attempt, seen before the task was loaded
+        self.early_facts: dict[
+            TaskKey, tuple[int, Fact]
+        ] = {}  # offset and newest attempt, seen before the task was loaded
         self.lookups: dict[TaskKey, list[Command]] = {}  # cancels that wait for an answer of the tables
         self.outbox: deque[Fact] = deque()
         self.sending = False
         self.unrecorded: dict[tuple[TaskKey, int, str], tuple[Fact, int]] = {}
         self.in_flight = 0
-        self.overflow: list[tuple[int, Lane]] = []  # (stamp, lane) that were ready while the partition was full or stalled
+        self.overflow: list[
+            tuple[int, Lane]
+        ] = []  # (stamp, lane) that were ready while the partition was full or stalled
         self.drain_by_us = 0
 
     @property

@@ -23,7 +23,9 @@ VERSION: Final = 1
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
-LATEST_US: Final = 9_214_646_400_000_000  # 2262-01-01: later instants overflow nanosecond clocks of readers (pandas, Arrow)
+LATEST_US: Final = (
+    9_214_646_400_000_000  # 2262-01-01: later instants overflow nanosecond clocks of readers (pandas, Arrow)
+)
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
 DEFAULT_QUEUE: Final = "default"
 
@@ -124,7 +126,9 @@ class _Refused(Exception):
         self.detail = detail
 
 
-def validate(partition: int, offset: int, append_us: int, key: bytes | None, value: bytes | None, rules: Rules) -> Command | Rejection:
+def validate(
+    partition: int, offset: int, append_us: int, key: bytes | None, value: bytes | None, rules: Rules
+) -> Command | Rejection:
     """Judges one record; never raises for any bytes.
 
     Args:
@@ -146,7 +150,9 @@ def validate(partition: int, offset: int, append_us: int, key: bytes | None, val
         return Rejection(offset, *_reason(error))
 
 
-def _command(partition: int, offset: int, append_us: int, key: bytes | None, value: bytes | None, rules: Rules) -> Command:
+def _command(
+    partition: int, offset: int, append_us: int, key: bytes | None, value: bytes | None, rules: Rules
+) -> Command:
     if not value:
         raise _Refused("empty", "The record has no value.")
     if len(value) > MAX_RECORD_BYTES:
@@ -192,7 +198,10 @@ def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) ->
     if time_us >= LATEST_US:
         raise _Refused("time_out_of_range", f"scheduledTime {iso(time_us)} is after 2261.")
     if time_us < enqueued_us - rules.grace_ms * 1000:
-        raise _Refused("too_late", f"scheduledTime {iso(time_us)} is more than {rules.grace_ms} ms before the enqueueing at {iso(enqueued_us)}.")
+        raise _Refused(
+            "too_late",
+            f"scheduledTime {iso(time_us)} is more than {rules.grace_ms} ms before the enqueueing at {iso(enqueued_us)}.",
+        )
     if time_us < append_us - rules.retention_ms * 1000:
         raise _Refused("too_old", f"scheduledTime {iso(time_us)} is older than the retention.")
 
@@ -210,7 +219,9 @@ def _text(what: str, value: object) -> str:
 def _reason(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    reason = {"json_invalid": "not_json", "missing": "missing_field", "timezone_aware": "no_time_zone"}.get(first["type"], "wrong_value")
+    reason = {"json_invalid": "not_json", "missing": "missing_field", "timezone_aware": "no_time_zone"}.get(
+        first["type"], "wrong_value"
+    )
     return reason, f"{place}: {first['msg']}."[:500].removeprefix(": ")
 
 
@@ -226,7 +237,11 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     }
     if with_stamp:
         record["enqueuedAt"] = iso(command.enqueued_us)
-    optional = {"handler": command.handler, "priority": command.priority or None, "requestId": command.request_id}
+    optional: dict[str, Any] = {
+        "handler": command.handler,
+        "priority": command.priority or None,
+        "requestId": command.request_id,
+    }
     optional["timeout"] = None if command.timeout_ms is None else f"{command.timeout_ms}ms"
     if command.retry is not None:
         terms = command.retry

@@ -57,12 +57,13 @@ class Listings:
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
 
-    def scheduled(self, wanted: Filter, limit: int) -> list[dict[str, Any]]:
+    def scheduled(self, wanted: Filter, limit: int, *, now: int) -> list[dict[str, Any]]:
         """Tasks not ended with scheduled times in [start, stop), in key order.
 
         Args:
             wanted: start and stop must be set, at most 8 hours apart.
-            limit: most rows, from 1.
+            limit: most rows, from 1 to 10,000.
+            now: as in `tasks`, and so are the rows.
 
         Raises:
             ArgumentError: a bound is missing, the window is empty or too wide, or the limit is out of range.
@@ -73,7 +74,7 @@ class Listings:
             raise ArgumentError("The window is empty: its start is not before its end.")
         if wanted.stop_us - wanted.start_us > MAX_WINDOW_US:
             raise ArgumentError("The window is wider than 8 hours.", hint="Ask for less, and go on from its end.")
-        return self.tasks(wanted, limit, now=wanted.stop_us, open_only=True)
+        return self.tasks(wanted, limit, now=now, open_only=True)
 
     def tasks(self, wanted: Filter, limit: int, *, now: int, open_only: bool = False) -> list[dict[str, Any]]:
         """Tasks in key order.

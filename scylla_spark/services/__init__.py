@@ -1,0 +1,1 @@
+"""The processes around the engine: ingest, dispatch, and everything on one machine."""

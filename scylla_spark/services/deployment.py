@@ -56,7 +56,9 @@ class Deployment:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> Self:
@@ -111,7 +113,9 @@ class Deployment:
 
         dispatch = self.settings.dispatch
         executors: dict[str, Executor] = {
-            "local": LocalPool(self.settings.handlers, min_children=dispatch.min_children, max_children=dispatch.max_children)
+            "local": LocalPool(
+                self.settings.handlers, min_children=dispatch.min_children, max_children=dispatch.max_children
+            )
         }
         if dispatch.spark_slots:
             from scylla_spark.executors.spark import SparkPool

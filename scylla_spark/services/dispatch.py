@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -14,9 +15,10 @@ import structlog
 from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
 from scylla_spark.core import action
-from scylla_spark.core.engine import Engine, Limits, Terms
+from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lanes import Limits, Terms
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.wire import Command
@@ -56,7 +58,7 @@ class Dispatcher:
         self.mailbox = Mailbox()
         self.measures = Measures(settings.metrics.payload_labels)
         self.tables = Tables(spark, settings.tables_path)
-        self.engine = Engine(self._terms_of, _limits(settings), random.Random())  # noqa: S311 - jitter, not secrets
+        self.engine = Engine(self._terms_of, _limits(settings), random.Random())
         self.failure: BaseException | None = None
         self._known: dict[str, Terms] = {}
         self._default = self._terms(HandlerInfo(""))
@@ -125,7 +127,9 @@ class Dispatcher:
     def ready(self) -> bool:
         """Whether every partition of this process releases tasks."""
         return self.mailbox.ask(
-            lambda now: bool(self.engine.partitions) and all(p.state == "active" for p in self.engine.partitions.values())
+            lambda now: (
+                bool(self.engine.partitions) and all(p.state == "active" for p in self.engine.partitions.values())
+            )
         )
 
     # -- the engine's thread ----------------------------------------------------------------------------------------------
@@ -135,7 +139,7 @@ class Dispatcher:
             while not self._stopping.is_set():
                 self.mailbox.wait(self._pause())
                 self.step()
-        except BaseException as error:  # noqa: BLE001 - the service looks at it and ends
+        except BaseException as error:
             self.failure = error
             log.exception("engine ended")
 
@@ -194,21 +198,24 @@ class Dispatcher:
         remaining = len(records)
         begun = now_us()
 
-        def done(ok: bool) -> None:  # noqa: FBT001 - a callback
+        def done(*, ok: bool) -> None:
             nonlocal remaining
             remaining = remaining - 1 if ok else -1
             if remaining == 0 or not ok:
                 self.measures.persisted(now_us() - begun)
                 self.mailbox.post(lambda now: self.engine.sent(partition, ok=ok, now=now))
 
+        def failed(error: BaseException) -> None:
+            log.warning("send failed", partition=partition, error=repr(error))
+            done(ok=False)
+
         try:
             for record in records:
                 future = self._producer.send(self.settings.topics.outcomes, value=record, partition=partition)
-                future.add_callback(lambda _metadata: done(True))
-                future.add_errback(lambda error: (log.warning("send failed", partition=partition, error=repr(error)), done(False)))
-        except Exception as error:  # noqa: BLE001 - any failure to send means that its fate is unknown
-            log.warning("send failed", partition=partition, error=repr(error))
-            done(False)
+                future.add_callback(lambda _metadata: done(ok=True))
+                future.add_errback(failed)
+        except Exception as error:
+            failed(error)
 
     # -- called from other threads ------------------------------------------------------------------------------------------
 
@@ -231,14 +238,19 @@ class Dispatcher:
         """The group takes partitions back: drain them, then return."""
         for number in partitions:
             self._left[number] = threading.Event()
-            self.mailbox.post(lambda now, n=number: self.engine.revoke(n, now))
+            self.mailbox.post(partial(self.engine.revoke, number))
         for number in partitions:
             self._left[number].wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
         log.info("revoked", partitions=partitions)
 
     def lost(self, partitions: list[int]) -> None:
         """Partitions are somebody else's already: drop them at once."""
-        self.mailbox.ask(lambda now: [self.engine.drop(number) for number in partitions])
+
+        def drop(_now: int) -> None:
+            for number in partitions:
+                self.engine.drop(number)
+
+        self.mailbox.ask(drop)
         log.warning("lost", partitions=partitions)
 
     def _forget(self, partition: int, *, clean: bool) -> None:
@@ -251,9 +263,15 @@ class Dispatcher:
             log.warning("partition dropped", partition=partition)
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
-        self.mailbox.post(lambda now: (self.measures.finished(outcomes, self.engine.runs), self.engine.finished(outcomes, now)))
+        def report(now: int) -> None:
+            self.measures.finished(outcomes, self.engine.runs)
+            self.engine.finished(outcomes, now)
 
-    def _outcome_records(self, partition: int, records: list[tuple[int, OutcomeRecord | None, int]], next_offset: int) -> None:
+        self.mailbox.post(report)
+
+    def _outcome_records(
+        self, partition: int, records: list[tuple[int, OutcomeRecord | None, int]], next_offset: int
+    ) -> None:
         plain = [(offset, record) for offset, record, _ in records]
         for _, record, append_ms in records:
             if record is not None and record.kind == "fence":
@@ -266,7 +284,9 @@ class Dispatcher:
             return
         offset = clock_offset_us(append_ms, self._fences.get(partition, 0))
         if abs(offset) > _CLOCK_TOLERANCE_US:
-            raise RuntimeError(f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock.")
+            raise RuntimeError(
+                f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock."
+            )
 
     def _noted_end(self, partition: int, end: int) -> None:
         self.mailbox.post(lambda now: self.engine.noted_end(partition, end, now))
@@ -278,7 +298,9 @@ class Dispatcher:
         depth = self.settings.dispatch.lane_depth
         self._tried(
             lambda: self._readers.lane(partition, ordering_id, after, depth + 1),
-            lambda rows, now: self.engine.reloaded(partition, ordering_id, rows[:depth], more=len(rows) > depth, now=now),
+            lambda rows, now: self.engine.reloaded(
+                partition, ordering_id, rows[:depth], more=len(rows) > depth, now=now
+            ),
         )
 
     def _tried(self, read: Callable[[], Any], tell: Callable[[Any, int], None]) -> None:
@@ -286,18 +308,20 @@ class Dispatcher:
         while not self._stopping.is_set():
             try:
                 answer = read()
-            except Exception as error:  # noqa: BLE001 - storage may be away for a while
+            except Exception as error:
                 log.warning("look-up failed, tried again", error=repr(error)[:300])
                 self._stopping.wait(1.0)
                 continue
-            self.mailbox.post(lambda now: tell(answer, now))
+            self.mailbox.post(partial(tell, answer))
             return
 
     def _terms(self, info: HandlerInfo) -> Terms:
         dispatch = self.settings.dispatch
         executor = info.runs_on if info.runs_on in self.executors else LOCAL
         timeout_ms = info.timeout_ms if info.timeout_ms is not None else int(dispatch.timeout.total_seconds() * 1000)
-        return Terms(executor, timeout_ms, info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap))
+        return Terms(
+            executor, timeout_ms, info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap)
+        )
 
     def _terms_of(self, command: Command) -> Terms:
         if command.handler is None:
@@ -308,5 +332,8 @@ class Dispatcher:
 def _limits(settings: Settings) -> Limits:
     dispatch = settings.dispatch
     return Limits(
-        dispatch.max_in_flight, dispatch.lane_depth, int(dispatch.stall.total_seconds() * 1e6), int(dispatch.drain.total_seconds() * 1e6)
+        dispatch.max_in_flight,
+        dispatch.lane_depth,
+        int(dispatch.stall.total_seconds() * 1e6),
+        int(dispatch.drain.total_seconds() * 1e6),
     )

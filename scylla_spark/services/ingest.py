@@ -28,7 +28,7 @@ from scylla_spark.transforms import records
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("ingest")
 
@@ -83,8 +83,10 @@ class Ingest:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             stream = self._source(topic).writeStream.queryName(name).foreachBatch(write)
             checkpoint = f"{self.settings.checkpoints_path}/{name}"
-            self._queries.append(stream.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start())
-        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+            self._queries.append(
+                stream.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
+            )
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
 
     def alive(self) -> bool:
         """Whether both queries run; a failed one raises its error.
@@ -111,7 +113,9 @@ class Ingest:
         """One batch of the `tasks` topic: MERGE, `rejected`, `progress`. Idempotent under replay."""
         begun = now_us()
         offsets = {number: mark.tasks_offset for (topic, number), mark in self._marks.items() if topic == "tasks"}
-        judged = batch.mapInArrow(records.judge_commands(self._rules, offsets), records.ddl(records.COMMAND_ROWS)).persist()
+        judged = batch.mapInArrow(
+            records.judge_commands(self._rules, offsets), records.ddl(records.COMMAND_ROWS)
+        ).persist()
         try:
             summary = judged.groupBy("kind", "partition_id", "hour").agg(*_bounds()).collect()
             slices = [row for row in summary if row["kind"] == records.ROW]
@@ -119,7 +123,9 @@ class Ingest:
             if slices:
                 self._merge(judged.where(F.col("kind") == records.ROW).select(*TASKS.names), slices)
             if rejected:
-                refused = judged.where(F.col("kind") == records.REJECT).withColumn("topic", F.lit(self.settings.topics.tasks))
+                refused = judged.where(F.col("kind") == records.REJECT).withColumn(
+                    "topic", F.lit(self.settings.topics.tasks)
+                )
                 self.tables.append(refused, REJECTED, app_id=self._app_id(batch), version=batch_id)
             ends = {row["partition_id"]: Mark(row["next_offset"]) for row in summary if row["kind"] == records.END}
             self._advance("tasks", ends)
@@ -138,9 +144,12 @@ class Ingest:
             counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
             for kind, table in ((records.COMPLETION, COMPLETIONS), (records.ATTEMPT, ATTEMPTS)):
                 if counts.get(kind):
-                    self.tables.append(judged.where(F.col("kind") == kind), table, app_id=self._app_id(batch), version=batch_id)
+                    self.tables.append(
+                        judged.where(F.col("kind") == kind), table, app_id=self._app_id(batch), version=batch_id
+                    )
             found = {
-                row["partition_id"]: Mark(0, row["next_offset"], Fence(row["epoch"], row["nonce"]), row["resigned"]) for row in ends
+                row["partition_id"]: Mark(0, row["next_offset"], Fence(row["epoch"], row["nonce"]), row["resigned"])
+                for row in ends
             }
             self._advance("outcomes", found)
         finally:
@@ -163,13 +172,15 @@ class Ingest:
 
     def _source(self, topic: str) -> DataFrame:
         reader = self.spark.readStream.format("kafka").options(**spark_options(self.settings))
-        return reader.options(**{
-            "subscribe": topic,
-            "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(self.settings.ingest.max_records),
-            "failOnDataLoss": "true",
-            "kafka.fetch.max.wait.ms": "10",  # the default makes every micro-batch wait half a second
-        }).load()
+        return reader.options(
+            **{
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(self.settings.ingest.max_records),
+                "failOnDataLoss": "true",
+                "kafka.fetch.max.wait.ms": "10",  # the default makes every micro-batch wait half a second
+            }
+        ).load()
 
     def _advance(self, topic: str, ends: Mapping[int, Mark]) -> None:
         """Writes how far the tables are; never lets a mark fall."""
@@ -209,11 +220,13 @@ def _is_news() -> Column:
     )
 
 
-def _newest() -> dict[str, Column]:
+def _newest() -> dict[str, str | Column]:
     """The fold of two rows of one key: data of the highest offset, the newest cancel."""
     newer = F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
     names = [column.name for column in DATA if column.name != "cancel_offset"]
-    chosen = {name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in names}
+    chosen: dict[str, str | Column] = {
+        name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in names
+    }
     return chosen | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}
 
 
@@ -244,9 +257,12 @@ def _exclusive(spark: SparkSession, settings: Settings) -> _FileLock | None:
     channel = file.getChannel()
     try:
         lock = channel.tryLock()
-    except Exception:  # noqa: BLE001 - OverlappingFileLockException arrives as Py4JJavaError
+    except Exception:
         lock = None
     if lock is None:
         channel.close()
-        raise ConflictError(f"Another ingest writes the tables at {path}.", hint="One ingest application at a time: stop the other first.")
+        raise ConflictError(
+            f"Another ingest writes the tables at {path}.",
+            hint="One ingest application at a time: stop the other first.",
+        )
     return _FileLock(channel, lock)

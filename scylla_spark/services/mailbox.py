@@ -35,7 +35,7 @@ class Mailbox:
         def run(now: int) -> None:
             try:
                 answer.set_result(question(now))
-            except Exception as error:  # noqa: BLE001 - belongs to whoever asked
+            except Exception as error:
                 answer.set_exception(error)
 
         self.post(run)

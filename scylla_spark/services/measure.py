@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from scylla_spark.core.engine import Run
+from scylla_spark.core.lanes import Run
 from scylla_spark.core.task import NOT_STARTED, Invocation, Outcome
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -27,13 +27,24 @@ class Measures:
         self._labels = tuple(payload_labels)
         names = ("queue", "handler", *self._labels)
         self._delay = Histogram(
-            "scylla_start_delay_seconds", "Start of an attempt after its planned time", names, buckets=_SECONDS, registry=self.registry
+            "scylla_start_delay_seconds",
+            "Start of an attempt after its planned time",
+            names,
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._execution = Histogram(
-            "scylla_execution_seconds", "Run time of attempts", ("queue", "handler", "outcome"), buckets=_SECONDS, registry=self.registry
+            "scylla_execution_seconds",
+            "Run time of attempts",
+            ("queue", "handler", "outcome"),
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._persist = Histogram(
-            "scylla_fact_send_seconds", "From the send of a group of facts to its acknowledgement", buckets=_SECONDS, registry=self.registry
+            "scylla_fact_send_seconds",
+            "From the send of a group of facts to its acknowledgement",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
 
     def released(self, invocations: Iterable[Invocation]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from pyspark.sql import functions as F
 
 from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
-from scylla_spark.core.engine import Engine, ScanRow
+from scylla_spark.core.engine import Engine
+from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import DEFAULT_QUEUE, ENQUEUE, Command, RetryTerms
@@ -24,7 +26,7 @@ from scylla_spark.transforms.due import due, uncompleted, window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("dispatch")
 
@@ -80,9 +82,12 @@ class Scanner:
         Raises:
             StreamingQueryException: it ended with an error.
         """
-        if self._query is not None and self._query.exception() is not None:
-            raise self._query.exception()
-        return self._query is None or self._query.isActive
+        if self._query is None:
+            return True
+        error = self._query.exception()
+        if error is not None:
+            raise error
+        return self._query.isActive
 
     def horizon(self, now: int) -> int:
         """How far ahead tasks are held, microseconds since the epoch."""
@@ -140,10 +145,10 @@ class Scanner:
         for number, part in _by_partition(rows, cuts, self._settings.dispatch.lane_depth).items():
             iterator = iter(part)
             while chunk := list(islice(iterator, ROWS_PER_MESSAGE)):
-                self._mailbox.post(lambda now, n=number, c=chunk: self._engine.rows(n, c, now))
+                self._mailbox.post(partial(self._engine.rows, number, chunk))
         for number in ready:
             mark = marks.get(number, Mark())
-            self._mailbox.post(lambda now, n=number, m=mark: self._engine.scanned(n, until, cuts[n], m, now))
+            self._mailbox.post(partial(self._engine.scanned, number, until, cuts[number], mark))
             with self._lock:
                 if number in self._reach:
                     self._reach[number].scanned_us = until
@@ -161,11 +166,18 @@ class Scanner:
         return frame.toArrow()
 
     def _offer_cancelled(self, partitions: list[int]) -> None:
-        frame = self._tables.read(TASKS).where(F.col("partition_id").isin(partitions) & F.col("cancel_offset").isNotNull())
+        frame = self._tables.read(TASKS).where(
+            F.col("partition_id").isin(partitions) & F.col("cancel_offset").isNotNull()
+        )
         frame = frame.where(F.col("hour") >= now_us() // HOUR_US - 1)
-        for row in _lists(_micros(frame).toArrow()):
-            key = TaskKey(*row[1:])
-            self._mailbox.post(lambda now, n=row[0], k=key: self._engine.remember_cancelled(n, [k]))
+        cancelled: dict[int, list[TaskKey]] = {}
+        for partition, *key in _lists(_micros(frame).toArrow()):
+            cancelled.setdefault(partition, []).append(TaskKey(*key))
+        for partition, keys in cancelled.items():
+            self._mailbox.post(partial(self._remember, partition, keys))
+
+    def _remember(self, partition: int, keys: list[TaskKey], _now: int) -> None:
+        self._engine.remember_cancelled(partition, keys)
 
 
 def _micros(frame: DataFrame) -> DataFrame:
@@ -192,7 +204,17 @@ def _by_partition(table: Any, cuts: dict[int, dict[str, TaskKey]], depth: int) -
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = RetryTerms(max_retries, base_ms, cap_ms) if base_ms is not None else None
         command = Command(
-            ENQUEUE, key, offset, handler, queue or DEFAULT_QUEUE, payload or "{}", priority or 0, timeout_ms, retry, enqueued_us or 0, extra
+            ENQUEUE,
+            key,
+            offset,
+            handler,
+            queue or DEFAULT_QUEUE,
+            payload or "{}",
+            priority or 0,
+            timeout_ms,
+            retry,
+            enqueued_us or 0,
+            extra,
         )
         parts.setdefault(partition, []).append(ScanRow(command, cancelled, attempt, used, next_us))
         if lane_rows > depth:

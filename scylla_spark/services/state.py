@@ -34,7 +34,7 @@ class StateServer:
 
     def __init__(self, dispatcher: Dispatcher, host: str, port: int) -> None:
         self._dispatcher = dispatcher
-        dispatcher.measures.registry.register(_EngineCollector(dispatcher))  # type: ignore[arg-type]
+        dispatcher.measures.registry.register(_EngineCollector(dispatcher))
         self._server = ThreadingHTTPServer((host, port), _handler(self._routes()))
         self._server.daemon_threads = True
         self.address = f"http://{host}:{self._server.server_address[1]}"
@@ -53,7 +53,9 @@ class StateServer:
     def _routes(self) -> dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]:
         dispatcher = self._dispatcher
 
-        def ask(question: Callable[[Engine, int, dict[str, str]], Any]) -> Callable[[dict[str, str]], tuple[str, bytes]]:
+        def ask(
+            question: Callable[[Engine, int, dict[str, str]], Any],
+        ) -> Callable[[dict[str, str]], tuple[str, bytes]]:
             def answer(query: dict[str, str]) -> tuple[str, bytes]:
                 value = dispatcher.mailbox.ask(lambda now: question(dispatcher.engine, now, query), timeout_s=10)
                 return "application/json", json.dumps(value, indent=1).encode()
@@ -84,12 +86,21 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
         lane = partition.lanes.get(ordering_id)
         if lane is not None:
             entries = sorted(lane.entries.values(), key=lambda entry: entry.key)[:_SHOWN]
-            tasks = [{"key": str(e.key), "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled} for e in entries]
+            tasks = [
+                {"key": str(e.key), "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
+                for e in entries
+            ]
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
                 "why": _why(partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,
             }  # fmt: skip
-    return {"ordering_id": ordering_id, "loaded": False, "state": "empty", "why": "Nothing of this lane is due within the look-ahead.", "tasks": []}
+    return {
+        "ordering_id": ordering_id,
+        "loaded": False,
+        "state": "empty",
+        "why": "Nothing of this lane is due within the look-ahead.",
+        "tasks": [],
+    }
 
 
 def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
@@ -98,7 +109,12 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
         if key in partition.ended:
-            return {"key": str(key), "known": True, "state": "ended", "why": "It has ended; its completion is recorded."}
+            return {
+                "key": str(key),
+                "known": True,
+                "state": "ended",
+                "why": "It has ended; its completion is recorded.",
+            }
         if lane is not None and entry is not None:
             head = lane.active or lane.head()
             if head is not None and head is not entry:
@@ -106,7 +122,12 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             else:
                 why = _why(partition, lane, now)
             return {"key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why}
-    return {"key": str(key), "known": False, "state": "unknown", "why": "This dispatcher does not hold it: it is not open, or due after the look-ahead."}
+    return {
+        "key": str(key),
+        "known": False,
+        "state": "unknown",
+        "why": "This dispatcher does not hold it: it is not open, or due after the look-ahead.",
+    }
 
 
 def _why(partition: Partition, lane: Lane, now: int) -> str:
@@ -139,7 +160,9 @@ def _partition(partition: Partition) -> dict[str, Any]:
 
 
 def _key(query: dict[str, str]) -> TaskKey:
-    return TaskKey.parse(f"TaskKey({query['scheduled_time']},{query['ordering_id']},)")._replace(uniqueness_key=query["uniqueness_key"])
+    return TaskKey.parse(f"TaskKey({query['scheduled_time']},{query['ordering_id']},)")._replace(
+        uniqueness_key=query["uniqueness_key"]
+    )
 
 
 class _EngineCollector:
@@ -160,7 +183,9 @@ class _EngineCollector:
             for partition in status["partitions"]:
                 gauge.add_metric([str(partition["partition"])], partition[name])
             yield gauge
-        events = CounterMetricFamily("scylla_events", "What the engine counts: completions, attempts, takes, fences", labels=["event"])
+        events = CounterMetricFamily(
+            "scylla_events", "What the engine counts: completions, attempts, takes, fences", labels=["event"]
+        )
         for name, count in status["counts"].items():
             events.add_metric([name], count)
         yield events
@@ -178,7 +203,9 @@ def _handler(routes: dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]) -
             url = urlsplit(self.path)
             route = routes.get(url.path)
             if route is None:
-                self._reply(404, "application/json", json.dumps({"error": "not found", "paths": sorted(routes)}).encode())
+                self._reply(
+                    404, "application/json", json.dumps({"error": "not found", "paths": sorted(routes)}).encode()
+                )
                 return
             query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
             try:
@@ -188,7 +215,11 @@ def _handler(routes: dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]) -
             except SchedulerError as error:
                 self._reply(400, "application/json", json.dumps({"error": str(error)}).encode())
             except TimeoutError:
-                self._reply(503, "application/json", json.dumps({"error": f"the engine did not answer at {iso(now_us())}"}).encode())
+                self._reply(
+                    503,
+                    "application/json",
+                    json.dumps({"error": f"the engine did not answer at {iso(now_us())}"}).encode(),
+                )
 
         def _reply(self, code: int, kind: str, body: bytes) -> None:
             self.send_response(code)
@@ -197,7 +228,7 @@ def _handler(routes: dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]) -
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is given
+        def log_message(self, format: str, *args: object) -> None:
             """Silent: requests are not worth a line."""
 
     return Handler

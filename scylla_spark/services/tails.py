@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -58,7 +59,13 @@ class TasksTail:
     """
 
     def __init__(
-        self, settings: Settings, rules: Rules, mailbox: Mailbox, engine: Engine, taker: Taker, marks: Callable[[], Mapping[int, Mark]]
+        self,
+        settings: Settings,
+        rules: Rules,
+        mailbox: Mailbox,
+        engine: Engine,
+        taker: Taker,
+        marks: Callable[[], Mapping[int, Mark]],
     ) -> None:
         self.confirmed_us = -(1 << 62)  # boot clock
         self.failure: BaseException | None = None
@@ -112,7 +119,7 @@ class TasksTail:
             owned = [place.partition for place in self._consumer.assignment()]
             self._taker.losing(owned)
             self._consumer.close(autocommit=False)
-        except BaseException as error:  # noqa: BLE001 - the service looks at it and ends
+        except BaseException as error:
             self.failure = error
             log.error("tasks tail ended", error=repr(error))
 
@@ -121,11 +128,13 @@ class TasksTail:
             number = place.partition
             commands = []
             for record in records:
-                verdict = validate(number, record.offset, record.timestamp * 1000, record.key, record.value, self._rules)
+                verdict = validate(
+                    number, record.offset, record.timestamp * 1000, record.key, record.value, self._rules
+                )
                 if not isinstance(verdict, Rejection):
                     commands.append(verdict)
             end = records[-1].offset + 1
-            self._mailbox.post(lambda now, n=number, c=commands, e=end: self._engine.commands(n, c, e, now))
+            self._mailbox.post(partial(self._engine.commands, number, commands, end))
 
     def _asked(self) -> list[int]:
         asked = []
@@ -150,10 +159,12 @@ class TasksTail:
                 self._requests.put(number)
             return
         self.confirmed_us = sent
-        owned = [TopicPartition(self._topic, number) for number in asked if TopicPartition(self._topic, number) in places]
+        owned = [
+            TopicPartition(self._topic, number) for number in asked if TopicPartition(self._topic, number) in places
+        ]
         if owned:
             for place, end in self._consumer.end_offsets(owned).items():
-                self._mailbox.post(lambda now, n=place.partition, e=end: self._engine.confirmed(n, e, now))
+                self._mailbox.post(partial(self._engine.confirmed, place.partition, end))
 
     def assigned(self, numbers: list[int]) -> None:
         """Positions the consumer at the tables' progress and begins the takes."""
@@ -239,7 +250,7 @@ class OutcomesTail:
                     self._obey(reader, owned)
                     if owned:
                         self._poll(reader)
-        except BaseException as error:  # noqa: BLE001 - the service looks at it and ends
+        except BaseException as error:
             self.failure = error
             log.error("outcomes tail ended", error=repr(error))
 

@@ -62,10 +62,12 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         `enqueued_us`), `offset` of the newest record, `cancelled`, and `lane_rows`: how many open tasks the lane has in all.
     """
     lane = Window.partitionBy("partition_id", "ordering_id")
-    ranked = open_tasks.withColumns({
-        "lane_rank": F.row_number().over(lane.orderBy("scheduled_time", "uniqueness_key")),
-        "lane_rows": F.count(F.lit(1)).over(lane),
-    })
+    ranked = open_tasks.withColumns(
+        {
+            "lane_rank": F.row_number().over(lane.orderBy("scheduled_time", "uniqueness_key")),
+            "lane_rows": F.count(F.lit(1)).over(lane),
+        }
+    )
     return ranked.where(F.col("lane_rank") <= depth).select(
         "partition_id",
         F.unix_micros("scheduled_time").alias("time_us"),

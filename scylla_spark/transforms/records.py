@@ -29,7 +29,12 @@ ATTEMPT: Final = "attempt"
 
 _KIND = Column("kind", "string", "which of the row types this is")
 _REJECTED_ONLY = tuple(column for column in REJECTED.columns if column.name not in {"topic", "partition_id"})
-COMMAND_ROWS: Final = (_KIND, *TASKS.columns, *_REJECTED_ONLY, Column("next_offset", "bigint", "end rows: offset after the last record"))
+COMMAND_ROWS: Final = (
+    _KIND,
+    *TASKS.columns,
+    *_REJECTED_ONLY,
+    Column("next_offset", "bigint", "end rows: offset after the last record"),
+)
 FACT_ROWS: Final = (
     _KIND,
     *ATTEMPTS.columns,
@@ -47,7 +52,9 @@ def ddl(columns: tuple[Column, ...]) -> str:
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
 
 
-def judge_commands(rules: Rules, marks: Mapping[int, int]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def judge_commands(
+    rules: Rules, marks: Mapping[int, int]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For `mapInArrow` on raw `tasks` records: one folded row per key, one per rejected record, one end row per partition.
 
     Args:

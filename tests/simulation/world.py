@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from scylla_spark.core import action
-from scylla_spark.core.engine import Engine, Known, Limits, ScanRow, Terms
+from scylla_spark.core.cancel import Known
+from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import FenceLog, OutcomeRecord, decode
+from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lanes import Limits, Terms
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import FAILED, NOT_STARTED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome, Retry
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
@@ -148,7 +151,9 @@ class World:
             key = TaskKey(due, f"lane{rng.randrange(LANES)}", f"u{rng.randrange(10**6)}")
         partition = int(key.ordering_id[4:]) % PARTITIONS
         offset = len(self.tasks[partition])
-        self.tasks[partition].append(Command(kind, key, offset, "h", enqueued_us=self.now, request_id="r" if kind == CANCEL else None))
+        self.tasks[partition].append(
+            Command(kind, key, offset, "h", enqueued_us=self.now, request_id="r" if kind == CANCEL else None)
+        )
         if kind == CANCEL:
             self.cancels.add(key)
         else:
@@ -224,10 +229,14 @@ class World:
                     table.completed.add(fact.key)
                 elif fact.outcome == STARTED or fact.next_us is not None:
                     known = table.attempts.get(fact.key, (0, 0, 0))
-                    table.attempts[fact.key] = max(known, (fact.attempt, fact.used, fact.next_us or 0), key=lambda a: a[0])
+                    table.attempts[fact.key] = max(
+                        known, (fact.attempt, fact.used, fact.next_us or 0), key=lambda a: a[0]
+                    )
         self.marks[number] = Mark(tasks_end, outcomes_end, log.fence, log.resigned)
 
-    def rows(self, number: int, wanted: Callable[[TaskKey], bool], depth: int) -> tuple[list[ScanRow], dict[str, TaskKey]]:
+    def rows(
+        self, number: int, wanted: Callable[[TaskKey], bool], depth: int
+    ) -> tuple[list[ScanRow], dict[str, TaskKey]]:
         table = self.tables[number]
         lanes: dict[str, list[ScanRow]] = defaultdict(list)
         cuts: dict[str, TaskKey] = {}
@@ -256,8 +265,12 @@ class World:
         if fact.outcome == "too_late":
             return
         if fact.outcome != STARTED and fact.attempt:
-            if fact.attempt <= self.recorded[fact.key] and not (fact.terminal and fact.attempt == self.recorded[fact.key]):
-                raise Violation(f"attempt numbers of {fact.key} do not increase: {self.recorded[fact.key]} then {fact.attempt}")
+            if fact.attempt <= self.recorded[fact.key] and not (
+                fact.terminal and fact.attempt == self.recorded[fact.key]
+            ):
+                raise Violation(
+                    f"attempt numbers of {fact.key} do not increase: {self.recorded[fact.key]} then {fact.attempt}"
+                )
             self.recorded[fact.key] = fact.attempt
         if fact.terminal:
             if fact.key in self.ended:
@@ -272,8 +285,15 @@ class World:
             raise Violation(f"{key} started after its completion {self.ended[key]}")
         offset = self.acked[key]
         for other, other_offset in self.acked.items():
-            if other.ordering_id == key.ordering_id and other < key and other_offset < offset and other not in self.ended:
-                raise Violation(f"{key} started before {other}, which is earlier in its lane and was enqueued before it")
+            if (
+                other.ordering_id == key.ordering_id
+                and other < key
+                and other_offset < offset
+                and other not in self.ended
+            ):
+                raise Violation(
+                    f"{key} started before {other}, which is earlier in its lane and was enqueued before it"
+                )
         for earlier in self.runs:
             if earlier.ended is not None or earlier.key.ordering_id != key.ordering_id:
                 continue
@@ -306,7 +326,9 @@ class Process:
         self.expelled_at = 0
         retry = Retry.from_ms(4, 500, 4000)
         limits = Limits(max_in_flight=50, lane_depth=3, stall_us=2 * SECOND, drain_us=3 * SECOND)
-        self.engine = Engine(lambda command: Terms("local", 10_000, retry), limits, random.Random(world.rng.getrandbits(32)))
+        self.engine = Engine(
+            lambda command: Terms("local", 10_000, retry), limits, random.Random(world.rng.getrandbits(32))
+        )
         self.reading: dict[int, list[int]] = {}  # partition → [tasks position, outcomes position]
         self.reach: dict[int, tuple[int | None, int]] = {}
         self.waiting: dict[int, Callable[[], None]] = {}
@@ -483,7 +505,10 @@ class Process:
             wanted = lambda key: key.time_us <= until and (after is None or key.time_us > after)  # noqa: E731
             rows, cuts = self.world.rows(number, wanted, 3)
             cancelled = [key for key, folded in self.world.tables[number].rows.items() if folded.cancel]
-            self.later(self.world.jitter(200, 9000) if stale else self.world.jitter(10, 300), lambda: deliver(rows, cuts, cancelled))
+            self.later(
+                self.world.jitter(200, 9000) if stale else self.world.jitter(10, 300),
+                lambda: deliver(rows, cuts, cancelled),
+            )
 
         def deliver(rows: list[ScanRow], cuts: dict[str, TaskKey], cancelled: list[TaskKey]) -> None:
             if self.engine.partitions.get(number) is not partition:
@@ -577,7 +602,9 @@ class Process:
     def start(self, invocation: object) -> None:
         world = self.world
         if world.rng.random() < 0.02:
-            self.later(world.jitter(1, 50), lambda: self.engine.finished([Outcome(invocation.id, NOT_STARTED)], world.now))
+            self.later(
+                world.jitter(1, 50), lambda: self.engine.finished([Outcome(invocation.id, NOT_STARTED)], world.now)
+            )
             return
         run = Run(invocation.key, invocation.attempt, invocation.epoch, self.number, world.now)
         world.judge_start(run)

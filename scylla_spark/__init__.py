@@ -1,0 +1,64 @@
+"""A task scheduler for people who live on Spark and a lakehouse; see `Scheduler`, `handler` and the README.
+
+Importing this package starts nothing and loads neither pyspark nor Kafka: names are imported when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from scylla_spark.client import Scheduler
+    from scylla_spark.config import Settings
+    from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.task import Retry, Task, TaskContext
+    from scylla_spark.errors import Abort, SchedulerError, TaskFailed, Yield
+    from scylla_spark.executors.registry import handler
+    from scylla_spark.handle import EnqueueResult, TaskHandle
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "Scheduler": "client",
+    "Settings": "config",
+    "Task": "core.task",
+    "TaskContext": "core.task",
+    "Retry": "core.task",
+    "TaskKey": "core.key",
+    "TaskHandle": "handle",
+    "EnqueueResult": "handle",
+    "handler": "executors.registry",
+    "Abort": "errors",
+    "Yield": "errors",
+    "TaskFailed": "errors",
+    "SchedulerError": "errors",
+}
+
+__all__ = [
+    "Abort",
+    "EnqueueResult",
+    "Retry",
+    "Scheduler",
+    "SchedulerError",
+    "Settings",
+    "Task",
+    "TaskContext",
+    "TaskFailed",
+    "TaskHandle",
+    "TaskKey",
+    "Yield",
+    "handler",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

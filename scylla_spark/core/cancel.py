@@ -1,0 +1,117 @@
+"""Cancelling: a cancel ends its key for ever, once, also a key not seen yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from scylla_spark.core import action
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState
+from scylla_spark.core.lanes import LaneKeeper
+from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.wire import Command
+
+
+class Known(NamedTuple):
+    """What the tables hold of a key: whether it has ended, and its latest attempt (0: none)."""
+
+    ended: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
+
+
+class Canceller(LaneKeeper):
+    """What becomes of cancels, and of questions to the tables."""
+
+    def remember_cancelled(self, number: int, keys: Iterable[TaskKey]) -> None:
+        """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
+        partition = self.partitions.get(number)
+        if partition is None:
+            return
+        for key in keys:
+            partition.cancelled.setdefault(key, -1)
+            partition.told[key] = None
+            lane = partition.lanes.get(key.ordering_id)
+            entry = lane.find(key) if lane is not None else None
+            if entry is not None:
+                entry.cancelled = True
+
+    def looked_up(self, number: int, answers: Mapping[TaskKey, Known], now: int) -> None:
+        """The answer to `Lookup`: what the tables hold of each key."""
+        partition = self.partitions.get(number)
+        if partition is None:
+            return
+        for key, known in answers.items():
+            done = known.ended or key in partition.ended
+            lane = partition.lanes.get(key.ordering_id)
+            entry = lane.find(key) if lane is not None else None
+            for command in partition.lookups.pop(key, []):
+                if done:
+                    self._answer(partition, command, now)
+                elif lane is None or entry is None:
+                    self._cancel_unknown(partition, command, now)
+            if lane is None or entry is None:
+                continue
+            entry.verified = True
+            if known.attempt > entry.attempt:
+                entry.attempt, entry.used, entry.next_us = known.attempt, known.used, max(known.next_us, key.time_us)
+            if done:
+                lane.remove(key)
+            elif entry.cancelled and not entry.closing and entry is not lane.active:
+                self._close_cancelled(partition, entry, now)
+            if lane.state is LaneState.LOOKUP and lane.active in (entry, None):
+                lane.state = LaneState.WAITING
+            self._settle(partition, lane, now)
+
+    def _cancel(self, partition: Partition, command: Command, now: int) -> None:
+        key = command.key
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if key in partition.ended:
+            self._answer(partition, command, now)
+        elif lane is not None and entry is not None:
+            self._cancel_entry(partition, lane, entry, command, now)
+        elif self._surely_new(partition, command):
+            partition.told[key] = None
+            self._cancel_unknown(partition, command, now)
+        else:
+            self._look_up_for(partition, command)
+
+    def _surely_new(self, partition: Partition, command: Command) -> bool:
+        """Whether no earlier owner can have ended the key because of this record: it is later than our fence, and not due before."""
+        replayed = partition.tasks_end is None or command.offset < partition.tasks_end
+        return not replayed and command.key.time_us >= partition.ended.since_us and command.key not in partition.told
+
+    def _look_up_for(self, partition: Partition, command: Command) -> None:
+        partition.told[command.key] = None
+        waiting = partition.lookups.setdefault(command.key, [])
+        waiting.append(command)
+        if len(waiting) == 1:
+            self.actions.append(action.Lookup(partition.number, [command.key]))
+
+    def _cancel_unknown(self, partition: Partition, command: Command, now: int) -> None:
+        """Ends a key of which no task is loaded; once, however many cancels there are."""
+        self._record(partition, Fact(command.key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
+
+    def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
+        entry.cancelled = True
+        entry.request_id = command.request_id
+        under_way = entry is lane.active and lane.state in (LaneState.RUNNING, LaneState.RECORDING, LaneState.STARTING)
+        if under_way:
+            self._answer(partition, command, now)
+        elif partition.state is PartitionState.ACTIVE and not entry.closing:
+            if not entry.verified and not self._surely_new(partition, command):
+                self._look_up_for(partition, command)
+                return
+            self._close_cancelled(partition, entry, now)
+            if lane.state in IDLE:
+                self._settle(partition, lane, now)
+
+    def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
+        entry.closing = True
+        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=entry.request_id)
+        self._record(partition, fact, now)

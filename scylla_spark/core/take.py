@@ -1,0 +1,116 @@
+"""Taking and leaving partitions: read, fence, confirm, load; drain or drop."""
+
+from __future__ import annotations
+
+from scylla_spark.core import action
+from scylla_spark.core.cancel import Canceller
+from scylla_spark.core.fact import Fence, encode_fence, encode_resign
+from scylla_spark.core.partition import Mark, Partition, PartitionState
+
+
+class Taker(Canceller):
+    """Ownership of partitions, fenced by epochs."""
+
+    def assign(self, number: int, mark: Mark, now: int) -> None:
+        """The group gave us a partition; the shell begins to feed both logs from the mark, and scans it."""
+        self._discard(number)
+        self.partitions[number] = Partition(number, mark, now)
+
+    def noted_end(self, number: int, outcomes_end: int, now: int) -> None:
+        """Where `outcomes` ended at the assignment; once read up to there, the fence is sent."""
+        partition = self.partitions.get(number)
+        if partition is not None:
+            partition.outcomes_end = outcomes_end
+            self._fence_if_read(partition, now)
+
+    def confirmed(self, number: int, tasks_end: int, now: int) -> None:
+        """Membership was confirmed after the fence stood; nothing is released before `tasks` is read up to `tasks_end`."""
+        partition = self.partitions.get(number)
+        if partition is not None and partition.tasks_end is None:
+            partition.tasks_end = tasks_end
+            self._activate_if_loaded(partition, now)
+
+    def revoke(self, number: int, now: int) -> None:
+        """The group takes a partition away: release stops; `Left` follows when all is recorded or the time is over."""
+        partition = self.partitions.get(number)
+        if partition is None:
+            self.actions.append(action.Left(number, True))
+        elif partition.state is PartitionState.ACTIVE:
+            partition.state = PartitionState.DRAINING
+            partition.drain_by_us = now + self.limits.drain_us
+            self._leave_if_drained(partition, now)
+        elif partition.state is not PartitionState.DRAINING:
+            self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """The partition was lost: forget it at once; what runs is killed and not recorded."""
+        if self._discard(number):
+            self.counts["partitions_dropped"] += 1
+            self.actions.append(action.Left(number, False))
+
+    def _discard(self, number: int) -> bool:
+        partition = self.partitions.pop(number, None)
+        if partition is None:
+            return False
+        partition.state = PartitionState.DROPPED
+        self._kill(partition)
+        for key in [key for key, run in self.runs.items() if run.partition is partition]:
+            del self.runs[key]
+        return True
+
+    def _fence_if_read(self, partition: Partition, now: int) -> None:
+        reading = partition.state is PartitionState.READING
+        if reading and partition.outcomes_end is not None and partition.outcomes_position >= partition.outcomes_end:
+            partition.cautious = not partition.log.resigned
+            self._fence(partition, now)
+
+    def _fence(self, partition: Partition, now: int) -> None:
+        partition.state = PartitionState.FENCING
+        partition.tasks_end = None
+        partition.mine = Fence(partition.log.fence.epoch + 1, f"{self._rng.getrandbits(64):016x}")
+        self.actions.append(action.SendFence(partition.number, encode_fence(partition.mine, self.address, now)))
+
+    def _fence_read(self, partition: Partition, fence: Fence, now: int) -> None:
+        if fence == partition.mine:
+            partition.state = PartitionState.DRAINING if partition.drain_by_us else PartitionState.LOADING
+            partition.outbox.clear()
+            partition.outbox.extend(fact for fact, _ in partition.unrecorded.values())
+            self.actions.append(action.Confirm(partition.number))
+        elif partition.mine is not None:
+            self.counts["fenced_off"] += 1
+            self.drop(partition.number)
+
+    def _activate_if_loaded(self, partition: Partition, now: int) -> None:
+        if partition.state is not PartitionState.LOADING or not partition.scanned:
+            return
+        if partition.tasks_end is None or partition.tasks_position < partition.tasks_end:
+            return
+        partition.state = PartitionState.ACTIVE
+        self.counts["partitions_taken"] += 1
+        early, partition.early_cancels = partition.early_cancels, []
+        for command in early:
+            self._cancel(partition, command, now)
+        for lane in list(partition.lanes.values()):
+            for entry in [entry for entry in lane.entries.values() if entry.cancelled and not entry.closing]:
+                if entry is not lane.active and entry.verified:
+                    self._close_cancelled(partition, entry, now)
+            self._settle(partition, lane, now)
+
+    def _leave_if_drained(self, partition: Partition, now: int) -> None:
+        if partition.state is not PartitionState.DRAINING:
+            return
+        if not partition.in_flight and not partition.unrecorded:
+            del self.partitions[partition.number]
+            partition.state = PartitionState.DROPPED
+            assert partition.mine is not None
+            self.actions.append(action.Send(partition.number, [encode_resign(partition.mine)]))
+            self.actions.append(action.Left(partition.number, True))
+        elif now >= partition.drain_by_us + self.limits.drain_us:
+            self.drop(partition.number)
+        elif now >= partition.drain_by_us:
+            self._kill(partition)
+
+    def _kill(self, partition: Partition) -> None:
+        for executor in {run.executor for run in self.runs.values() if run.partition is partition}:
+            ids = [key for key, run in self.runs.items() if run.partition is partition and run.executor == executor]
+            self.actions.append(action.Kill(executor, ids))

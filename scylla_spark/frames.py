@@ -1,0 +1,133 @@
+"""The client's work with Spark frames: check, then send through Spark's Kafka sink; and the tables as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F
+
+from scylla_spark.config import Settings
+from scylla_spark.core.wire import Rules
+from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.io.tables import Tables
+from scylla_spark.io.topics import MAX_MESSAGE_BYTES, spark_options
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES, TASKS
+from scylla_spark.transforms import codec
+from scylla_spark.transforms import status as status_view
+from scylla_spark.transforms.codec import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_CHANGED: Final = "The frame gave other rows when they were sent than when they were checked"
+_SINK: Final = {
+    "kafka.acks": "all",
+    "kafka.enable.idempotence": "true",
+    "kafka.linger.ms": "20",
+    "kafka.batch.size": str(256 * 1024),
+    "kafka.max.request.size": str(MAX_MESSAGE_BYTES),
+}
+
+__all__ = ["Columns", "cancel", "enqueue", "status", "stream", "table"]
+
+
+def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
+    """Checks all rows, then sends them; returns how many.
+
+    Raises:
+        ArgumentError: some rows would be refused, or the frame or its columns are wrong; nothing was sent.
+        UnreachableError: the write failed; part of the rows may have been sent.
+    """
+    with _analysis():
+        return _send(codec.enqueue_records(df, columns, rules, now), settings)
+
+
+def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
+    """The same for cancels."""
+    with _analysis():
+        return _send(codec.cancel_records(keys, columns, now), settings)
+
+
+def stream(
+    df: DataFrame, columns: Columns, settings: Settings, rules: Rules, checkpoint: str, trigger_ms: int
+) -> StreamingQuery:
+    """Starts a query that sends every row, unchecked and without stamp."""
+    with _analysis():
+        records = codec.enqueue_records(df, columns, rules, 0, checked=False)
+        options = spark_options(settings) | _SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
+        writer = records.select("key", "value").writeStream.format("kafka").options(**options)
+        return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
+
+
+def table(spark: SparkSession, path: str, name: str) -> DataFrame:
+    """One of our tables, lazily."""
+    return Tables(spark, path).read(next(entry for entry in TABLES if entry.name == name))
+
+
+def status(spark: SparkSession, path: str, as_of: int, *, history: bool) -> DataFrame:
+    """The status view over the tables as they are now; with `history`, by the times in the rows."""
+    tables = Tables(spark, path)
+    return status_view.status(
+        tables.read(TASKS), tables.read(COMPLETIONS), tables.read(ATTEMPTS), as_of, history=history
+    )
+
+
+def _send(records: DataFrame, settings: Settings) -> int:
+    counts = {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect()}
+    refused = {reason: count for reason, count in counts.items() if reason is not None}
+    if refused:
+        raise _refusal(records, refused)
+    sent = int(counts.get(None, 0))
+    if sent == 0:
+        return 0
+    # a source that is not the same twice must not slip rows past the check
+    value = F.when(F.col("reason").isNull(), F.col("value")).otherwise(F.raise_error(F.lit(_CHANGED)))
+    writer = records.select("key", value.alias("value")).write.format("kafka")
+    try:
+        writer.options(**spark_options(settings) | _SINK, topic=settings.topics.tasks).save()
+    except PySparkException as error:
+        if _CHANGED in str(error):
+            raise ArgumentError(
+                f"{_CHANGED}.", hint="Part of it may have been sent. Write it to a table first, then enqueue that."
+            ) from error
+        raise UnreachableError(
+            f"The write to Kafka at {settings.kafka.bootstrap_servers} failed: {_first_line(error)}",
+            hint="Part of it may have been sent; enqueueing the same frame again is safe if its times are the same.",
+        ) from error
+    return sent
+
+
+def _refusal(records: DataFrame, refused: dict[str, int]) -> ArgumentError:
+    examples = {}
+    for reason in sorted(refused):
+        parts: list[Column] = [
+            F.substring(F.col(name).cast("string"), 1, 80).alias(name)
+            for name in ("scheduled_time", "ordering_id", "uniqueness_key")
+        ]
+        rows = records.where(F.col("reason") == reason).select(*parts).limit(1).collect()
+        examples[reason] = ",".join(str(part) for part in rows[0]) if rows else "?"
+    told = "; ".join(
+        f"{count} × {codec.REASONS[reason]}, such as ({examples[reason]})" for reason, count in sorted(refused.items())
+    )
+    return ArgumentError(
+        f"{sum(refused.values())} rows would be refused: {told}.",
+        hint="Nothing was sent.",
+        refused=refused,
+        examples=examples,
+    )
+
+
+@contextmanager
+def _analysis() -> Iterator[None]:
+    try:
+        yield
+    except AnalysisException as error:
+        raise ArgumentError(f"The frame cannot be enqueued: {_first_line(error)}", hint="Nothing was sent.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:500]

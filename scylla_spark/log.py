@@ -1,0 +1,32 @@
+"""Where log lines go: one JSON object per line, on standard error or in a file; never on standard output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from scylla_spark.config import Log
+
+
+def configure(log: Log) -> None:
+    """Sets up logging for this process; for processes of ours only, not for notebooks.
+
+    Args:
+        log: level and file.
+    """
+    target = log.file.open("a", buffering=1) if log.file is not None else sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, log.level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(stream=target, level=logging.ERROR, format="%(message)s", force=True)

@@ -1,0 +1,52 @@
+"""Keys, hours and partitions."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as kafka_murmur2
+
+from scylla_spark.core.key import TaskKey, murmur2, partition_of
+from scylla_spark.errors import ArgumentError
+
+
+def test_murmur2_gives_the_published_vectors():
+    assert murmur2(b"21") == -973932308
+    assert partition_of("oid1", 16) == 1
+
+
+@given(st.text(max_size=50), st.integers(1, 100))
+def test_partition_is_the_one_that_kafka_chooses(ordering_id, partitions):
+    hashed = kafka_murmur2(ordering_id.encode())
+    assert murmur2(ordering_id.encode()) & 0xFFFFFFFF == hashed & 0xFFFFFFFF
+    assert partition_of(ordering_id, partitions) == (hashed & 0x7FFFFFFF) % partitions
+
+
+def test_hours_change_at_the_full_hour_to_the_millisecond():
+    before = TaskKey.of(datetime(2026, 5, 1, 10, 59, 59, 999000, tzinfo=UTC), "a", "b")
+    after = TaskKey.of(datetime(2026, 5, 1, 11, tzinfo=UTC), "a", "b")
+    assert after.hour == before.hour + 1
+
+
+def test_hour_does_not_depend_on_the_zone_of_the_datetime():
+    moment = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)  # within the hour that Berlin repeats
+    for offset in (-11, 0, 2, 14):
+        assert TaskKey.of(moment.astimezone(timezone(timedelta(hours=offset))), "a", "b") == TaskKey.of(moment, "a", "b")
+
+
+def test_keys_order_by_time_then_lane_then_uniqueness():
+    keys = [TaskKey(1, "a", "b"), TaskKey(1, "a", "c"), TaskKey(1, "b", "a"), TaskKey(2, "a", "a")]
+    assert sorted(reversed(keys)) == keys
+
+
+@given(st.integers(0, 9 * 10**15), st.text(min_size=1, max_size=20), st.text(alphabet="abc-é 1", min_size=1, max_size=20))
+def test_text_form_reads_back(time_us, ordering_id, uniqueness_key):
+    key = TaskKey(time_us, ordering_id, uniqueness_key)
+    assert TaskKey.parse(str(key)) == key
+
+
+@pytest.mark.parametrize("text", ["", "TaskKey()", "TaskKey(2026-01-01,a,b)", "TaskKey(2026-01-01T00:00:00,a,b)", "Key(1,2,3)"])
+def test_bad_text_is_refused_with_the_right_form(text):
+    with pytest.raises(ArgumentError, match="Write TaskKey"):
+        TaskKey.parse(text)

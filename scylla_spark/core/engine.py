@@ -98,11 +98,12 @@ class Engine(Feeder):
             return None
         terms = self._terms(entry.data)
         retry = Retry.from_ms(*entry.data.retry) if entry.data.retry is not None else terms.retry
-        if entry.cancelled or not retry.allows(entry.used):
+        announced = entry.announced == entry.attempt > 0
+        if entry.cancelled or not (announced or retry.allows(entry.used)):
             lane.state = LaneState.RECORDING
             self._close_unrun(partition, entry, now)
             return None
-        if entry.announced == entry.attempt > 0:
+        if announced:
             return self._start(partition, lane, entry, terms, retry, executor, entry.attempt)
         if lane.cautious:
             lane.cautious = False

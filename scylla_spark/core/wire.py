@@ -206,9 +206,12 @@ def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) ->
         raise _Refused("too_old", f"scheduledTime {iso(time_us)} is older than the retention.")
 
 
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def _text(what: str, value: object) -> str:
     try:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text = _compact(value)
     except ValueError as error:
         raise _Refused("not_finite", f"{what}: {error}.") from None
     if len(text) > MAX_PAYLOAD_BYTES or (not text.isascii() and len(text.encode()) > MAX_PAYLOAD_BYTES):

@@ -1,0 +1,429 @@
+"""The engine's decisions, one at a time; the simulation covers their interplay under faults."""
+
+import random
+
+import pytest
+
+from scylla_spark.core import action
+from scylla_spark.core.cancel import Known
+from scylla_spark.core.engine import Engine
+from scylla_spark.core.fact import Fact, Fence, OutcomeRecord, decode
+from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lanes import Limits, Terms
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.task import ABORTED, CANCELLED, FAILED, NOT_STARTED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Outcome, Retry
+from scylla_spark.core.wire import Command, RetryTerms
+
+SECOND = 1_000_000
+NOW = 1_700_000_000 * SECOND
+RETRY = Retry.from_ms(2, 1000, 8000)
+
+
+class Harness:
+    """One engine on one partition whose sends are acknowledged and read back at once."""
+
+    def __init__(self, limits=None, mark=None, terms=None):
+        self.now = NOW
+        self.engine = Engine(terms or (lambda command: Terms("local" if command.handler else "", 5000, RETRY)), limits or Limits(), random.Random(1))
+        self.log = []
+        self.released = []
+        self.other = []
+        self.offset = 0
+        self.engine.assign(0, mark or Mark(), self.now)
+        self.engine.raise_horizon(0, self.now + 300 * SECOND)
+        self.engine.noted_end(0, 0, self.now)
+        self.pump()
+        self.engine.confirmed(0, 0, self.now)
+        self.engine.scanned(0, self.now + 300 * SECOND, {}, mark or Mark(), self.now)
+        # forget the window after a take in which every due key is looked up
+        self.engine.partitions[0].ended.since_us = 0
+        self.pump()
+
+    def pump(self, room=100, *, may_start=True, deliver=True):
+        """Carries out what the engine asks for until it asks for nothing more; returns what was released."""
+        before = len(self.released)
+        self.engine.tick(self.now, {"local": room}, may_start=may_start)
+        while self.engine.actions:
+            actions, self.engine.actions = self.engine.actions, []
+            for item in actions:
+                match item:
+                    case action.Send(number, records) if deliver:
+                        self.engine.sent(number, ok=True, now=self.now)
+                        for record in records:
+                            self.append(decode(record))
+                    case action.SendFence(number, record):
+                        self.append(decode(record))
+                    case action.Release(_, invocations):
+                        self.released += invocations
+                    case _:
+                        self.other.append(item)
+            self.engine.tick(self.now, {"local": room}, may_start=may_start)
+        return self.released[before:]
+
+    def append(self, record):
+        self.log.append(record)
+        self.engine.outcome_records(0, [(len(self.log) - 1, record)], len(self.log), self.now)
+
+    def enqueue(self, lane="a", unique="u", due=0, **fields):
+        key = TaskKey(NOW + int(due * SECOND), lane, unique)
+        return self.command("enqueue", key, **({"handler": "h"} | fields))
+
+    def command(self, kind, key, **fields):
+        self.engine.commands(0, [Command(kind, key, self.offset, **fields)], self.offset + 1, self.now)
+        self.offset += 1
+        return key
+
+    def finish(self, invocation, outcome=SUCCEEDED, **fields):
+        self.engine.finished([Outcome(invocation.id, outcome, self.now, self.now, **fields)], self.now)
+
+    def at(self, seconds):
+        self.now = NOW + int(seconds * SECOND)
+        return self.pump()
+
+    @property
+    def facts(self):
+        return [fact for record in self.log for fact in record.facts]
+
+
+@pytest.fixture
+def world():
+    return Harness()
+
+
+def test_task_due_exactly_now_is_released(world):
+    world.enqueue(due=1)
+    assert world.at(0.999999) == []
+    assert [i.key.uniqueness_key for i in world.at(1)] == ["u"]
+
+
+def test_next_wake_is_the_time_of_the_earliest_head(world):
+    world.enqueue(lane="a", due=5)
+    world.enqueue(lane="b", due=3)
+    assert world.engine.next_wake() == NOW + 3 * SECOND
+
+
+def test_a_lane_runs_one_at_a_time_in_key_order(world):
+    for unique in ("c", "a", "b"):
+        world.enqueue(unique=unique)
+    order = []
+    for _ in range(3):
+        (invocation,) = world.pump()
+        order.append(invocation.key.uniqueness_key)
+        assert world.pump() == []
+        world.finish(invocation)
+    assert order == ["a", "b", "c"]
+
+
+def test_lanes_run_in_parallel_and_a_stuck_one_blocks_no_other(world):
+    for lane in ("a", "b", "c"):
+        world.enqueue(lane=lane, unique="1")
+        world.enqueue(lane=lane, unique="2")
+    first = world.pump()
+    assert {i.key.ordering_id for i in first} == {"a", "b", "c"}
+    for invocation in first[1:]:
+        world.finish(invocation)
+    assert {i.key.ordering_id for i in world.pump()} == {"b", "c"}
+
+
+def test_an_earlier_task_that_arrives_late_jumps_the_queue_but_interrupts_nothing(world):
+    world.enqueue(unique="m")
+    world.enqueue(unique="z")
+    (running,) = world.pump()
+    world.enqueue(unique="b")
+    assert world.pump() == []
+    world.finish(running)
+    assert [i.key.uniqueness_key for i in world.pump()] == ["b"]
+
+
+def test_the_next_task_of_a_lane_waits_until_the_completion_is_read_back(world):
+    world.enqueue(unique="1")
+    world.enqueue(unique="2")
+    (first,) = world.pump()
+    world.finish(first)
+    assert world.pump(deliver=False) == []
+    world.append(OutcomeRecord(world.engine.partitions[0].mine, "facts", (Fact(first.key, 1, SUCCEEDED),)))
+    assert [i.key.uniqueness_key for i in world.pump()] == ["2"]
+
+
+def test_facts_of_another_fence_do_not_count(world):
+    world.enqueue(unique="1")
+    (first,) = world.pump()
+    world.append(OutcomeRecord(Fence(0, "other"), "facts", (Fact(first.key, 1, SUCCEEDED),)))
+    assert first.key not in world.engine.partitions[0].ended
+
+
+def test_the_same_key_again_overwrites_while_it_waits(world):
+    world.enqueue(due=1, payload='{"v":1}')
+    world.enqueue(due=1, payload='{"v":2}')
+    (invocation,) = world.at(1)
+    assert invocation.payload == '{"v":2}'
+
+
+def test_a_key_re_sent_while_it_runs_changes_only_the_next_attempt(world):
+    world.enqueue(payload='{"v":1}')
+    (first,) = world.pump()
+    world.enqueue(payload='{"v":2}')
+    assert world.pump() == []
+    world.finish(first, FAILED)
+    (second,) = world.at(10)
+    assert (first.payload, second.payload, second.attempt) == ('{"v":1}', '{"v":2}', 2)
+
+
+def test_a_completed_key_never_runs_again(world):
+    world.enqueue()
+    world.finish(*world.pump())
+    world.pump()
+    world.enqueue()
+    assert world.at(100) == []
+
+
+def test_a_failed_task_waits_between_half_and_all_of_its_back_off(world):
+    world.enqueue()
+    world.finish(*world.pump(), outcome=FAILED, failure=Failure("ValueError"))
+    world.pump()
+    wait = world.facts[-1].next_us - NOW
+    assert SECOND // 2 <= wait <= SECOND
+    assert world.at(0.49) == []
+    assert [i.attempt for i in world.at(1)] == [2]
+
+
+def test_followers_of_a_failing_head_do_not_start(world):
+    world.enqueue(unique="1")
+    world.enqueue(unique="2")
+    world.finish(*world.pump(), outcome=FAILED)
+    assert [i.key.uniqueness_key for i in world.at(5)] == ["1"]
+
+
+def test_an_exhausted_task_fails_and_frees_its_lane(world):
+    world.enqueue(unique="1")
+    world.enqueue(unique="2")
+    for attempt in (1, 2, 3):
+        (invocation,) = world.at(20 * attempt)
+        assert invocation.attempt == attempt
+        world.finish(invocation, TIMED_OUT)
+    assert [i.key.uniqueness_key for i in world.pump()] == ["2"]
+    (end,) = [fact for fact in world.facts if fact.terminal]
+    assert (end.outcome, end.attempt, end.used) == (FAILED, 3, 3)
+
+
+def test_a_tasks_own_retry_policy_wins(world):
+    world.enqueue(retry=RetryTerms(0, 1, 1))
+    world.finish(*world.pump(), outcome=FAILED)
+    world.pump()
+    assert world.facts[-1].terminal
+
+
+def test_retry_for_ever_never_exhausts(world):
+    world.enqueue(retry=RetryTerms(None, 1000, 1000))
+    for attempt in range(1, 50):
+        (invocation,) = world.at(attempt * 2)
+        world.finish(invocation, FAILED)
+    assert not any(fact.terminal for fact in world.facts)
+
+
+def test_an_abort_is_terminal_at_once(world):
+    world.enqueue()
+    world.finish(*world.pump(), outcome=ABORTED)
+    world.pump()
+    assert world.facts[-1].outcome == ABORTED
+    assert world.facts[-1].terminal
+
+
+def test_a_yield_uses_up_no_attempt_but_numbers_go_on(world):
+    world.enqueue(retry=RetryTerms(0, 1000, 1000))
+    world.finish(*world.pump(), outcome=YIELDED, after_ms=3000)
+    assert world.at(2.9) == []
+    (second,) = world.at(3)
+    assert second.attempt == 2
+    world.finish(second, FAILED)
+    world.pump()
+    assert world.facts[-1].terminal
+    assert world.facts[-1].used == 1
+
+
+def test_what_an_executor_hands_back_unrun_uses_no_attempt(world):
+    world.enqueue()
+    world.finish(*world.pump(), outcome=NOT_STARTED)
+    (again,) = world.pump()
+    assert again.attempt == 1
+
+
+def test_a_cancelled_task_never_starts_and_frees_its_lane(world):
+    first = world.enqueue(unique="1", due=1)
+    world.enqueue(unique="2", due=1)
+    world.command("cancel", first, request_id="r")
+    assert [i.key.uniqueness_key for i in world.at(1)] == ["2"]
+    assert [(fact.outcome, fact.request_id) for fact in world.facts if fact.key == first] == [(CANCELLED, "r")]
+
+
+def test_a_cancel_of_a_running_task_is_too_late_but_stops_its_retries(world):
+    key = world.enqueue()
+    (invocation,) = world.pump()
+    world.command("cancel", key, request_id="r")
+    world.pump()
+    assert [(fact.outcome, fact.request_id) for fact in world.facts] == [("too_late", "r")]
+    world.finish(invocation, FAILED)
+    world.pump()
+    assert world.facts[-1].outcome == CANCELLED
+
+
+def test_a_cancel_ends_a_key_that_was_never_seen(world):
+    key = TaskKey(NOW + SECOND, "a", "u")
+    world.command("cancel", key)
+    world.command("enqueue", key, handler="h")
+    assert world.at(2) == []
+    assert [fact.outcome for fact in world.facts] == [CANCELLED]
+
+
+def test_a_task_without_a_handler_waits(world):
+    world.enqueue(handler=None)
+    assert world.at(100) == []
+
+
+def test_urgent_tasks_come_first_when_room_is_scarce(world):
+    for lane, priority in (("a", 0), ("b", 200), ("c", 100)):
+        world.enqueue(lane=lane, priority=priority)
+    assert [i.priority for i in world.pump(room=1)[:1]] == [200]
+
+
+def test_no_more_than_the_limit_is_in_flight_per_partition():
+    world = Harness(Limits(max_in_flight=3))
+    for lane in range(10):
+        world.enqueue(lane=f"lane{lane}")
+    first = world.pump()
+    assert len(first) == 3
+    world.finish(first[0])
+    assert len(world.pump()) == 1
+
+
+def test_nothing_starts_while_membership_is_uncertain(world):
+    world.enqueue()
+    assert world.pump(may_start=False) == []
+    assert len(world.pump()) == 1
+
+
+def test_release_stops_while_facts_are_not_recorded(world):
+    world.enqueue(lane="a")
+    world.finish(*world.pump())
+    world.pump(deliver=False)
+    world.now += 3 * SECOND
+    world.enqueue(lane="b", due=3)
+    assert world.pump(deliver=False) == []
+
+
+def test_a_long_run_gets_a_start_fact_after_a_second(world):
+    world.enqueue()
+    (invocation,) = world.pump()
+    world.engine.started([invocation.id], world.now)
+    world.at(0.9)
+    assert world.facts == []
+    world.at(1)
+    assert [(fact.outcome, fact.attempt) for fact in world.facts] == [(STARTED, 1)]
+    world.finish(invocation, FAILED)
+    world.pump()
+    assert world.facts[-1].used == 1
+
+
+def test_after_an_unclean_stop_overdue_heads_announce_their_start_first():
+    world = Harness.__new__(Harness)
+    world.now, world.log, world.released, world.other, world.offset = NOW, [], [], [], 0
+    world.engine = Engine(lambda command: Terms("local", 5000, RETRY), Limits(), random.Random(1))
+    world.engine.assign(0, Mark(0, 0, Fence(4, "dead"), resigned=False), NOW)
+    world.engine.raise_horizon(0, NOW + 300 * SECOND)
+    world.engine.noted_end(0, 0, NOW)
+    world.pump()
+    key = TaskKey(NOW - SECOND, "a", "u")
+    world.engine.rows(0, [ScanRow(Command("enqueue", key, 1, "h"), attempt=2, used=2)], NOW)
+    world.engine.scanned(0, NOW + 300 * SECOND, {}, Mark(), NOW)
+    world.engine.confirmed(0, 0, NOW)
+    world.pump()
+    assert [(fact.outcome, fact.attempt) for fact in world.facts] == [(STARTED, 3)]
+    assert [invocation.attempt for invocation in world.released] == [3]
+    assert world.engine.partitions[0].mine.epoch == 5
+
+
+def test_a_failed_send_fences_again_and_sends_what_did_not_land():
+    world = Harness()
+    world.enqueue()
+    (invocation,) = world.pump()
+    world.finish(invocation)
+    world.engine.tick(world.now, {"local": 9}, may_start=True)
+    world.engine.actions.clear()  # lost
+    world.engine.sent(0, ok=False, now=world.now)
+    world.pump()
+    world.engine.confirmed(0, world.offset, world.now)
+    world.pump()
+    assert [(record.fence.epoch, fact.outcome) for record in world.log for fact in record.facts] == [(2, SUCCEEDED)]
+
+
+def test_a_higher_fence_takes_the_partition_away_at_once(world):
+    world.enqueue()
+    world.pump()
+    world.append(OutcomeRecord(Fence(9, "thief"), "fence"))
+    world.pump()
+    assert world.engine.partitions == {}
+    assert any(isinstance(item, action.Kill) for item in world.other)
+    assert world.other[-1] == action.Left(0, False)
+
+
+def test_a_revoked_partition_drains_resigns_and_leaves(world):
+    world.enqueue(unique="1")
+    world.enqueue(unique="2")
+    (running,) = world.pump()
+    world.engine.revoke(0, world.now)
+    assert world.pump() == []
+    assert world.other == [action.Confirm(0)]
+    world.finish(running)
+    assert world.pump() == []
+    assert world.other[-1] == action.Left(0, True)
+    assert world.engine.partitions == {}
+
+
+def test_a_key_whose_time_has_passed_is_looked_up_before_it_runs(world):
+    world.engine.partitions[0].ended.since_us = NOW + SECOND
+    key = world.enqueue()
+    assert world.pump() == []
+    assert world.other[-1] == action.Lookup(0, [key])
+    world.engine.looked_up(0, {key: Known(ended=False, attempt=1, used=1)}, world.now)
+    assert [i.attempt for i in world.pump()] == [2]
+
+
+def test_a_key_that_the_tables_know_as_completed_does_not_run(world):
+    world.engine.partitions[0].ended.since_us = NOW + SECOND
+    key = world.enqueue()
+    world.pump()
+    world.engine.looked_up(0, {key: Known(ended=True)}, world.now)
+    assert world.at(50) == []
+
+
+def test_a_cut_lane_reloads_and_keeps_its_order():
+    world = Harness(Limits(lane_depth=4))
+    keys = [TaskKey(NOW - SECOND + n, "a", "u") for n in range(6)]
+    rows = [ScanRow(Command("enqueue", key, n, "h")) for n, key in enumerate(keys)]
+    world.engine.rows(0, rows[:3], NOW)
+    world.engine.scanned(0, NOW + 300 * SECOND, {"a": keys[2]}, Mark(), NOW)
+    late = world.enqueue(unique="late", due=0)  # past the frontier: waits for the reload
+    ran = []
+    for _ in range(7):
+        for invocation in world.pump():
+            ran.append(invocation.key)
+            world.finish(invocation)
+        for item in [item for item in world.other if isinstance(item, action.Reload)]:
+            world.other.remove(item)
+            world.engine.reloaded(0, "a", rows[3:], more=False, now=world.now)
+    assert ran == [*keys, late]
+
+
+def test_far_tasks_are_not_kept_but_noted(world):
+    world.enqueue(due=1000)
+    assert world.engine.partitions[0].lanes == {}
+    assert world.engine.raise_horizon(0, NOW + 2000 * SECOND) == 0
+
+
+def test_a_task_past_the_last_scan_waits_for_the_next(world):
+    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    world.enqueue(due=400)
+    assert world.at(401) == []
+    world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
+    assert len(world.pump()) == 1

@@ -58,10 +58,30 @@ export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
 jars=$("$python" -m scylla_spark.io.jars --spark-jars)
 
-# shellcheck disable=SC2086 # the extra options are meant to be split
-exec "$submit" \
-  --properties-file "$here/conf/spark-defaults.conf" \
-  --driver-java-options "-Xss16m -Dlog4j2.configurationFile=file:$here/conf/log4j2.properties" \
-  --jars "$jars" \
-  ${SCYLLASPARK_SUBMIT_ARGS:-} \
-  "$script" "$@"
+# Drain on Ctrl-C and SIGTERM. Spark's JVM would stop everything at once, so it is told to ignore both (a JVM leaves signals
+# alone that are ignored when it starts). It gets a process group with the Python driver, its child, and we pass signals on:
+# the driver drains and ends, and Spark ends after it.
+set -m
+(
+  trap '' INT TERM
+  # shellcheck disable=SC2086 # the extra options are meant to be split
+  exec "$submit" \
+    --properties-file "$here/conf/spark-defaults.conf" \
+    --driver-java-options "-Xss16m -Dlog4j2.configurationFile=file:$here/conf/log4j2.properties" \
+    --jars "$jars" \
+    ${SCYLLASPARK_SUBMIT_ARGS:-} \
+    "$script" "$@"
+) &
+spark=$!
+set +m
+stopping=
+trap 'stopping=1' INT TERM HUP
+code=0
+wait "$spark" || code=$?
+if [ -n "$stopping" ]; then
+  # more than once: a driver that is just starting does not listen yet
+  while kill -TERM -- "-$spark" 2>/dev/null; do sleep 0.5; done
+  code=0
+  wait "$spark" || code=$?
+fi
+exit "$code"

@@ -31,6 +31,7 @@ from scylla_spark.io.readers import Readers
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
 
+DETAILS: Final = 20
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000
 
@@ -74,6 +75,7 @@ class TaskStatus:
         result: what the handler returned.
         error: why it did not succeed, or why the last attempt did not.
         fresh: False where no broker answered, so that this is only what the tables say.
+        attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
     """
 
     key: TaskKey
@@ -90,6 +92,7 @@ class TaskStatus:
     result: Any = None
     error: Failure | None = None
     fresh: bool = True
+    attempt_details: tuple[Attempt, ...] = ()
 
     @property
     def open(self) -> bool:
@@ -380,6 +383,7 @@ def _status(key: TaskKey, folded: Folded, facts: list[Fact], *, fresh: bool) -> 
         result=json.loads(ended.result) if ended and ended.result is not None else None,
         error=final.failure if final else None,
         fresh=fresh,
+        attempt_details=tuple(_attempt(fact) for fact in attempts[-DETAILS:]),
     )
 
 

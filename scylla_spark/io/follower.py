@@ -16,7 +16,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config import Settings
-from scylla_spark.core.fact import TOO_LATE, Fact, FenceLog, decode
+from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, decode
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Command, Rejection, Rules, validate
@@ -26,6 +26,7 @@ from scylla_spark.io import topics
 SLICE_MS: Final = 100
 STALE_US: Final = 10_000_000  # after a pause of this length reading begins anew, at the tables' mark
 MAX_FACTS: Final = 100_000  # kept per partition
+_OPTIONS: Final = {"bootstrap_timeout_ms": 3_000}  # a person waits
 FENCE_WINDOW: Final = 2_000
 FENCE_WINDOWS: Final = 25
 
@@ -47,16 +48,16 @@ class Follower:
         self._marks = marks
         self._lock = threading.Lock()
         self._outcomes: KafkaConsumer | None = None
-        self._tasks: KafkaConsumer | None = None
+        self._ranges: KafkaConsumer | None = None
         self._followed: dict[int, _Followed] = {}
 
     def close(self) -> None:
         """Closes the connections."""
         with self._lock:
-            for consumer in (self._outcomes, self._tasks):
+            for consumer in (self._outcomes, self._ranges):
                 if consumer is not None:
                     consumer.close(autocommit=False)
-            self._outcomes = self._tasks = None
+            self._outcomes = self._ranges = None
             self._followed.clear()
 
     def facts(self, partition: int, key: TaskKey) -> list[Fact]:
@@ -103,11 +104,10 @@ class Follower:
         mark = self._marks().get(("tasks", partition), Mark())
         found = []
         with self._broker():
-            if self._tasks is None:
-                self._tasks = topics.consumer(self._settings)
+            scanner, lane = self._scanner(), key.ordering_id.encode()
             place = TopicPartition(self._settings.topics.tasks, partition)
-            lane = key.ordering_id.encode()
-            for record in _records(self._tasks, place, mark.tasks_offset, self._tasks_end(place)):
+            end = scanner.end_offsets([place])[place]
+            for record in _records(scanner, place, mark.tasks_offset, end):
                 if record.key is not None and record.key != lane:
                     continue
                 command = validate(
@@ -118,25 +118,33 @@ class Follower:
         return found
 
     def owner(self, partition: int) -> str:
-        """Where the owner of a partition serves its state over HTTP; "" if none is known or it has resigned."""
+        """Where the owner of a partition serves its state over HTTP; "" if none is known or it has resigned.
+
+        Raises:
+            UnreachableError: the broker does not answer.
+        """
+        self.catch_up(partition, boot_us() + STALE_US)
         with self._broker():
-            followed = self._follow(partition, renew=True)
+            followed = self._follow(partition, renew=False)
             if followed.log.resigned:
                 return ""
             if not followed.address:
-                followed.address = self._last_fence(partition, followed)
+                followed.address = self._last_fence(partition, followed.log.fence, followed.start)
             return followed.address
 
     # -- below: the lock is held ----------------------------------------------------------------------------------------
 
     def _consumer(self) -> KafkaConsumer:
+        """Follows `outcomes`."""
         if self._outcomes is None:
-            self._outcomes = topics.consumer(self._settings)
+            self._outcomes = topics.consumer(self._settings, **_OPTIONS)
         return self._outcomes
 
-    def _tasks_end(self, place: TopicPartition) -> int:
-        assert self._tasks is not None
-        return int(self._tasks.end_offsets([place])[place])
+    def _scanner(self) -> KafkaConsumer:
+        """Reads a range of records once."""
+        if self._ranges is None:
+            self._ranges = topics.consumer(self._settings, **_OPTIONS)
+        return self._ranges
 
     @contextmanager
     def _broker(self) -> Iterator[None]:
@@ -177,31 +185,27 @@ class Follower:
             followed.read_us = now
             followed.trim()
 
-    def _last_fence(self, partition: int, followed: _Followed) -> str:
-        """Looks for the fence that holds, backwards from where reading began; "" after some ten thousand records."""
-        reader = topics.consumer(self._settings)
-        try:
-            place = TopicPartition(self._settings.topics.outcomes, partition)
-            first, stop = reader.beginning_offsets([place])[place], followed.position
-            for _ in range(FENCE_WINDOWS):
-                start = max(first, stop - FENCE_WINDOW)
-                for raw in _records(reader, place, start, stop):
-                    record = decode(raw.value) if b'"fence"' in raw.value[:200] else None
-                    if record is not None and record.kind == "fence" and record.fence == followed.log.fence:
-                        return record.address
-                if start <= first:
-                    break
-                stop = start
-            return ""
-        finally:
-            reader.close(autocommit=False)
+    def _last_fence(self, partition: int, fence: Fence, before: int) -> str:
+        """Looks for the record of a fence, backwards from an offset; "" after some ten thousand records."""
+        reader, place = self._scanner(), TopicPartition(self._settings.topics.outcomes, partition)
+        first, stop = reader.beginning_offsets([place])[place], before
+        for _ in range(FENCE_WINDOWS):
+            start = max(first, stop - FENCE_WINDOW)
+            for raw in _records(reader, place, start, stop):
+                record = decode(raw.value) if b'"fence"' in raw.value[:200] else None
+                if record is not None and record.kind == "fence" and record.fence == fence:
+                    return record.address
+            if start <= first:
+                break
+            stop = start
+        return ""
 
 
 class _Followed:
     """What was read of one partition of `outcomes`, from a mark on."""
 
     def __init__(self, mark: Mark) -> None:
-        self.position = mark.outcomes_offset
+        self.start = self.position = mark.outcomes_offset
         self.log = FenceLog(mark.fence)
         self.log.resigned = mark.resigned
         self.facts: dict[TaskKey, list[Fact]] = {}

@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.cancel import Known
@@ -19,7 +20,7 @@ from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import STARTED, Failure
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms, Rules
-from scylla_spark.errors import NotFoundError
+from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.io.tables import stored_rules
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEPLOYMENT, PROGRESS, TASKS, Table
 
@@ -37,10 +38,18 @@ class Readers:
 
     Args:
         path: folder or URI under which the tables lie.
+
+    Raises:
+        ConfigError: the path has brackets or percent signs, which delta-rs takes for parts of a URL.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
+        if found := set("[]%") & set(self.path):
+            raise ConfigError(
+                f"The path {self.path} has {' '.join(sorted(found))} in it, which delta-rs cannot open.",
+                hint="Keep the tables in a folder without brackets and percent signs.",
+            )
         self._lock = threading.Lock()
         self._open: dict[str, DeltaTable] = {}
         self._rules: Rules | None = None
@@ -218,7 +227,7 @@ class Readers:
     def _files(self, table: Table, pruning: Pruning | None) -> list[str]:
         with self._lock:
             files: list[str] = self._newest(table).file_uris(file_pruning_predicate=pruning or None)
-            return files
+        return [unquote(file) if file.startswith("/") else file for file in files]
 
     def _small(self, table: Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """A table of a few rows, without the cost of importing polars."""

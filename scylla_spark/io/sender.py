@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 SINGLE: Final = "single"
 BULK: Final = "bulk"
-_OPTIONS: Final[dict[str, dict[str, Any]]] = {SINGLE: {}, BULK: {"linger_ms": 20, "batch_size": 256 * 1024}}
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    SINGLE: {"bootstrap_timeout_ms": 10_000},
+    BULK: {"bootstrap_timeout_ms": 10_000, "linger_ms": 20, "batch_size": 256 * 1024},
+}
 _ACKNOWLEDGED_S: Final = 60
 
 

@@ -69,7 +69,18 @@ class Ingest:
             ConflictError: another ingest holds the tables.
         """
         topic_ids = ensure_topics(self.settings)
-        self._lock = _exclusive(self.spark, self.settings)
+        self._lock = exclusive(self.spark, self.settings)
+        self.open_tables(topic_ids)
+
+    def open_tables(self, topic_ids: dict[str, str]) -> None:
+        """Makes and checks the tables and reads how far they are.
+
+        Args:
+            topic_ids: topic name → id.
+
+        Raises:
+            ConfigError: the tables belong to another deployment.
+        """
         self._rules = self.tables.create(self.settings, topic_ids)
         self._marks = self.tables.marks()
 
@@ -242,7 +253,7 @@ class _FileLock:
         self._channel.close()
 
 
-def _exclusive(spark: SparkSession, settings: Settings) -> _FileLock | None:
+def exclusive(spark: SparkSession, settings: Settings) -> _FileLock | None:
     """Holds the tables for this process, where they lie on a local disk.
 
     Raises:

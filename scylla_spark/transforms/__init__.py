@@ -1,0 +1,1 @@
+"""DataFrame to DataFrame or Column: no reads, writes, actions, sessions or clocks."""

@@ -1,0 +1,22 @@
+"""Dispatch as a process of its own: runs due tasks of its share of the partitions, until SIGTERM or Ctrl-C; then it drains and ends with 0.
+
+./spark-submit.sh dispatch [--config FILE] [--set section.key=value]… [--handlers MODULE]…
+
+Any number at a time, once ingest has made the tables: they share the partitions, and take over those of one that dies.
+"""
+
+import sys
+
+from scylla_spark.config import Settings
+from scylla_spark.io.session import open_session
+from scylla_spark.services import job
+from scylla_spark.services.deployment import Deployment
+
+
+def dispatch(settings: Settings) -> Deployment:
+    """The dispatch service on the session of spark-submit."""
+    return Deployment(settings, roles=["dispatch"], spark=open_session(settings, "scylla-spark dispatch"))
+
+
+if __name__ == "__main__":
+    sys.exit(job.run(dispatch, __doc__))

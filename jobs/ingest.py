@@ -1,0 +1,22 @@
+"""Ingest as a process of its own: both topics into the Delta tables, until SIGTERM or Ctrl-C; then it drains and ends with 0.
+
+./spark-submit.sh ingest [--config FILE] [--set section.key=value]…
+
+One at a time: it is the only writer of the tables. Makes missing topics and tables, and refuses those of another deployment.
+"""
+
+import sys
+
+from scylla_spark.config import Settings
+from scylla_spark.io.session import open_session
+from scylla_spark.services import job
+from scylla_spark.services.deployment import Deployment
+
+
+def ingest(settings: Settings) -> Deployment:
+    """The ingest service on the session of spark-submit."""
+    return Deployment(settings, roles=["ingest"], spark=open_session(settings, "scylla-spark ingest"))
+
+
+if __name__ == "__main__":
+    sys.exit(job.run(ingest, __doc__))

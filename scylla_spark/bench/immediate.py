@@ -1,0 +1,52 @@
+"""`immediate`: tasks due now, from the client's call (its stamp is in the payload) to the start of their handler.
+
+Floor: a record of the same size, sent halfway between two tasks by the same process with the same client settings to
+another topic of the same broker, from its send to its receipt by a bare consumer.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scylla_spark.bench import report
+from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
+from scylla_spark.bench.helper import Helper
+from scylla_spark.bench.lateness import violations
+from scylla_spark.bench.sampling import sampled
+from scylla_spark.bench.site import Costs, Options, place, say
+from scylla_spark.clock import now_us
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measures; default 50 tasks a second for 20 s over 300 lanes."""
+    rate, lanes = options.rate or 50, options.lanes or 300
+    count = options.tasks or int((options.seconds or 20) * rate)
+    limit_s = count / rate + 30
+    with place(options, "ingest", "dispatch") as deployment:
+        settings = deployment.settings
+        make_topic(settings, ECHO_TOPIC, settings.partitions)
+        with (
+            Helper("facts", settings, expected=count, limit_s=limit_s, idle_s=10, keep=True) as observer,
+            Helper("echo", settings, count=count, limit_s=limit_s) as echo,
+        ):
+            observer.answer()
+            echo.answer()
+            begin = now_us() + 2_000_000
+            with (
+                Helper(
+                    "pings", settings, begin_us=begin, count=count, period_us=round(1e6 / rate), lanes=lanes
+                ) as load,
+                sampled(options.profile),
+            ):
+                say(f"{count} tasks due now, {rate:g} a second, and as many bare records")
+                costs = Costs(observer.pid, echo.pid, load.pid)
+                sent = load.answer(limit_s)
+                floor, seen = echo.answer(limit_s), observer.answer(limit_s + 60)
+                cores, parts = costs.read()
+    stamps = [(time_us, *json.loads(result)) for time_us, _start, result in seen["results"]]
+    return report.latency(
+        "immediate", [begun - asked for _due, begun, asked in stamps], floor, sent=count,
+        early=sum(begun < due for due, begun, _asked in stamps), cpu_cores=cores, cpu_seconds=parts,
+        violations=violations(seen), behind_ms=sent["behind_ms"],
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""The command: reads arguments, runs one benchmark or all, and writes the result."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from scylla_spark.bench import report
+from scylla_spark.bench.site import Options, say
+from scylla_spark.config import Log
+from scylla_spark.errors import ArgumentError
+
+BENCHES: Final = ("lateness", "immediate", "drain", "single", "enqueue", "ingest")
+ALL: Final = "all"
+
+
+def main(name: str, args: Sequence[str]) -> int:
+    """Runs a benchmark.
+
+    Args:
+        name: one of BENCHES, or "all".
+        args: options; `--help` lists them.
+
+    Returns:
+        0, or 1 if a benchmark of "all" failed.
+
+    Raises:
+        ArgumentError: there is no such benchmark.
+    """
+    if name not in (*BENCHES, ALL):
+        raise ArgumentError(f"There is no benchmark {name!r}.", hint=f"Benchmarks: {', '.join(BENCHES)}, {ALL}.")
+    given = _parser(name).parse_args(list(args))
+    options = Options(
+        given.data,
+        given.seconds,
+        given.tasks,
+        given.lanes,
+        given.rate,
+        given.warm,
+        _nested(given.set),
+        profile=given.profile,
+    )
+    with _result_stream() as out:
+        from scylla_spark.log import configure
+
+        configure(Log(level="warning"))
+        if name == ALL:
+            return _all(list(args), out, as_json=given.output == "json")
+        result = importlib.import_module(f"scylla_spark.bench.{name}").run(options)
+        out.write(
+            json.dumps(result) + "\n"
+            if given.output == "json"
+            else f"{report.table([result])}\n\n{report.details(result)}\n"
+        )
+    return 0
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"scylla-spark bench {name}")
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="json: one object on the last line"
+    )
+    parser.add_argument("--data", type=Path, help="folder for the run's own folder; default: the temporary one")
+    parser.add_argument("--seconds", type=float, help="length of a latency benchmark")
+    parser.add_argument("--tasks", type=int, help="how many tasks or rows")
+    parser.add_argument("--lanes", type=int, help="over how many lanes")
+    parser.add_argument("--rate", type=float, help="tasks per second of a latency benchmark")
+    parser.add_argument("--warm", type=int, help="rows before the measurement of enqueue and ingest; 0: cold")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    parser.add_argument("--profile", action="store_true", help="tell stderr where the driver spends its time")
+    return parser
+
+
+def _nested(changes: Sequence[str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for change in changes:
+        path, equals, value = change.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {change!r} has no value.", hint="Write --set section.key=value.")
+        *sections, key = path.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[key] = value
+    return tree
+
+
+@contextmanager
+def _result_stream() -> Iterator[IO[str]]:
+    """The real stdout; meanwhile whatever anybody else writes to it, the JVM included, goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is tidied up
+    try:
+        os.dup2(2, 1)
+        with os.fdopen(os.dup(kept), "w") as out:
+            yield out
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _all(args: list[str], out: IO[str], *, as_json: bool) -> int:
+    """Runs each benchmark in a process of its own, so that none inherits a warm or cluttered JVM."""
+    results = []
+    for name in BENCHES:
+        say(f"== {name}")
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "scylla_spark.bench", name, *args, "-o", "json"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        results.append(
+            json.loads(done.stdout.splitlines()[-1])
+            if done.returncode == 0
+            else {"bench": name, "error": f"exit code {done.returncode}"}
+        )
+    out.write(report.table(results) + "\n")
+    if as_json:
+        out.write(json.dumps({"benches": results}) + "\n")
+    return int(any("error" in result for result in results))

@@ -1,0 +1,159 @@
+"""Where a benchmark happens: its options, its folder, and the deployment that it measures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from scylla_spark.bench import machine
+from scylla_spark.bench.handlers import MODULE
+from scylla_spark.bench.load import poll
+from scylla_spark.clock import boot_us
+from scylla_spark.config import Kafka, Settings, Tables, Topics
+from scylla_spark.errors import WaitTimeoutError
+from scylla_spark.io.readers import Readers
+from scylla_spark.io.topics import end_offsets
+from scylla_spark.schemas import Table
+from scylla_spark.services.deployment import Deployment
+
+T = TypeVar("T")
+LIMIT_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line sets; None: as the benchmark likes it.
+
+    Attributes:
+        data: folder under which the run makes one of its own and removes it; None: the system's temporary folder.
+        seconds: length of a latency benchmark.
+        tasks: how many tasks or rows.
+        lanes: over how many lanes.
+        rate: tasks per second of a latency benchmark.
+        warm: rows that go the same way before the measurement begins.
+        changes: settings to change, nested.
+        profile: write to stderr where the driver spends its time.
+    """
+
+    data: Path | None = None
+    seconds: float | None = None
+    tasks: int | None = None
+    lanes: int | None = None
+    rate: float | None = None
+    warm: int | None = None
+    changes: dict[str, Any] | None = None
+    profile: bool = False
+
+
+def say(text: str) -> None:
+    """Tells people what goes on."""
+    sys.stderr.write(f"bench: {text}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def place(options: Options, *roles: str) -> Iterator[Deployment]:
+    """A fresh deployment on an embedded broker, whose folder is removed at the end.
+
+    Only the environment and `--set` change its settings: never a file, so that no other deployment is touched.
+
+    Args:
+        options: of the command line.
+        *roles: services that run from the start; without any there are broker, session, topics and tables.
+    """
+    if options.data is not None:
+        options.data.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="scylla-spark-bench-", dir=options.data))
+    try:
+        fixed: dict[str, Any] = {
+            "data_dir": folder,
+            "handlers": (MODULE,),
+            "kafka": Kafka(),
+            "topics": Topics(),
+            "tables": Tables(),
+        }
+        settings = Settings(_env_file=None, **((options.changes or {}) | fixed))
+        say(f"starting broker, Spark{''.join(f', {role}' for role in roles)}")
+        with Deployment(settings, roles=roles) as deployment:
+            if not roles:
+                _prepare(deployment)
+            if not deployment.await_ready():
+                raise WaitTimeoutError("The deployment was not ready within two minutes.", hint="See the log above.")
+            yield deployment
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(deployment: Deployment) -> None:
+    from scylla_spark.io.tables import Tables as SparkTables
+    from scylla_spark.io.topics import ensure_topics
+
+    assert deployment.spark is not None
+    tables = SparkTables(deployment.spark, deployment.settings.tables_path)
+    tables.create(deployment.settings, ensure_topics(deployment.settings))
+
+
+def await_value(what: str, look: Callable[[], T | None], *, limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:
+    """What `look` finds, once it finds something.
+
+    Raises:
+        WaitTimeoutError: it finds nothing in time.
+    """
+    begun = boot_us()
+    while (found := look()) is None:
+        if boot_us() - begun > limit_s * 1e6:
+            raise WaitTimeoutError(f"Waited {limit_s:g} s in vain for {what}.", hint="See the log above.")
+        poll(pause_s)
+    return found
+
+
+def ends(settings: Settings) -> dict[int, int]:
+    """End offset of each partition of `tasks`."""
+    return end_offsets(settings, settings.topics.tasks, list(range(settings.partitions)))
+
+
+def await_merged(settings: Settings, deployment: Deployment | None = None) -> None:
+    """Returns when everything that stands on `tasks` now is in the tables."""
+    readers, wanted = Readers(settings.tables_path), ends(settings)
+
+    def look() -> bool | None:
+        if deployment is not None:
+            deployment.check()
+        marks = readers.marks()
+        reached = [number in wanted and marks.get(("tasks", number)) for number in wanted]
+        return (
+            all(mark and mark.tasks_offset >= wanted[number] for number, mark in zip(wanted, reached, strict=True))
+            or None
+        )
+
+    await_value("ingest", look)
+
+
+def rows_in(settings: Settings, table: Table) -> int:
+    """How many rows the files of a table hold, by its log."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    actions = pa.table(DeltaTable(f"{settings.tables_path}/{table.name}").get_add_actions(flatten=True))
+    return sum(actions.column("num_records").to_pylist())
+
+
+class Costs:
+    """CPU time of the system between its making and `read`, helper processes left out."""
+
+    def __init__(self, *helpers: int) -> None:
+        self._helpers = helpers
+        self._begun = boot_us()
+        self._before = machine.cpu_by_part(os.getpid(), helpers)
+
+    def read(self) -> tuple[float, dict[str, float]]:
+        """Cores in use on average, and CPU seconds per part."""
+        parts = machine.used(self._before, machine.cpu_by_part(os.getpid(), self._helpers))
+        return sum(parts.values()) / ((boot_us() - self._begun) / 1e6), parts

@@ -1,0 +1,95 @@
+"""The command line: `scylla-spark`. Thin bodies over the client and the readers; heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+_GLOBAL_WITH_VALUE: Final = ("-o", "--output", "--columns", "--profile", "--config", "--data", "--set")
+_GLOBAL_FLAGS: Final = ("--no-color", "-q", "--quiet", "--debug")
+_PASSED_ON: Final = ("bench",)  # what follows belongs to somebody else
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and ends the process with its exit code."""
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # we use none, and looking for them costs time at every start
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _mute()
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command; returns its exit code: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."""
+    gc.disable()  # the many objects of imports are no garbage; looking at them again and again costs time
+    import typer
+
+    from scylla_spark.cli.app import app
+    from scylla_spark.cli.output import ReaderGone, error
+    from scylla_spark.errors import SchedulerError
+
+    gc.enable()
+    given = hoist(arguments)
+    debug = "--debug" in given
+    try:
+        result = app(args=given, prog_name="scylla-spark", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except SchedulerError as problem:
+        if debug:
+            raise
+        error(problem.message, problem.hint)
+        return problem.exit_code
+    except typer.TyperException as problem:
+        told = getattr(problem, "format_message", problem.__str__)()
+        place = getattr(problem, "ctx", None)
+        if "\n" in told:  # a group without a command: its help
+            sys.stderr.write(told + "\n")
+        else:
+            error(told, f"See: {place.command_path if place is not None else 'scylla-spark'} --help")
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("interrupted\n")
+        return 130
+    except (ReaderGone, BrokenPipeError):  # it has seen enough
+        _mute()
+        return 0
+    except Exception as problem:
+        if debug:
+            raise
+        error(
+            f"{type(problem).__name__}: {problem}",
+            "This is a defect of scylla-spark, or of what it was given; --debug shows where.",
+        )
+        return 1
+
+
+def hoist(arguments: Sequence[str]) -> list[str]:
+    """Puts global options first, so that they may stand anywhere before "--"."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        name, equals, _ = word.partition("=")
+        if word == "--" or (word in _PASSED_ON and not rest):
+            rest += [word, *waiting]
+            break
+        if word in _GLOBAL_FLAGS or (equals and name in _GLOBAL_WITH_VALUE):
+            front.append(word)
+        elif word in _GLOBAL_WITH_VALUE and waiting:
+            front += [word, waiting.pop(0)]
+        else:
+            rest.append(word)
+    return front + rest
+
+
+def _mute() -> None:
+    """Nobody reads stdout any more: what is buffered must not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,51 @@
+"""The command tree and the global options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scylla_spark.cli import lane, rejected, service, settings, table, task
+from scylla_spark.cli.context import parsed
+
+_EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG,
+    help="A task scheduler on Kafka, Spark and Delta.",
+)  # fmt: skip
+for name, group in (
+    ("task", task.app),
+    ("lane", lane.app),
+    ("rejected", rejected.app),
+    ("table", table.app),
+    ("config", settings.app),
+):
+    app.add_typer(group, name=name)
+service.register(app)
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    output: Annotated[str, typer.Option("-o", "--output", help="table, json, jsonl or csv")] = "table",
+    columns: Annotated[str | None, typer.Option(help="Names of the columns to show, such as a,b")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file; default: scyllaspark.toml")] = None,
+    profile: Annotated[str | None, typer.Option(help="Settings file scyllaspark.NAME.toml")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of a one-machine deployment")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting: section.key=value; repeatable")] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours", envvar="NO_COLOR")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Data and errors only")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Tracebacks")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version")] = False,
+) -> None:
+    """Reads the global options."""
+    if version:
+        from scylla_spark import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+    file = config if profile is None else Path(f"scyllaspark.{profile}.toml")
+    ctx.obj = parsed(columns, output, set_ or [], file=file, data=data, color=not no_color, quiet=quiet, debug=debug)

@@ -1,0 +1,164 @@
+"""What the global options say, and what commands make of it when they need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from scylla_spark.cli.output import FORMATS, Output
+from scylla_spark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scylla_spark.client import Scheduler
+    from scylla_spark.config import Settings
+    from scylla_spark.core.key import TaskKey
+    from scylla_spark.io.listings import Listings
+
+
+@dataclass(slots=True)
+class Context:
+    """Global options of one call.
+
+    Attributes:
+        file: settings file.
+        overrides: settings given as flags, nested.
+        debug: show tracebacks.
+    """
+
+    output: Output = field(default_factory=Output)
+    file: Path | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    debug: bool = False
+
+    def settings(self, **more: Any) -> Settings:
+        """The settings; flags win over every other source."""
+        from scylla_spark.config import Settings
+
+        return Settings.load(self.file, **self.overrides | more)
+
+    @contextmanager
+    def scheduler(self) -> Iterator[Scheduler]:
+        """A client, closed afterwards."""
+        from scylla_spark.client import Scheduler
+
+        with Scheduler(self.settings()) as scheduler:
+            yield scheduler
+
+    def listings(self) -> Listings:
+        """The tables, for listing."""
+        from scylla_spark.io.listings import Listings
+        from scylla_spark.io.readers import Readers
+
+        return Listings(Readers(self.settings().tables_path))
+
+    def confirmed(self, what: str, *, yes: bool) -> bool:
+        """Asks before a bulk change.
+
+        Raises:
+            ArgumentError: nobody can be asked, and --yes was not given.
+        """
+        import sys
+
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            raise ArgumentError(f"This would {what}.", hint="Pass --yes to do it, or --dry-run to look first.")
+        return typer.confirm(f"{what[0].upper()}{what[1:]}?", err=True)
+
+
+def context(ctx: typer.Context) -> Context:
+    """The global options of a call."""
+    found = ctx.find_object(Context)
+    return found if found is not None else Context()
+
+
+def parsed(columns: str | None, output: str, sets: list[str], **other: Any) -> Context:
+    """A context from the texts of the global options.
+
+    Raises:
+        ArgumentError: an option has no usable value.
+    """
+    if output not in FORMATS:
+        raise ArgumentError(f"There is no output format {output!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
+    names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()
+    overrides: dict[str, Any] = {}
+    for text in sets:
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise ArgumentError(
+                f"--set {text!r} is not section.key=value.", hint="Such as --set dispatch.look_ahead=10m."
+            )
+        section = overrides
+        *parents, name = path.strip().split(".")
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[name] = value
+    if other["data"] is not None:
+        overrides["data_dir"] = other["data"]
+    look = Output(output, names, color=other["color"], quiet=other["quiet"])
+    return Context(look, other["file"], overrides, other["debug"])
+
+
+def task_key(parts: list[str]) -> TaskKey:
+    """A key given as one text form, or as time, ordering id and uniqueness key.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    from scylla_spark.core.key import TaskKey
+
+    if len(parts) == 1:
+        return TaskKey.parse(parts[0])
+    if len(parts) == 3:
+        return TaskKey(instant(parts[0]), parts[1], parts[2])
+    raise ArgumentError(
+        f"A key has one or three parts, not {len(parts)}.",
+        hint="Write 'TaskKey(time,orderingId,uniquenessKey)' or the three apart.",
+    )
+
+
+def instant(text: str, now: int | None = None) -> int:
+    """Microseconds since the epoch of an RFC 3339 instant, "now", or a duration from now such as "+1h" or "-30m".
+
+    Raises:
+        ArgumentError: it is none of these, or has no time zone.
+    """
+    from datetime import datetime
+
+    from scylla_spark.clock import now_us, to_us
+    from scylla_spark.core.duration import duration_ms
+
+    moment = now_us() if now is None else now
+    if text == "now":
+        return moment
+    if text[:1] in ("+", "-"):
+        return moment + (1 if text[0] == "+" else -1) * duration_ms(text[1:]) * 1000
+    try:
+        return to_us(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise ArgumentError(
+            f"{text!r} is no instant: {error}.", hint="Write 2026-01-31T09:00:00Z, now, +1h or -30m."
+        ) from None
+
+
+def file_or_text(text: str) -> str:
+    """The text itself, or of the file after an "@"; "-" reads stdin.
+
+    Raises:
+        ArgumentError: the file cannot be read.
+    """
+    import sys
+
+    if text == "-":
+        return sys.stdin.read()
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{text[1:]} cannot be read: {error}.") from None

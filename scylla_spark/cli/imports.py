@@ -1,0 +1,110 @@
+"""Files of tasks for `task import`: jsonl, csv and parquet rows as keyword arguments of `Scheduler.enqueue`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.errors import ArgumentError, SchedulerError
+
+if TYPE_CHECKING:
+    from scylla_spark.client import Scheduler
+    from scylla_spark.handle import Refused
+
+_NAMES: Final = {
+    "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
+    "task_data": "payload",
+}  # fmt: skip
+_KNOWN: Final = frozenset(
+    {"handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "timeout"}
+)
+
+
+def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, Any]]:
+    """The rows of a file as keyword arguments of `enqueue`.
+
+    Args:
+        file: path, or "-" for stdin.
+        form: jsonl, csv or parquet; None: by the name's ending, jsonl for stdin.
+        handler: for rows that name none.
+
+    Raises:
+        ArgumentError: the file cannot be read or a row cannot be understood; the message names the row.
+    """
+    chosen = form or ("jsonl" if file == "-" else Path(file).suffix.lstrip("."))
+    read = {"jsonl": _jsonl, "json": _jsonl, "ndjson": _jsonl, "csv": _csv, "parquet": _parquet}.get(chosen)
+    if read is None:
+        raise ArgumentError(f"{file}: the format {chosen!r} is not known.", hint="Pass --format jsonl, csv or parquet.")
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise ArgumentError(f"{file} cannot be read: {error.strerror}.") from None
+    found = []
+    for number, row in enumerate(read(raw), 1):
+        try:
+            found.append(_keywords(row, handler))
+        except (ValueError, TypeError, SchedulerError) as error:
+            raise ArgumentError(f"{file}, row {number}: {error}") from None
+    return found
+
+
+def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refused]:
+    """Those that would be refused; sends nothing."""
+    from scylla_spark.handle import Refused
+
+    refused = []
+    for index, row in enumerate(rows):
+        try:
+            scheduler.sender.record(scheduler.command(**row))
+        except ArgumentError as error:
+            refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
+    return refused
+
+
+def _keywords(row: object, handler: str | None) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ArgumentError("it is not an object.")
+    values = {_NAMES.get(name, name): value for name, value in row.items() if value is not None and value != ""}
+    values = {
+        name: value for name, value in values.items() if name not in ("version", "type", "enqueuedAt", "enqueued_at")
+    }
+    if unknown := values.keys() - _KNOWN:
+        raise ArgumentError(
+            f"there is no field {', '.join(sorted(unknown))}.", hint=f"Fields: {', '.join(sorted(_KNOWN))}."
+        )
+    if handler is not None:
+        values.setdefault("handler", handler)
+    if "handler" not in values:
+        raise ArgumentError("it names no handler.", hint="Add the field, or pass --handler.")
+    if isinstance(values.get("payload"), str):
+        values["payload"] = json.loads(values["payload"])
+    if isinstance(values.get("at"), str):
+        values["at"] = datetime.fromisoformat(values["at"])
+    if isinstance(values.get("priority"), str):
+        values["priority"] = int(values["priority"])
+    return values
+
+
+def _jsonl(raw: bytes) -> Iterable[object]:
+    for number, line in enumerate(raw.decode().splitlines(), 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ArgumentError(f"Line {number} is not JSON: {error}.") from None
+
+
+def _csv(raw: bytes) -> Iterable[object]:
+    return csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+
+
+def _parquet(raw: bytes) -> Iterable[object]:
+    import polars as pl
+
+    return pl.read_parquet(io.BytesIO(raw)).iter_rows(named=True)

@@ -1,0 +1,67 @@
+"""`scylla-spark lane …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import context
+from scylla_spark.errors import NotFoundError
+
+app = typer.Typer(help="Look at lanes.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Look at lanes."""
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    ordering_id: Annotated[str, typer.Argument(help="The lane")],
+    limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
+) -> None:
+    """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
+    from scylla_spark.clock import iso
+    from scylla_spark.core.key import partition_of
+    from scylla_spark.explain import ask
+    from scylla_spark.io.listings import check_limit
+
+    check_limit(limit)
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        partition = partition_of(ordering_id, scheduler.rules.partitions)
+        asked = ask(scheduler.owner_address(partition), "lane", ordering_id=ordering_id)
+        stored = scheduler.readers.lane(partition, ordering_id, None, limit)
+    loaded = asked is not None and asked.get("loaded")
+    if not stored and not loaded:
+        raise NotFoundError(
+            f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
+        )
+    tasks: list[dict[str, Any]] = [
+        {"key": str(row.command.key), "attempts": row.attempt, "next_start": iso(max(row.next_us, row.command.key.time_us)),
+         "cancelled": row.cancelled} for row in stored
+    ]  # fmt: skip
+    if asked is not None and loaded:
+        tasks = list(asked["tasks"])[:limit]
+    state, why = (
+        (asked["state"], asked["why"]) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
+    )
+    record = {"ordering_id": ordering_id, "partition": partition, "state": state, "why": why}
+    if cli.output.form == "table" and not cli.output.columns:
+        cli.output.record(record)
+        cli.output.say("")
+        rows = [_apart(task) for task in tasks]
+        cli.output.rows(rows, ("scheduled_time", "uniqueness_key", "attempts", "next_start", "cancelled"))
+    else:
+        cli.output.record(record | {"tasks": tasks})
+
+
+def _apart(task: dict[str, Any]) -> dict[str, Any]:
+    from scylla_spark.clock import iso
+    from scylla_spark.core.key import TaskKey
+
+    key = TaskKey.parse(task["key"])
+    return {"scheduled_time": iso(key.time_us), "uniqueness_key": key.uniqueness_key} | task

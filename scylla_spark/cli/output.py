@@ -1,0 +1,223 @@
+"""How commands speak: data on stdout as table, json, jsonl or csv; talk on stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scylla_spark.errors import ArgumentError
+
+FORMATS: Final = ("table", "json", "jsonl", "csv")
+_FIXED: Final = 14  # narrower columns are never cut
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_INSTANT_SHORT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_PIPED_WIDTH: Final = 10_000  # nobody's terminal: no column is cut
+
+
+@dataclass(slots=True)
+class Output:
+    """Where and how to write.
+
+    Attributes:
+        form: one of FORMATS.
+        columns: names to show, in order; empty: all that the command gives.
+        color: whether a terminal gets colours.
+        quiet: say nothing but data and errors.
+    """
+
+    form: str = "table"
+    columns: tuple[str, ...] = ()
+    color: bool = True
+    quiet: bool = False
+
+    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str = "Nothing found.") -> None:
+        """Writes a listing.
+
+        Args:
+            rows: JSON-like values.
+            columns: the names a table shows unless --columns says otherwise; json formats carry every field.
+            empty: what to say where there is nothing.
+
+        Raises:
+            ArgumentError: --columns names something that the rows do not have.
+        """
+        known = list(dict.fromkeys([*columns, *(name for row in rows[:1] for name in row)]))
+        if unknown := [name for name in self.columns if name not in known]:
+            raise ArgumentError(f"There is no column {', '.join(unknown)}.", hint=f"Columns: {', '.join(known)}.")
+        if not rows:
+            self.say(empty)
+        shown = list(self.columns or (columns if self.form == "table" else known))
+        picked = [{name: row.get(name) for name in shown} for row in rows]
+        if self.form == "json":
+            _write(json.dumps(picked, indent=2, ensure_ascii=False) + "\n")
+        elif self.form == "jsonl":
+            _write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in picked))
+        elif self.form == "csv":
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(shown)
+            writer.writerows([_plain(row[name]) for name in shown] for row in picked)
+        elif picked:
+            self._table(picked, shown)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Writes one thing: in a table one line per field, in json one object."""
+        names = self.columns or tuple(record)
+        if unknown := [name for name in names if name not in record]:
+            raise ArgumentError(f"There is no column {', '.join(unknown)}.", hint=f"Columns: {', '.join(record)}.")
+        picked = {name: record[name] for name in names}
+        if self.form == "json":
+            _write(json.dumps(picked, indent=2, ensure_ascii=False) + "\n")
+        elif self.form == "table":
+            self._fields(picked)
+        else:
+            self.rows([picked], tuple(names))
+
+    def value(self, name: str, value: Any) -> None:
+        """Writes one value: in a table bare, for use in scripts; else as a record of one field."""
+        if self.form == "table":
+            _write(_text(value) + "\n")
+        else:
+            self.record({name: value})
+
+    def say(self, text: str) -> None:
+        """One line for people, on stderr."""
+        if not self.quiet:
+            sys.stderr.write(text + "\n")
+
+    def _table(self, rows: list[dict[str, Any]], names: list[str]) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        cells = [[_line(_short(name, _text(row[name]))) for name in names] for row in rows]
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+        widths = _fitted([[*names], *cells], _width() - 2 * (len(names) - 1))
+        for name, width in zip(names, widths, strict=True):
+            numeric = all(isinstance(row[name], int | None) and not isinstance(row[name], bool) for row in rows)
+            justify: Any = "right" if numeric else "left"
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify=justify, width=width)
+        for row, line in zip(rows, cells, strict=True):
+            table.add_row(*(Text(cell, style=_style(name, row[name])) for name, cell in zip(names, line, strict=True)))
+        self._print(table)
+
+    def _fields(self, record: Mapping[str, Any]) -> None:
+        """One line per field, long values folded; without rich, which is slow to import."""
+        indent = max(map(len, record), default=0) + 2
+        width = max(20, _width() - indent)
+        for name, value in record.items():
+            lines = [_line(line) for line in _text(value).rstrip("\n").split("\n")]
+            folded = [part for line in lines for part in _folded(line, width)]
+            text = ("\n" + " " * indent).join(folded)
+            code = _ANSI.get(_style(name, value), "") if self.color and sys.stdout.isatty() else ""
+            _write(f"{name:<{indent}}{code}{text}{_RESET if code else ''}".rstrip() + "\n")
+
+    def _print(self, renderable: Any) -> None:
+        from rich.console import Console
+
+        terminal, width = sys.stdout.isatty(), _width()
+        console = Console(
+            width=width,
+            no_color=not self.color,
+            force_terminal=terminal and self.color,
+            highlight=False,
+            soft_wrap=False,
+        )
+        with console.capture() as capture:
+            console.print(renderable)
+        _write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+
+
+def error(message: str, hint: str = "") -> None:
+    """One or two lines on stderr."""
+    sys.stderr.write(f"error: {message}\n" + (f"  {hint}\n" if hint else ""))
+
+
+def printable(values: Mapping[str, Any], instants: Iterable[str] = ()) -> dict[str, Any]:
+    """A row for output: microseconds of the named columns as RFC 3339 text."""
+    from scylla_spark.clock import iso
+
+    times = set(instants)
+    return {name: iso(value) if name in times and value is not None else value for name, value in values.items()}
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 25)).columns if sys.stdout.isatty() else _PIPED_WIDTH
+
+
+def _fitted(lines: list[list[str]], room: int) -> list[int]:
+    """Widths of columns: as wide as their cells, the widest cut until all fit; instants and short columns stay whole."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    rigid = [max(map(cell_len, column)) <= _FIXED or _INSTANT_SHORT.match(column[-1]) for column in zip(*lines, strict=True)]
+    while sum(widths) > room:
+        widest = max((index for index, fixed in enumerate(rigid) if not fixed), key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _FIXED:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _folded(line: str, width: int) -> list[str]:
+    if not line.isascii():
+        from rich.cells import chop_cells
+
+        return chop_cells(line, width) or [""]
+    return [line[start : start + width] for start in range(0, max(len(line), 1), width)]
+
+
+def _short(name: str, text: str) -> str:
+    """An instant to the millisecond, without the letters that programs need."""
+    if name.endswith(("_at", "_time", "_start")) and _INSTANT.fullmatch(text):
+        return text.replace("T", " ").removesuffix("Z")[:23]
+    return text
+
+
+class ReaderGone(Exception):
+    """Nobody reads stdout any more."""
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise ReaderGone from None
+
+
+def _plain(value: Any) -> str:
+    """For programs: JSON's words for booleans, no pictures of emptiness."""
+    return json.dumps(value) if isinstance(value, bool) else _text(value)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _line(text: str) -> str:
+    """One line without control characters: a payload must not move the cursor of whoever looks at it."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+_COLORS: Final = {
+    "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "running": "cyan", "retry_wait": "yellow",
+    "ready": "bold",
+}  # fmt: skip
+
+_RESET: Final = "\x1b[0m"
+_ANSI: Final = {"green": "\x1b[32m", "red": "\x1b[31m", "yellow": "\x1b[33m", "cyan": "\x1b[36m", "bold": "\x1b[1m"}
+
+
+def _style(name: str, value: Any) -> str:
+    return _COLORS.get(value, "") if name in ("state", "outcome") and isinstance(value, str) else ""

@@ -1,0 +1,92 @@
+"""`scylla-spark rejected …`"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.output import printable
+
+if TYPE_CHECKING:
+    from scylla_spark.core.wire import Rules
+    from scylla_spark.io.sender import Record
+
+app = typer.Typer(help="Look at records that were refused, and send them again.", no_args_is_help=True)
+
+Reason = Annotated[str | None, typer.Option(help="Only this reason code")]
+Since = Annotated[str | None, typer.Option(help="Appended since: an instant, or -1h")]
+Limit = Annotated[int, typer.Option(help="Most rows, to 10000")]
+
+
+@app.command(name="list")
+def list_(ctx: typer.Context, reason: Reason = None, since: Since = None, limit: Limit = 100) -> None:
+    """List refused records, newest first."""
+    cli = context(ctx)
+    rows = [_shown(row) for row in _found(cli, reason, since, limit)]
+    cli.output.rows(rows, ("appended_at", "place", "reason", "detail"), empty="No refused records in the tables.")
+
+
+@app.command()
+def replay(
+    ctx: typer.Context,
+    reason: Reason = None,
+    since: Since = None,
+    limit: Limit = 100,
+    now: Annotated[bool, typer.Option("--now", help="Schedule them for now instead of their own time")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+) -> None:
+    """Send refused records again under the right key and partition; those that would be refused again are only listed."""
+    from scylla_spark.clock import now_us
+
+    cli = context(ctx)
+    rows = _found(cli, reason, since, limit)
+    with cli.scheduler() as scheduler:
+        moment = now_us()
+        judged = [(row, _repaired(row["value"], scheduler.rules, moment, reschedule=now)) for row in rows]
+        good = [record for _, record in judged if not isinstance(record, str)]
+        table = [_shown(row) | {"replay": record if isinstance(record, str) else "ok"} for row, record in judged]
+        if dry_run or not good:
+            cli.output.rows(table, ("place", "reason", "replay"), empty="No refused records in the tables.")
+        elif cli.confirmed(f"send {len(good)} of {len(rows)} records again", yes=yes):
+            scheduler.sender.finish([scheduler.sender.begin(record) for record in good])
+            cli.output.record({"sent": len(good), "refused_again": len(rows) - len(good)})
+
+
+def _found(cli: Context, reason: str | None, since: str | None, limit: int) -> list[dict[str, Any]]:
+    return cli.listings().rejected(limit, reason=reason, since_us=None if since is None else instant(since))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: (row[name] or b"").decode("utf-8", "replace") for name in ("key", "value")}
+    place = f"{row['topic']}/{row['partition_id']}/{row['offset']}"
+    return printable(
+        {"appended_at": row["appended_at"], "place": place, "reason": row["reason"], "detail": row["detail"]} | texts,
+        ("appended_at",),
+    )
+
+
+def _repaired(value: bytes | None, rules: Rules, now: int, *, reschedule: bool) -> Record | str:
+    """The record as it may be sent now, or why it cannot."""
+    from scylla_spark.clock import iso
+    from scylla_spark.core.key import partition_of
+    from scylla_spark.core.wire import Rejection, validate
+    from scylla_spark.io.sender import Record
+
+    try:
+        fields = json.loads(value or b"")
+        lane = fields["orderingId"]
+        if not isinstance(lane, str):
+            return "orderingId is not text."
+        fields["enqueuedAt"] = iso(now)
+        if reschedule:
+            fields["scheduledTime"] = iso(now)
+        key, partition = lane.encode(), partition_of(lane, rules.partitions)
+        text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "It is not a JSON object with an orderingId."
+    verdict = validate(partition, 0, now, key, text, rules)
+    return verdict.detail if isinstance(verdict, Rejection) else Record(partition, key, text)

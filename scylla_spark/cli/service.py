@@ -1,0 +1,164 @@
+"""Commands that set up, serve, check and measure: `init`, `up`, `run`, `demo`, `doctor`, `bench`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context
+from scylla_spark.errors import NotFoundError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from scylla_spark.config import Settings
+
+Handlers = Annotated[
+    list[str] | None, typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the tree."""
+    for command in (init, up, run, demo, doctor):
+        app.command()(command)
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+
+
+def init(
+    ctx: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False
+) -> None:
+    """Make topics and tables, or check those that are there."""
+    from scylla_spark.io.topics import ensure_topics, located, plan_topics
+    from scylla_spark.schemas import TABLES
+
+    cli = context(ctx)
+    settings = cli.settings()
+    topics = plan_topics(settings)
+    rows = [
+        {"kind": "topic", "name": name, "detail": f"{plan['num_partitions']} partitions"}
+        for name, plan in topics.items()
+    ]
+    rows += [
+        {"kind": "table", "name": table.name, "detail": f"{settings.tables_path}/{table.name}"} for table in TABLES
+    ]
+    if not dry_run:
+        from scylla_spark.io.session import open_session
+        from scylla_spark.io.tables import Tables
+
+        settings = located(settings)
+        identities = ensure_topics(settings)
+        cli.output.say("starting Spark to make the tables …")
+        session = open_session(settings, "scylla-spark init")
+        try:
+            Tables(session, settings.tables_path).create(settings, identities)
+        finally:
+            session.stop()
+    cli.output.rows(rows, ("kind", "name", "detail"))
+    cli.output.say(
+        "This is what init would make." if dry_run else "Topics and tables are there and agree with the settings."
+    )
+
+
+def up(ctx: typer.Context, handlers: Handlers = None) -> None:
+    """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest and dispatch."""
+    cli = context(ctx)
+    _serve(cli, cli.settings(**_handlers(handlers)), ("ingest", "dispatch"))
+
+
+def run(
+    ctx: typer.Context,
+    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: both")] = None,
+    handlers: Handlers = None,
+) -> None:
+    """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
+    from scylla_spark.io.topics import located
+
+    cli = context(ctx)
+    _serve(cli, located(cli.settings(**_handlers(handlers))), tuple(roles or ("ingest", "dispatch")))
+
+
+def demo(
+    ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object")] = False
+) -> None:
+    """The tour: schedule, run and check tasks end to end."""
+    from scylla_spark.demo import main
+
+    cli = context(ctx)
+    data = cli.overrides.get("data_dir")
+    raise typer.Exit(main(as_json=as_json or cli.output.form in ("json", "jsonl"), data=Path(data) if data else None))
+
+
+def doctor(ctx: typer.Context) -> None:
+    """Look for what this machine lacks, and say how to mend it; exit code 1 if something is missing."""
+    from scylla_spark.doctor import examine
+
+    cli = context(ctx)
+    settings = cli.settings()
+    checks = examine(settings.data_dir, settings.kafka.bootstrap_servers or None)
+    rows = [{"check": check.name, "ok": check.ok, "detail": check.detail, "mend": check.mend} for check in checks]
+    if cli.output.form == "table" and not cli.output.columns:
+        shown = [row | {"ok": "ok" if row["ok"] else "MISSING"} for row in rows]
+        cli.output.rows(shown, ("check", "ok", "detail"))
+        for row in rows:
+            if not row["ok"]:
+                cli.output.say(f"{row['check']}: {row['mend']}")
+    else:
+        cli.output.rows(rows, ("check", "ok", "detail", "mend"))
+    if not all(check.ok for check in checks):
+        raise typer.Exit(1)
+
+
+def bench(
+    ctx: typer.Context, name: Annotated[str, typer.Argument(help="Which one, or `all`; --help lists them")] = "all"
+) -> None:
+    """Measure: lateness, immediate, drain, enqueue, ingest, pending, recover, soak. Further arguments go to the benchmark."""
+    try:
+        from scylla_spark.bench import main
+    except ModuleNotFoundError as error:
+        raise NotFoundError(
+            "The benchmarks are not part of this installation.", hint="Run it from a checkout."
+        ) from error
+    raise typer.Exit(main(name, list(ctx.args)) or 0)
+
+
+def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
+    return {"handlers": tuple(modules)} if modules else {}
+
+
+def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
+    """Starts the services, says once that they are ready, and drains them when told to stop."""
+    from scylla_spark.log import configure
+    from scylla_spark.services.deployment import Deployment
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    configure(settings.log)
+    with Deployment(settings, roles=roles) as deployment:
+        if not deployment.await_ready(stop=stop):
+            if stop.is_set():
+                return
+            raise WaitTimeoutError(
+                "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
+            )
+        _say_ready(cli, deployment)
+        deployment.serve(stop)
+
+
+def _say_ready(cli: Context, deployment: Any) -> None:
+    settings = deployment.settings
+    facts = {
+        "ready": True, "kafka": settings.kafka.bootstrap_servers, "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
+    }  # fmt: skip
+    if cli.output.form in ("json", "jsonl"):
+        line = json.dumps(facts)
+    else:
+        line = "ready: " + ", ".join(f"{name} {value}" for name, value in facts.items() if name != "ready" and value)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

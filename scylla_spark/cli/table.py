@@ -1,0 +1,70 @@
+"""`scylla-spark table …`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context
+from scylla_spark.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from scylla_spark.client import Scheduler
+
+app = typer.Typer(help="Look at the tables.", no_args_is_help=True)
+
+
+@app.callback()
+def group() -> None:
+    """Look at the tables."""
+
+
+@app.command()
+def stats(
+    ctx: typer.Context,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="How far the tables are, and who owns what, per partition")
+    ] = False,
+) -> None:
+    """Show the size of every table, or the status of the service per partition."""
+    cli = context(ctx)
+    if not partitions:
+        cli.output.rows(cli.listings().sizes(), ("table", "rows", "files", "bytes", "version"))
+        return
+    with cli.scheduler() as scheduler:
+        rows = _partitions(cli, scheduler)
+    cli.output.rows(
+        rows,
+        ("partition", "tasks_behind", "outcomes_behind", "state", "epoch", "lanes", "loaded", "in_flight", "owner"),
+    )
+
+
+def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
+    from scylla_spark.explain import ask
+    from scylla_spark.io.topics import end_offsets
+
+    marks, count = scheduler.readers.marks(), scheduler.rules.partitions
+    numbers = list(range(count))
+    topics = scheduler.settings.topics
+    try:
+        ends = {name: end_offsets(scheduler.located, getattr(topics, name), numbers) for name in ("tasks", "outcomes")}
+    except UnreachableError as error:
+        cli.output.say(str(error))
+        ends = {}
+    rows = []
+    answers: dict[str, dict[int, Any]] = {}
+    for number in numbers:
+        address = scheduler.owner_address(number) if ends else ""
+        if address and address not in answers:
+            answers[address] = {one["partition"]: one for one in (ask(address, "status") or {}).get("partitions", [])}
+        held = answers.get(address, {}).get(number, {})
+        tasks, outcomes = marks.get(("tasks", number)), marks.get(("outcomes", number))
+        rows.append({
+            "partition": number,
+            "tasks_behind": ends["tasks"][number] - (tasks.tasks_offset if tasks else 0) if ends else None,
+            "outcomes_behind": ends["outcomes"][number] - (outcomes.outcomes_offset if outcomes else 0) if ends else None,
+            "state": held.get("state"), "epoch": held.get("epoch"), "lanes": held.get("lanes"), "loaded": held.get("loaded"),
+            "in_flight": held.get("in_flight"), "owner": address.removeprefix("http://") or None,
+        })  # fmt: skip
+    return rows

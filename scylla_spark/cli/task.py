@@ -1,0 +1,325 @@
+"""`scylla-spark task …`"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context, file_or_text, instant, task_key
+from scylla_spark.cli.output import printable
+from scylla_spark.errors import ArgumentError, ConflictError
+
+if TYPE_CHECKING:
+    from scylla_spark.client import Scheduler
+    from scylla_spark.core.key import TaskKey
+    from scylla_spark.handle import Attempt, TaskStatus
+    from scylla_spark.io.listings import Filter
+
+app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
+
+Key = Annotated[
+    list[str], typer.Argument(metavar="KEY", help="'TaskKey(time,orderingId,uniquenessKey)', or its three parts")
+]
+OptionalKey = Annotated[list[str] | None, typer.Argument(metavar="[KEY]", help="A key; or choose tasks by the options")]
+OrderingId = Annotated[str | None, typer.Option(help="The lane")]
+Queue = Annotated[str | None, typer.Option(help="The queue")]
+States = Annotated[
+    list[str] | None, typer.Option("--state", help="A state; repeatable. `open`: all that have not ended")
+]
+Start = Annotated[str | None, typer.Option("--from", help="Scheduled at or after: an instant, now, -1h")]
+Stop = Annotated[str | None, typer.Option("--to", help="Scheduled before")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "ended_at")
+_COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
+_BULK = 10_000
+
+
+@app.command()
+def enqueue(
+    ctx: typer.Context,
+    handler: Annotated[str, typer.Argument(help="Name of a registered function")],
+    payload: Annotated[str, typer.Option(help="JSON object; @FILE or - for stdin")] = "{}",
+    ordering_id: Annotated[str | None, typer.Option(help="The lane; default: one of its own")] = None,
+    uniqueness_key: Annotated[str | None, typer.Option(help="Default: a new one")] = None,
+    at: Annotated[str | None, typer.Option(help="When it is due: an instant, now, +1h")] = None,
+    delay: Annotated[str | None, typer.Option(help="Or how long from now, such as 90s")] = None,
+    queue: Annotated[str, typer.Option(help="The queue")] = "default",
+    priority: Annotated[int, typer.Option(help="0-255, higher is more urgent")] = 0,
+    max_retries: Annotated[int | None, typer.Option(help="Attempts after the first")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
+) -> None:
+    """Enqueue one task; prints its key."""
+    from scylla_spark.clock import from_us
+    from scylla_spark.core.task import Retry
+
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        handle = scheduler.enqueue(
+            handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
+            at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
+            retry=None if max_retries is None else Retry(max_retries=max_retries), timeout=timeout,
+        )  # fmt: skip
+    cli.output.value("key", str(handle.key))
+
+
+@app.command(name="import")
+def import_(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(help="jsonl, csv or parquet file; - for stdin")],
+    form: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet; default: by the name")] = None,
+    handler: Annotated[str | None, typer.Option(help="For rows that name none")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`."""
+    from scylla_spark.cli import imports
+
+    cli = context(ctx)
+    tasks = imports.tasks(file, form, handler)
+    with cli.scheduler() as scheduler:
+        if dry_run:
+            refused = imports.check(scheduler, tasks)
+            report: dict[str, Any] = {"would_send": len(tasks) - len(refused), "refused": len(refused)}
+        elif cli.confirmed(f"enqueue {len(tasks)} tasks", yes=yes or file != "-"):
+            result = scheduler.enqueue_many(tasks)
+            refused = list(result.refused)
+            report = {"sent": result.sent, "refused": len(refused)}
+        else:
+            return
+    for line in refused[:10]:
+        cli.output.say(f"row {line.index + 1}: {line.detail}")
+    cli.output.record(report)
+    if refused:
+        raise typer.Exit(1)
+
+
+@app.command(name="list")
+def list_(
+    ctx: typer.Context,
+    state: States = None,
+    queue: Queue = None,
+    ordering_id: OrderingId = None,
+    handler: Annotated[str | None, typer.Option(help="The handler")] = None,
+    partition: Annotated[int | None, typer.Option(help="The partition")] = None,
+    start: Start = None,
+    stop: Stop = None,
+    after: Annotated[str | None, typer.Option(help="Only keys after this one: to continue a listing")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Most rows, to 10000; needed with --from and --to, else 100")
+    ] = None,
+) -> None:
+    """List tasks in key order, from the tables; with --from and --to those still to run in a window of at most 8 hours."""
+    from scylla_spark.clock import now_us
+    from scylla_spark.core.key import TaskKey
+    from scylla_spark.io.listings import Filter
+
+    cli = context(ctx)
+    wanted = Filter(
+        _states(state),
+        queue,
+        ordering_id,
+        partition,
+        handler,
+        _maybe(start),
+        _maybe(stop),
+        TaskKey.parse(after) if after else None,
+    )
+    window = start is not None and stop is not None and state is None
+    if window and limit is None:
+        raise ArgumentError("A window needs a limit.", hint="Pass --limit, and continue with --after KEY.")
+    listings = cli.listings()
+    if window:
+        rows = listings.scheduled(wanted, limit or 0, now=now_us())
+    else:
+        rows = listings.tasks(wanted, 100 if limit is None else limit, now=now_us())
+    cli.output.rows([printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables.")
+    if rows and len(rows) == (limit or 100):
+        cli.output.say(f"There may be more: --after '{_key_of(rows[-1])}'")
+
+
+@app.command()
+def show(ctx: typer.Context, key: Key) -> None:
+    """Show a task with its newest 20 attempts."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        status = scheduler.task(task_key(key)).status()
+    attempts = status.attempt_details
+    if not status.fresh:
+        cli.output.say("Kafka does not answer: this is what the tables say.")
+    record = _status(status)
+    if cli.output.form == "table" and not cli.output.columns:
+        record = {name: value for name, value in record.items() if value not in (None, False)}
+    if cli.output.form == "json":
+        cli.output.record(record | {"attempt_details": [_attempt(attempt) for attempt in attempts]})
+        return
+    cli.output.record(record)
+    if attempts and cli.output.form == "table" and not cli.output.columns:
+        cli.output.say("")
+        cli.output.rows(
+            [_attempt(attempt) for attempt in attempts], ("attempt", "outcome", "started_at", "finished_at", "error")
+        )
+
+
+@app.command()
+def explain(ctx: typer.Context, key: Key) -> None:
+    """Say why a task is not running."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        cli.output.record(scheduler.task(task_key(key)).explain())
+
+
+@app.command()
+def wait(
+    ctx: typer.Context,
+    key: Key,
+    timeout: Annotated[str | None, typer.Option(help="How long; default: for ever")] = None,
+) -> None:
+    """Wait for the end of a task and print its result; exit code 1 if it did not succeed."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        result = scheduler.task(task_key(key)).result(timeout)
+    cli.output.value("result", result)
+
+
+@app.command()
+def cancel(
+    ctx: typer.Context,
+    key: OptionalKey = None,
+    state: States = None,
+    queue: Queue = None,
+    ordering_id: OrderingId = None,
+    start: Start = None,
+    stop: Stop = None,
+    timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """End a task without running it again (drop it); or all open tasks that the options choose."""
+    cli = context(ctx)
+    if key:
+        with cli.scheduler() as scheduler:
+            _cancel_one(cli, scheduler, task_key(key), timeout)
+        return
+    keys = _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
+    if dry_run or not keys:
+        cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
+        return
+    if cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
+        with cli.scheduler() as scheduler:
+            for one in keys:
+                scheduler.request_cancel(one)
+        cli.output.record({"cancels_sent": len(keys)})
+
+
+@app.command()
+def retry(
+    ctx: typer.Context,
+    key: OptionalKey = None,
+    state: States = None,
+    queue: Queue = None,
+    ordering_id: OrderingId = None,
+    start: Start = None,
+    stop: Stop = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Enqueue an ended task again, under a new key that is linked to the old one; or all that the options choose."""
+    cli = context(ctx)
+    keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
+    if dry_run or not keys:
+        cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
+        return
+    if key or cli.confirmed(f"enqueue {len(keys)} tasks again", yes=yes):
+        with cli.scheduler() as scheduler:
+            copies = [{"key": str(scheduler.task(one).retry().key), "retry_of": str(one)} for one in keys]
+        cli.output.rows(copies, ("key", "retry_of"))
+
+
+def _cancel_one(cli: Context, scheduler: Scheduler, key: TaskKey, timeout: str) -> None:
+    answer = scheduler.task(key).cancel(timeout)
+    if answer != "cancelled":
+        raise ConflictError(
+            f"{key} cannot be cancelled any more: it runs or has ended.", hint="`task show` says how it stands."
+        )
+    cli.output.record({"key": str(key), "answer": answer})
+
+
+def _filter(
+    states: list[str], queue: str | None, ordering_id: str | None, start: str | None, stop: str | None
+) -> Filter:
+    from scylla_spark.io.listings import Filter
+
+    if not (queue or ordering_id or start or stop):
+        raise ArgumentError("Which tasks?", hint="Pass a key, or choose by --queue, --ordering-id, --from, --to.")
+    return Filter(_states(states), queue, ordering_id, start_us=_maybe(start), stop_us=_maybe(stop))
+
+
+def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
+    from scylla_spark.clock import now_us
+    from scylla_spark.core.key import TaskKey
+
+    rows = cli.listings().tasks(wanted, _BULK, now=now_us())
+    if len(rows) == _BULK:
+        cli.output.say(f"Only the first {_BULK} are taken; call again for the rest.")
+    return [TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in rows]
+
+
+def _states(names: list[str] | None) -> list[str] | None:
+    from scylla_spark.core.state import OPEN
+
+    return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
+
+
+def _maybe(text: str | None) -> int | None:
+    return None if text is None else instant(text)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"The payload is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise ArgumentError("The payload is not a JSON object.", hint="Such as '{\"invoice\": 17}'.")
+    return value
+
+
+def _key_of(row: dict[str, Any]) -> str:
+    from scylla_spark.core.key import TaskKey
+
+    return str(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]))
+
+
+def _status(status: TaskStatus) -> dict[str, Any]:
+    time_us, ordering_id, uniqueness_key = status.key
+    error = status.error
+    record = {
+        "key": str(status.key), "scheduled_time": time_us, "ordering_id": ordering_id, "uniqueness_key": uniqueness_key,
+        "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
+        "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
+        "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
+        "ended_at": _us(status.ended_at), "result": status.result,
+        "error_class": error.kind if error else None, "error_message": error.message if error else None,
+    }  # fmt: skip
+    return printable(record, _TIMES)
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    error = attempt.error
+    row = {
+        "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": _us(attempt.planned_at),
+        "started_at": _us(attempt.started_at), "finished_at": _us(attempt.finished_at), "next_at": _us(attempt.next_at),
+        "error": f"{error.kind}: {error.message}" if error else None,
+        "error_class": error.kind if error else None, "error_message": error.message if error else None,
+        "error_stack": error.stack if error else None,
+    }  # fmt: skip
+    return printable(row, ("planned_at", "started_at", "finished_at", "next_at"))
+
+
+def _us(moment: Any) -> int | None:
+    from scylla_spark.clock import to_us
+
+    return None if moment is None else to_us(moment)

@@ -1,0 +1,247 @@
+"""The checks of the demo: pure functions from what was planned and what was seen to findings. No finding: it holds.
+
+What was seen comes from two sides: the receiver's log (what the handlers really did, and when) and the tables (what the
+scheduler says of it).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from math import ceil
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import CANCELLED, SUCCEEDED
+from scylla_spark.demo.history import History
+
+P99_LIMIT_MS: Final = 250.0
+LEAST_MEASURED: Final = 1_000
+
+
+class Finding(NamedTuple):
+    """A check that does not hold: its name, whom it concerns, and why."""
+
+    check: str
+    key: str
+    why: str
+
+
+def lost(history: History) -> Iterator[Finding]:
+    """Every accepted key has a completion."""
+    ended = {completion.key for completion in history.completions}
+    for key in history.wanted.keys() - ended:
+        yield Finding("lost", str(key), "it was acknowledged, but has no completion")
+
+
+def doubled(history: History) -> Iterator[Finding]:
+    """No key has two completions, delivers twice, or stands twice in `tasks`."""
+    for what, keys in (
+        ("has {} completions", Counter(completion.key for completion in history.completions)),
+        ("delivered {} times", Counter(visit.key for visit in history.visits if visit.delivered)),
+        ("stands {} times in tasks", Counter(key for key, _ in history.stored)),
+    ):
+        for key, count in keys.items():
+            if count > 1:
+                yield Finding("doubled", str(key), what.format(count))
+
+
+def unknown(history: History) -> Iterator[Finding]:
+    """Nothing ran or ended that was not accepted."""
+    for key in {visit.key for visit in history.visits} - history.wanted.keys():
+        yield Finding("unknown", str(key), "it ran, but was never accepted")
+    for key in {completion.key for completion in history.completions} - history.wanted.keys():
+        yield Finding("unknown", str(key), "it has a completion, but was never accepted")
+
+
+def order(history: History) -> Iterator[Finding]:
+    """A task begins after the last attempt of every smaller key of its lane that was enqueued before either was due."""
+    for lane in history.lanes().values():
+        first: dict[TaskKey, int] = {}
+        last: dict[TaskKey, int] = {}
+        for visit in lane:
+            first.setdefault(visit.key, visit.started_us)
+            last[visit.key] = visit.started_us
+        passed: list[TaskKey] = []
+        for key in sorted(key for key in first if key in history.wanted):
+            for smaller in passed:
+                enqueued = max(history.wanted[key].acked_us, history.wanted[smaller].acked_us)
+                if enqueued <= smaller.time_us and first[key] < last[smaller]:
+                    why = f"it began {(last[smaller] - first[key]) / 1e3:.1f} ms before the last attempt of {smaller}"
+                    yield Finding("order", str(key), why)
+                    break
+            passed.append(key)
+
+
+def overlaps(history: History) -> Iterator[Finding]:
+    """No two attempts of a lane run at the same time."""
+    for lane in history.lanes().values():
+        running = lane[0]
+        for visit in lane[1:]:
+            if visit.started_us < running.ended_us:
+                why = f"attempt {visit.attempt} began {(running.ended_us - visit.started_us) / 1e3:.1f} ms before"
+                yield Finding("overlap", str(visit.key), f"{why} attempt {running.attempt} of {running.key} ended")
+            if visit.ended_us > running.ended_us:
+                running = visit
+
+
+def early(history: History) -> Iterator[Finding]:
+    """No attempt starts before it is due: the first at the scheduled time, others after their wait."""
+    due = {(wait.key, wait.attempt + 1): wait.next_us for wait in history.waits}
+    for visit in history.visits:
+        at = max(visit.key.time_us, due.get((visit.key, visit.attempt), 0))
+        if visit.started_us < at:
+            yield Finding(
+                "early", str(visit.key), f"attempt {visit.attempt} started {(at - visit.started_us) / 1e3:.3f} ms early"
+            )
+
+
+def outcomes(history: History) -> Iterator[Finding]:
+    """Every task ended as it had to, after as many attempts as it had to, and the tables agree with the receiver."""
+    attempts = Counter(visit.key for visit in history.visits)
+    delivered = {visit.key for visit in history.visits if visit.delivered}
+    for completion in history.completions:
+        want = history.wanted.get(completion.key)
+        if want is None:
+            continue
+        key = str(completion.key)
+        if completion.outcome != want.outcome:
+            yield Finding("outcome", key, f"it ended {completion.outcome}, not {want.outcome}")
+        if completion.attempt != want.attempts:
+            yield Finding("outcome", key, f"its completion tells of {completion.attempt} attempts, not {want.attempts}")
+        if want.reported and attempts[completion.key] != completion.attempt:
+            yield Finding(
+                "outcome", key, f"the receiver saw {attempts[completion.key]} attempts, the tables {completion.attempt}"
+            )
+        if want.reported and (completion.key in delivered) != (completion.outcome == SUCCEEDED):
+            seen = "delivered" if completion.key in delivered else "never delivered"
+            yield Finding("outcome", key, f"it ended {completion.outcome}, but {seen}")
+
+
+def values(history: History) -> Iterator[Finding]:
+    """What was delivered is the newest payload."""
+    for visit in history.visits:
+        want = history.wanted.get(visit.key)
+        if want is not None and visit.delivered and want.value is not None and visit.value != want.value:
+            yield Finding("payload", str(visit.key), f"it delivered {visit.value!r}, not {want.value!r}")
+
+
+def cancelled(history: History) -> Iterator[Finding]:
+    """Cancelled tasks never ran."""
+    for visit in history.visits:
+        want = history.wanted.get(visit.key)
+        if want is not None and want.outcome == CANCELLED:
+            yield Finding("cancelled", str(visit.key), f"it was cancelled, yet attempt {visit.attempt} ran")
+
+
+def rejects(history: History) -> Iterator[Finding]:
+    """Every bad record is refused once, for its reason, and no other."""
+    seen = Counter((reject.partition, reject.offset) for reject in history.rejects)
+    for (partition, offset), (_, what) in history.refused.items():
+        times = seen[partition, offset]
+        if times != 1:
+            yield Finding("rejected", what, f"partition {partition}, offset {offset}: refused {times} times")
+    for reject in history.rejects:
+        reason, what = history.refused.get((reject.partition, reject.offset), ("", "an accepted record"))
+        if reject.reason != reason:
+            why = f"refused as {reject.reason!r}, expected {reason or 'to be kept'!r}"
+            yield Finding("rejected", what, f"partition {reject.partition}, offset {reject.offset}: {why}")
+
+
+def kept(history: History) -> Iterator[Finding]:
+    """Every accepted key stands in `tasks`, with the fields that we do not know."""
+    stored = dict(history.stored)
+    for key, want in history.wanted.items():
+        if key not in stored:
+            yield Finding("kept", str(key), "it is not in tasks")
+        elif want.extra is not None and stored[key] != want.extra:
+            yield Finding("kept", str(key), f"its unknown fields are {stored[key]!r}, not {want.extra!r}")
+
+
+def lateness(history: History, *, timed: bool = True) -> dict[TaskKey, int]:
+    """Microseconds from due to start, of first attempts of tasks that were the head of their lane when due.
+
+    Head: all smaller keys of the lane had ended. Counted are tasks that were acknowledged before they were due.
+
+    Args:
+        history: what happened.
+        timed: those that are judged, or the others.
+    """
+    first: dict[TaskKey, int] = {}
+    over: dict[TaskKey, int] = {completion.key: completion.finished_us for completion in history.completions}
+    for visit in history.visits:
+        first[visit.key] = min(visit.started_us, first.get(visit.key, visit.started_us))
+    for visit in history.visits:
+        if visit.delivered:
+            over[visit.key] = visit.ended_us
+    late: dict[TaskKey, int] = {}
+    free: dict[str, float] = {}
+    for key in sorted(history.wanted):
+        want = history.wanted[key]
+        head = free.get(key.ordering_id, 0) <= key.time_us
+        if head and want.timed is timed and key in first and want.acked_us <= key.time_us:
+            late[key] = first[key] - key.time_us
+        free[key.ordering_id] = max(free.get(key.ordering_id, 0), over.get(key, float("inf")))
+    return late
+
+
+def percentiles(late_us: Iterable[int]) -> dict[str, float]:
+    """p50, p95, p99 and max in milliseconds, by nearest rank; empty for nothing."""
+    ranked = sorted(late_us)
+    if not ranked:
+        return {}
+    places = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return {name: round(ranked[ceil(share * len(ranked)) - 1] / 1e3, 3) for name, share in places.items()}
+
+
+def punctual(history: History) -> Iterator[Finding]:
+    """p99 of the judged lateness is within the limit, and enough was measured to say so."""
+    late = lateness(history)
+    if len(late) < LEAST_MEASURED:
+        why = f"only {len(late)} tasks were acknowledged in time and head of their lane"
+        yield Finding("late", "", f"{why}; {LEAST_MEASURED} are needed to judge")
+        return
+    p99 = percentiles(late.values())["p99"]
+    if p99 > P99_LIMIT_MS:
+        worst = max(late, key=lambda key: late[key])
+        why = f"p99 is {p99:.1f} ms, more than {P99_LIMIT_MS:g}; this one was {late[worst] / 1e3:.1f} ms late"
+        yield Finding("late", str(worst), why)
+
+
+CHECKS: Final[dict[str, Callable[[History], Iterator[Finding]]]] = {
+    "every accepted key has a completion": lost,
+    "exactly one: no second completion, delivery or row": doubled,
+    "nothing ran that was not accepted": unknown,
+    "lanes ran in key order": order,
+    "lanes ran one task at a time": overlaps,
+    "nothing started early, retries included": early,
+    "outcomes and attempts as they had to be": outcomes,
+    "overwritten tasks delivered the new payload": values,
+    "cancelled tasks never ran": cancelled,
+    "bad records were refused, each for its reason": rejects,
+    "unknown fields were kept": kept,
+    f"p99 lateness is at most {P99_LIMIT_MS:g} ms": punctual,
+}
+
+
+def summary(history: History, findings: Iterable[Finding], seconds: float) -> dict[str, Any]:
+    """The numbers of the run."""
+    found = list(findings)
+    counts = Counter(finding.check for finding in found)
+    ended = {one.key: one.outcome for one in history.completions if one.key in history.wanted}
+    kinds = Counter(ended.values())
+    return {
+        "ok": not found,
+        "accepted": len(history.wanted),
+        "completed": kinds[SUCCEEDED],
+        "failed": len(ended) - kinds[SUCCEEDED] - kinds[CANCELLED],
+        "cancelled": kinds[CANCELLED],
+        "rejected": len(history.rejects),
+        "lost": counts["lost"],
+        "doubled": counts["doubled"],
+        "order_violations": counts["order"],
+        "overlaps": counts["overlap"],
+        "early": counts["early"],
+        "lateness_ms": percentiles(lateness(history).values()) or dict.fromkeys(("p50", "p95", "p99", "max")),
+        "seconds": round(seconds, 1),
+    }

@@ -1,0 +1,240 @@
+"""The tour itself: start everything, send the plan, wait for the end, stop, and judge."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import structlog
+
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.config import Settings
+from scylla_spark.demo import check, gather, load, show
+from scylla_spark.demo.check import Finding
+from scylla_spark.demo.history import History
+from scylla_spark.demo.receiver import Receiver
+from scylla_spark.demo.send import Sender
+from scylla_spark.errors import ConflictError, WaitTimeoutError
+from scylla_spark.io.readers import Readers
+from scylla_spark.services.deployment import Deployment
+
+LEAST_LEAD_S: Final = 8
+MOST_LEAD_S: Final = 40
+_START_PER_LEAD: Final = 4  # a machine that starts slowly enqueues slowly
+_POLL_S: Final = 0.25
+_STOP_S: Final = 60.0
+_TOLD: Final = 30
+
+
+def run(*, as_json: bool, data: Path | None, limit_s: float) -> int:
+    """See `demo.main`."""
+    begun = boot_us()
+    with ExitStack() as stack:
+        folder = _folder(data, stack)
+        with _aside(folder / "demo.log") as screen, _ending(limit_s, screen), show.Display(screen) as display:
+            tour = _Tour(folder, display, begun, limit_s)
+            history = tour.run()
+        failed = {name: list(judge(history)) for name, judge in check.CHECKS.items()}
+        findings = tour.findings + [finding for found in failed.values() for finding in found]
+        numbers = check.summary(history, findings, (boot_us() - begun) / 1e6)
+        if as_json:
+            for line in show.told(findings):
+                sys.stderr.write(line + "\n")
+        else:
+            show.as_table(tour.plan, history, {name for name, found in failed.items() if found}, findings, numbers)
+    if as_json:
+        show.as_json(numbers)
+    return 0 if numbers["ok"] else 1
+
+
+class _Tour:
+    """One run.
+
+    Args:
+        folder: where everything lies.
+        display: told of progress.
+        begun_us: boot clock at the beginning.
+        limit_s: how long after it waiting ends.
+    """
+
+    def __init__(self, folder: Path, display: show.Display, begun_us: int, limit_s: float) -> None:
+        self.plan = load.Plan(0)
+        self.findings: list[Finding] = []
+        self._folder = folder
+        self._display = display
+        self._begun_us = begun_us
+        self._deadline_us = begun_us + int(limit_s * 1e6)
+        self._readers: Readers
+        self._sender: Sender
+
+    def run(self) -> History:
+        """Everything up to the point where only judging is left."""
+        self._display.at("starting the receiver, the embedded broker, Spark, ingest and dispatch")
+        with Receiver(self._folder / "receiver.jsonl") as receiver:
+            with Deployment(_settings(self._folder)) as deployment:
+                self._readers = Readers(deployment.settings.tables_path)
+                if not deployment.await_ready(timeout_s=self._remaining_s()):
+                    raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
+                self.plan = load.make(now_us() // 1000 * 1000 + self._lead_us(), receiver.address)
+                self._watch(deployment)
+                assert deployment.spark is not None
+                with Sender(deployment.settings, deployment.spark, self.plan) as self._sender:
+                    self._send()
+                    self._await_end(deployment)
+                self._display.at("stopping")
+            return gather.history(self.plan, self._sender.acked, self._sender.refused, receiver, self._readers)
+
+    def _lead_us(self) -> int:
+        """How long before the first task is due the enqueueing begins: longer on a machine that took long to start."""
+        started_s = (boot_us() - self._begun_us) // 1_000_000
+        return min(max(started_s // _START_PER_LEAD, LEAST_LEAD_S), MOST_LEAD_S) * 1_000_000
+
+    def _watch(self, deployment: Deployment) -> None:
+        assert deployment.dispatcher is not None
+        counts = deployment.dispatcher.engine.counts
+        self._display.count = lambda: sum(counts[f"completed_{how}"] for how in _ENDS)
+        self._display.total = len(self.plan.tasks)
+
+    def _send(self) -> None:
+        plan, sender, second = self.plan, self._sender, 1_000_000
+        self._display.at(f"enqueueing {len(plan.tasks):,} tasks of {load.LANES} lanes, and bad records")
+        sender.first()
+        self._display.at("sending duplicates, overwrites and cancels")
+        sender.changes(plan.start_us + int((load.SAFE_S - 1) * second))
+        self._display.at("running")
+        running = plan.while_running[0].key.time_us
+        self._sleep_until(running + int(load.OVERWRITE_RUNNING_AFTER_S * second))
+        sender.again(plan.while_running)
+        self._sleep_until(plan.start_us + int(load.RESENT_AT_S * second))
+        sender.again(plan.resent)
+        self._sleep_until(plan.last_us)
+
+    def _await_end(self, deployment: Deployment) -> None:
+        self._display.at("waiting for the last tasks")
+        total, refused = len(self.plan.tasks), len(self._sender.refused)
+        self._await(deployment, lambda: self._display.count() >= total, "not all tasks ended in time")
+        self._display.at("waiting for the tables")
+
+        def recorded() -> bool:
+            return all(have >= want for have, want in zip(gather.written(self._readers), (total, refused), strict=True))
+
+        self._await(deployment, recorded, "not all completions and rejects were in the tables in time")
+
+    def _await(self, deployment: Deployment, done: Callable[[], bool], otherwise: str) -> None:
+        pause = threading.Event()
+        while not done():
+            deployment.check()
+            if self._remaining_s() <= 0:
+                self.findings.append(Finding("time", "", otherwise))
+                return
+            pause.wait(_POLL_S)
+
+    def _sleep_until(self, moment_us: int) -> None:
+        threading.Event().wait(max(0.0, min((moment_us - now_us()) / 1e6, self._remaining_s())))
+
+    def _remaining_s(self) -> float:
+        return (self._deadline_us - boot_us()) / 1e6
+
+
+_ENDS: Final = ("succeeded", "failed", "aborted", "cancelled")
+
+
+def _settings(folder: Path) -> Settings:
+    """The demo's own settings: whatever is configured on this machine is not touched and changes nothing."""
+    sections = {
+        name: field.default.model_dump()
+        for name, field in Settings.model_fields.items()
+        if hasattr(field.default, "model_dump")
+    }
+    changes: dict[str, dict[str, Any]] = {
+        "ingest": {"trigger": "5s", "default_handler": load.DEFAULT_HANDLER},
+        "dispatch": {"spark_slots": 1, "drain": "5s"},
+    }
+    empty = folder / "demo.toml"
+    empty.touch()
+    return Settings.load(
+        empty,
+        data_dir=folder,
+        handlers=(load.HANDLERS,),
+        partitions=8,
+        master="local[2]",
+        **{name: section | changes.get(name, {}) for name, section in sections.items()},
+    )
+
+
+def _folder(data: Path | None, stack: ExitStack) -> Path:
+    if data is None:
+        made = tempfile.TemporaryDirectory(prefix="scylla-spark-demo-", ignore_cleanup_errors=True)
+        return Path(stack.enter_context(made))
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise ConflictError(f"{data} is not an empty folder.", hint="The demo needs a new or empty one for --data.")
+    data.mkdir(parents=True, exist_ok=True)
+    return data
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[TextIO]:
+    """Sends stderr to a file, with our log and what libraries, JVMs and children say; yields the true stderr.
+
+    If it ends with an error, the end of that file is shown.
+    """
+    with os.fdopen(os.dup(2), "w", buffering=1) as screen, path.open("a", buffering=1) as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            with _logging(file):
+                yield screen
+        except Exception:
+            lines = [line for line in path.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
+            screen.writelines(f"demo.log: {line}\n" for line in lines[-_TOLD:])
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(screen.fileno(), 2)
+
+
+@contextmanager
+def _logging(file: TextIO) -> Iterator[None]:
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(default=str),
+    ]
+    structlog.configure(processors=processors, logger_factory=structlog.WriteLoggerFactory(file))
+    handler = logging.StreamHandler(file)
+    root = logging.getLogger()
+    known, root.handlers = root.handlers, [handler]
+    try:
+        yield
+    finally:
+        root.handlers = known
+        structlog.configure(processors=processors, logger_factory=structlog.WriteLoggerFactory(sys.stderr))
+
+
+@contextmanager
+def _ending(limit_s: float, screen: TextIO) -> Iterator[None]:
+    """SIGTERM ends the demo in good order, and nothing that hangs keeps it beyond the limit."""
+
+    def give_up() -> None:
+        screen.write(f"error: the demo hangs: it has not ended {_STOP_S:g} s after its limit of {limit_s:g} s\n")
+        os._exit(1)
+
+    watchdog = threading.Timer(limit_s + _STOP_S, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)) if main_thread else None
+    try:
+        yield
+    finally:
+        watchdog.cancel()
+        if main_thread:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

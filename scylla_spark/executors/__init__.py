@@ -1,0 +1,1 @@
+"""Where tasks run: one interface, a local pool, a Spark pool."""

@@ -1,0 +1,182 @@
+"""What waits for a child: in the order given, one lane never in two places."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TypeVar
+
+from scylla_spark.core.task import Invocation
+
+Q = TypeVar("Q", Invocation, Invocation | str)
+_SCAN = 4  # how far beyond max_batch to look for tasks of free lanes
+
+
+class _Lane:
+    """An ordering id with unfinished invocations.
+
+    Attributes:
+        waiting: how many are in the ready queues.
+        out: how many were taken and are not finished.
+        batch: name of the batch handler whose queue the waiting ones are in; empty otherwise.
+        held: those that must not be ready yet, in order.
+    """
+
+    __slots__ = ("batch", "held", "out", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.out = 0
+        self.batch = ""
+        self.held: deque[Invocation] | None = None
+
+
+class Backlog:
+    """Waiting invocations. Not thread-safe.
+
+    An invocation of a lane is ready only when nothing earlier of this lane is unfinished. Only a batch handler may
+    get several of one lane, in their order, in one call.
+
+    Args:
+        max_batch: the most tasks in a call of a handler; None for one task a call.
+    """
+
+    def __init__(self, max_batch: Callable[[str], int | None]) -> None:
+        self._max_batch = max_batch
+        self._ready: deque[Invocation | str] = deque()  # a text stands for the queue of that batch handler
+        self._batches: dict[str, deque[Invocation]] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._marked: set[str] = set()  # batch handlers that stand in `_ready`
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    @property
+    def ready(self) -> int:
+        """About how many calls could start now."""
+        return len(self._ready)
+
+    def head(self) -> str | None:
+        """Handler of the next call, if one is ready."""
+        if not self._ready:
+            return None
+        first = self._ready[0]
+        return first if isinstance(first, str) else first.handler
+
+    def add(self, batch: Iterable[Invocation]) -> None:
+        """Puts invocations at the end."""
+        for item in batch:
+            self._waiting += 1
+            lane = self._lanes.get(item.key[1])
+            if lane is None:
+                lane = self._lanes[item.key[1]] = _Lane()
+                self._place(item, lane)
+            elif not lane.held and lane.batch and lane.batch == item.handler:
+                self._place(item, lane)
+            elif lane.held is None:
+                lane.held = deque((item,))
+            else:
+                lane.held.append(item)
+
+    def take(self) -> list[Invocation]:
+        """The invocations of the next call; empty if none is ready."""
+        while self._ready:
+            first = self._ready.popleft()
+            call = self._take_batch(first) if isinstance(first, str) else [first]
+            for item in call:
+                lane = self._lanes[item.key[1]]
+                lane.waiting -= 1
+                lane.out += 1
+            if call:
+                self._waiting -= len(call)
+                return call
+        return []
+
+    def finish(self, call: Sequence[Invocation]) -> None:
+        """Tells that taken invocations are over, which makes their lanes' next ones ready."""
+        for item in call:
+            self._lanes[item.key[1]].out -= 1
+        for item in call:
+            if item.key[1] in self._lanes:
+                self._advance(item.key[1])
+
+    def put_back(self, call: Sequence[Invocation]) -> None:
+        """Returns taken invocations that were not started to the front (of several calls, the last one first)."""
+        self._waiting += len(call)
+        name = call[0].handler
+        batch = self._max_batch(name) is not None
+        for item in reversed(call):
+            lane = self._lanes[item.key[1]]
+            lane.out -= 1
+            lane.waiting += 1
+            (self._batches[name] if batch else self._ready).appendleft(item)
+        if batch and name not in self._marked:
+            self._marked.add(name)
+            self._ready.appendleft(name)
+
+    def discard(self, ids: Container[int] | None = None) -> list[Invocation]:
+        """Removes those invocations (default: all) that wait, and returns them."""
+        gone: list[Invocation] = []
+
+        def sift(queue: Iterable[Q]) -> deque[Q]:
+            kept: deque[Q] = deque()
+            for item in queue:
+                if isinstance(item, str) or (ids is not None and item.id not in ids):
+                    kept.append(item)
+                else:
+                    gone.append(item)
+            return kept
+
+        self._ready = sift(self._ready)
+        self._batches = {name: sift(queue) for name, queue in self._batches.items()}
+        for item in gone:
+            self._lanes[item.key[1]].waiting -= 1
+        for lane in self._lanes.values():
+            lane.held = sift(lane.held) if lane.held else None
+        self._waiting -= len(gone)
+        for name in {item.key[1] for item in gone}:
+            self._advance(name)
+        return gone
+
+    def _advance(self, ordering_id: str) -> None:
+        lane = self._lanes[ordering_id]
+        if lane.waiting:
+            if lane.batch and not lane.out:
+                self._mark(lane.batch)
+        elif not lane.out:
+            if not lane.held:
+                del self._lanes[ordering_id]
+                return
+            self._place(lane.held.popleft(), lane)
+            while lane.batch and lane.held and lane.held[0].handler == lane.batch:
+                self._place(lane.held.popleft(), lane)
+
+    def _place(self, item: Invocation, lane: _Lane) -> None:
+        lane.waiting += 1
+        if self._max_batch(item.handler) is None:
+            lane.batch = ""
+            self._ready.append(item)
+        else:
+            lane.batch = item.handler
+            self._batches.setdefault(item.handler, deque()).append(item)
+            self._mark(item.handler)
+
+    def _mark(self, batch: str) -> None:
+        if batch not in self._marked:
+            self._marked.add(batch)
+            self._ready.append(batch)
+
+    def _take_batch(self, name: str) -> list[Invocation]:
+        self._marked.discard(name)
+        queue = self._batches[name]
+        limit = self._max_batch(name) or 1
+        call: list[Invocation] = []
+        aside: list[Invocation] = []  # their lane is in a call that runs
+        while queue and len(call) < limit and len(aside) < _SCAN * limit:
+            item = queue.popleft()
+            (aside if self._lanes[item.key[1]].out else call).append(item)
+        queue.extendleft(reversed(aside))
+        if queue and call:
+            self._mark(name)
+        return call

@@ -1,0 +1,169 @@
+"""The process in which user code runs: one call at a time, in the main thread, and no other thread of ours.
+
+A single thread, so that handlers may fork, and so that no switching between threads slows short tasks. What must
+work while a handler runs (taking work back, seeing who runs since when) goes through the shared `Slot` and needs no
+help from here.
+
+Frames to the child: a list of calls. A call is `[number, handler, *row]`, or `[number, handler, [row, …]]` for a
+batch handler; for `row` see `call.call`. Frames from the child: a list of records, `[number, outcome, started_us,
+duration_us, result, failure, after_ms, output]`; for a batch, outcome is "batch" and result the list of verdicts;
+for a call found revoked, `[number, "returned"]`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.executors.batch import call_batch
+from scylla_spark.executors.call import call, clean, failed
+from scylla_spark.executors.capture import Capture
+from scylla_spark.executors.frame import FrameReader, pack_text
+from scylla_spark.executors.registry import Handler
+from scylla_spark.executors.slot import Slot
+
+RETURNED: Final = "returned"
+BATCH: Final = "batch"
+FLUSH_RECORDS: Final = 32
+FLUSH_US: Final = 1_000
+_RECV_BYTES: Final = 256 * 1024
+_PR_SET_PDEATHSIG: Final = 1
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def die_with_parent(number: int, parent: int) -> None:
+    """Has the kernel send signal `number` when the thread that made this process ends; exits if it has ended."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Child:
+    """Runs calls until the other end of `sock` is closed.
+
+    Args:
+        sock: stream socket to the pool.
+        slot: memory shared with the pool.
+        handlers: what tasks may name.
+        output: takes what the handlers print.
+        wants_output: whether it is sent along.
+    """
+
+    def __init__(
+        self, sock: socket.socket, slot: Slot, handlers: Mapping[str, Handler], output: Capture, *, wants_output: bool
+    ) -> None:
+        self._sock = sock
+        self._slot = slot
+        self._handlers = handlers
+        self._output = output
+        self._wants_output = wants_output
+        self._pid = os.getpid()
+        self._unsent = 0
+        self._sent_us = 0
+        self._quick: set[str] = set()
+
+    def serve(self) -> None:
+        """The main loop."""
+        reader = FrameReader()
+        while data := self._sock.recv(_RECV_BYTES):
+            for calls in reader.feed(data):
+                for item in calls:
+                    self._run(item)
+            self._flush()
+
+    def _run(self, item: list[Any]) -> None:
+        number, name = item[0], item[1]
+        if self._unsent and name not in self._quick:
+            self._flush()  # the next one may take long, or may be the last
+        started = now_us()  # before `begun`, so that started + duration never lies in the future
+        begun = boot_us()
+        if not self._slot.claim(number, begun):
+            self._report([number, RETURNED], begun)
+            return
+        sys.stdout = sys.stderr = self._output
+        handler = self._handlers.get(name)
+        if handler is None:
+            record: list[Any] = [*failed("handler_unknown", f"No handler {name!r} is registered here.")]
+        elif handler.info.max_batch is not None:
+            record = [BATCH, call_batch(handler, item[2]), None, 0]
+        else:
+            record = [*call(handler, item[2:], started)]
+        if os.getpid() != self._pid:
+            os._exit(0)  # the handler forked, and this is the copy
+        ended = boot_us()
+        duration = ended - begun
+        if duration < FLUSH_US:
+            self._quick.add(name)
+        else:
+            self._quick.discard(name)
+        text = self._output.take()
+        outcome, result, failure, after_ms = record
+        self._report(
+            [number, outcome, started, duration, result, failure, after_ms, clean(text) if self._wants_output else ""],
+            ended,
+        )
+        self._slot.rest()
+
+    def _report(self, record: list[Any], now: int) -> None:
+        data = _encode(record).encode()
+        if not self._slot.put(data):
+            self._flush()
+            if not self._slot.put(data):
+                self._sock.sendall(pack_text(b"[" + data + b"]"))
+                return
+        if not self._unsent:
+            self._sent_us = now
+        self._unsent += 1
+        if self._unsent >= FLUSH_RECORDS or now - self._sent_us >= FLUSH_US:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._sock.sendall(pack_text(b"[" + self._slot.take() + b"]"))
+            self._slot.clear()
+            self._unsent = 0
+
+
+def run(
+    sock: socket.socket,
+    slot_fd: int,
+    handlers: Mapping[str, Handler],
+    output: Capture,
+    *,
+    zygote: int,
+    wants_output: bool,
+) -> None:
+    """Everything a freshly forked child does; never returns.
+
+    Args:
+        sock: stream socket to the pool.
+        slot_fd: see `Slot.create_fd`.
+        handlers: what tasks may name.
+        output: takes what the handlers print.
+        zygote: process id of the parent.
+        wants_output: whether output is sent along.
+    """
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent(signal.SIGKILL, zygote)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        faulthandler.enable(slot_fd, all_threads=False)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else all children draw the same numbers
+        Child(sock, Slot(slot_fd), handlers, output, wants_output=wants_output).serve()
+        code = 0
+    except (BrokenPipeError, ConnectionResetError):
+        code = 0  # the pool is gone
+    finally:
+        os._exit(code)

@@ -1,0 +1,56 @@
+"""The one interface of everything that runs tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from scylla_spark.core.task import Invocation, Outcome, Retry
+
+Sink = Callable[[Sequence[Outcome]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerInfo:
+    """What the dispatcher knows of a handler without importing it.
+
+    Attributes:
+        name: registered name.
+        runs_on: "local" or "spark".
+        max_batch: None for one task a call; else the most tasks one call takes (a batch handler).
+        timeout_ms: None means the deployment's default.
+        retry: None means the deployment's default.
+    """
+
+    name: str
+    runs_on: str = "local"
+    max_batch: int | None = None
+    timeout_ms: int | None = None
+    retry: Retry | None = None
+
+
+class Executor(Protocol):
+    """Runs invocations and reports each exactly once to the sink.
+
+    Guarantees: `submit` never blocks and never raises for a bad task; every invocation ends in exactly one Outcome
+    (after a crash of the child that ran it too); no outcome after `stop` has returned.
+    """
+
+    def start(self, sink: Sink) -> None:
+        """Begins to accept work; `sink` is called from threads of the executor."""
+
+    def handlers(self) -> dict[str, HandlerInfo]:
+        """Every handler it can run; after `start`."""
+
+    def room(self) -> int:
+        """How many more invocations it would like now; 0 means: hold back."""
+
+    def submit(self, batch: Sequence[Invocation]) -> None:
+        """Takes invocations; those of one lane run in the order given."""
+
+    def kill(self, ids: Sequence[int]) -> None:
+        """Ends these invocations, running or not; they are reported as timed_out or not_started."""
+
+    def stop(self, *, drain_s: float) -> None:
+        """Takes no more work, lets what runs finish for `drain_s` seconds, then ends it and all children."""

@@ -1,0 +1,197 @@
+"""The allow-list of handlers: functions that tasks may name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+from scylla_spark.core.duration import duration_ms
+from scylla_spark.core.task import Retry
+from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.interface import HandlerInfo
+
+RUNS_ON: Final = ("local", "spark")
+_NAME = re.compile(r"[\w./:-]+(?:@(\d+))?")
+_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered function.
+
+    Attributes:
+        info: what the dispatcher knows of it.
+        function: the function itself.
+        parameters: how many of (task, ctx) it takes: 1 or 2.
+        pandas: a batch handler that wants a pandas.DataFrame instead of a pyarrow.Table.
+    """
+
+    info: HandlerInfo
+    function: Callable[..., Any]
+    parameters: int
+    pandas: bool = False
+
+
+_registered: dict[str, Handler] = {}
+
+
+def handler(
+    name: str,
+    *,
+    retry: Retry | None = None,
+    timeout: object = None,
+    runs_on: str = "local",
+    max_batch: int | None = None,
+) -> Callable[[F], F]:
+    """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
+
+    The function takes `(task)` or `(task, ctx)`. With `max_batch` it takes one pyarrow.Table (or pandas.DataFrame,
+    if its parameter is annotated so) with a row per task; see `executors.batch` for the columns.
+
+    Args:
+        name: letters, digits and `_ . / : -`; a version may follow, as in "charge@2". A task that names "charge" gets
+            the function registered as "charge", or else the one with the highest version.
+        retry: when failed tasks run again; default: the deployment's policy.
+        timeout: how long one call may run (duration, more than 0); default: the deployment's.
+        runs_on: "local" (a child process beside the dispatcher) or "spark" (a Spark executor).
+        max_batch: most tasks in one call, from 1.
+
+    Raises:
+        ArgumentError: a setting or the function's signature is not usable, or another function has this name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(
+            f"{name!r} is not a handler name.",
+            hint='Use letters, digits and _ . / : -, as in "mail.send" or "charge@2".',
+        )
+    if runs_on not in RUNS_ON:
+        raise ArgumentError(f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(RUNS_ON)}.")
+    if max_batch is not None and max_batch < 1:
+        raise ArgumentError(f"Handler {name!r} has max_batch={max_batch}.", hint="Pass 1 or more, or leave it out.")
+    timeout_ms = None if timeout is None else duration_ms(timeout)
+    if timeout_ms == 0:
+        raise ArgumentError(f"Handler {name!r} has a timeout of 0.", hint='Pass a duration such as "30s".')
+    info = HandlerInfo(name, runs_on, max_batch, timeout_ms, retry)
+
+    def register(function: F) -> F:
+        pandas = max_batch is not None and _wants_pandas(function)
+        _add(Handler(info, function, _parameters(function, info), pandas))
+        return function
+
+    return register
+
+
+def load(modules: Sequence[str]) -> dict[str, Handler]:
+    """Imports modules and returns every registered handler by the names that tasks may use.
+
+    Args:
+        modules: dotted names, or paths of .py files (their directory is then appended to sys.path, for their own
+            imports).
+
+    Returns:
+        Name → handler; for "charge@2" also "charge", if that is its highest version and nobody is registered as
+        "charge".
+
+    Raises:
+        ArgumentError: a path does not exist, or two functions claim one name. Other errors of the modules pass through.
+    """
+    for module in modules:
+        if module.endswith(".py") or "/" in module:
+            _import_file(Path(module))
+        else:
+            importlib.import_module(module)
+    versions: dict[str, tuple[int, Handler]] = {}
+    for name, entry in _registered.items():
+        plain, _, version = name.partition("@")
+        if version and int(version) > versions.get(plain, (-1, entry))[0]:
+            versions[plain] = (int(version), entry)
+    return {plain: entry for plain, (_, entry) in versions.items()} | _registered
+
+
+def _add(entry: Handler) -> None:
+    name = entry.info.name
+    known = _registered.get(name)
+    if known is not None and _place(known.function) != _place(entry.function):
+        raise ArgumentError(
+            f"Two functions are registered as handler {name!r}: {_place(known.function)} and {_place(entry.function)}.",
+            hint="Give one of them another name, or a version such as " + f'"{name.partition("@")[0]}@2".',
+            name=name,
+        )
+    _registered[name] = entry
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"
+
+
+def _parameters(function: Callable[..., Any], info: HandlerInfo) -> int:
+    most, what = (1, "(tasks)") if info.max_batch is not None else (2, "(task) or (task, ctx)")
+    problem = ArgumentError(
+        f"Handler {info.name!r} cannot be called with {what}.",
+        hint=f"Declare it as `def {getattr(function, '__name__', 'f')}{what.split(' or ')[-1]}`.",
+    )
+    if (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    ):
+        raise ArgumentError(
+            f"Handler {info.name!r} is a coroutine or generator function.",
+            hint="Make it a plain function; call asyncio.run inside it.",
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    positional = [p for p in parameters if p.kind in _PARAMETERS]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters) or len(required) > most:
+        raise problem
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return most
+    if not positional:
+        raise problem
+    # a second parameter with a default is the function's own business, unless it is called ctx
+    return 2 if most == 2 and (len(required) == 2 or [p.name for p in positional[1:2]] == ["ctx"]) else 1
+
+
+def _wants_pandas(function: Callable[..., Any]) -> bool:
+    annotations = getattr(function, "__annotations__", {})
+    first = next((annotations[name] for name in inspect.signature(function).parameters if name in annotations), None)
+    if isinstance(first, str):
+        return first.strip("\"'") in ("pd.DataFrame", "pandas.DataFrame")
+    return getattr(first, "__module__", "").partition(".")[0] == "pandas"
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise ArgumentError(
+            f"There is no handler file {path}.", hint="Pass a dotted module name or the path of a .py file."
+        )
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    name = (
+        path.stem if path.stem.isidentifier() and path.stem not in sys.modules else f"handlers_{abs(hash(str(path))):x}"
+    )
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} cannot be imported.", hint="Pass the path of a .py file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,293 @@
+"""The Spark pool: handlers run on executors, in child processes of Spark's Python workers.
+
+Driver threads collect ready invocations into chunks; a chunk is one `mapInArrow` job with one task. Its outcomes
+come back together when all of them are there (a Spark task hands over its rows at its end), so only tasks of
+handlers known to be quick share a chunk. Nothing of user code can make the job fail: outcomes are data (see
+`spark_worker`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.clock import boot_us
+from scylla_spark.core.task import NOT_STARTED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.errors import ConflictError
+from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.pace import Pace
+from scylla_spark.executors.spark_worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
+from scylla_spark.executors.zygote_process import ZygoteProcess
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEDULER_POOL: Final = "scylla-spark-tasks"
+_CHUNK_US: Final = 500_000  # a chunk should not keep one child busy for longer
+_CANCEL_EVERY_S: Final = 0.2
+_CANCEL_WITHIN_S: Final = 15.0
+_POLL_S: Final = 0.1
+_log = logging.getLogger(__name__)
+
+
+class _Chunk:
+    """Invocations that share a job."""
+
+    def __init__(self, tag: str, invocations: list[Invocation]) -> None:
+        self.tag = tag
+        self.invocations = invocations
+        self.killed: set[int] = set()
+        self.stopped = False
+        self.over = threading.Event()
+
+
+class SparkPool:
+    """An Executor whose handlers run on the executors of a Spark application.
+
+    A lost executor or a cancelled job costs every task of the chunk one attempt (kind "executor_lost"); user code is
+    never run again by Spark's own task retry.
+
+    Args:
+        spark: a classic session (not Spark Connect), with FAIR scheduling if other jobs share it.
+        modules: handler modules (see `registry.load`); executors must be able to import them (installed, or by
+            --py-files).
+        slots: how many chunks run at once: one per core that tasks may have.
+        max_chunk: most tasks in one job.
+        children: most child processes of one Python worker.
+        kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        modules: Sequence[str],
+        *,
+        slots: int = 2,
+        max_chunk: int = 1000,
+        children: int = 2,
+        kill_grace_s: float = 1.0,
+    ) -> None:
+        self._spark = spark
+        self._config = WorkerConfig(tuple(modules), children, kill_grace_s)
+        self._slots = slots
+        self._max_chunk = max_chunk
+        self._news = threading.Condition()
+        self._running: set[_Chunk] = set()
+        self._threads: list[threading.Thread] = []
+        self._tags = (f"scylla-spark-{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count())
+        self._pace = Pace()
+        self._last = ""
+        self._stopping = False
+        self._stopped = False
+        self._handlers: dict[str, HandlerInfo] = {}
+        self._backlog = Backlog(lambda name: self._handlers[name].max_batch)
+        self._sink: Sink
+
+    def start(self, sink: Sink) -> None:
+        """Reads the handlers' settings (in a process of their own) and begins to accept work.
+
+        Raises:
+            ConfigError: a handler module cannot be imported here.
+            ArgumentError: handlers contradict each other, or a module file is missing.
+            ConflictError: it was started before.
+        """
+        from pyspark import InheritableThread
+
+        if self._threads:
+            raise ConflictError("This pool was started before.", hint="Make a new one.")
+        zygote = ZygoteProcess(self._config.modules, wants_output=False)
+        zygote.close()
+        self._handlers = zygote.handlers
+        self._sink = sink
+        self._threads = [
+            InheritableThread(target=self._work, name=f"spark-pool-{n}", daemon=True) for n in range(self._slots)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def handlers(self) -> dict[str, HandlerInfo]:
+        """Every name that tasks may use; after `start`."""
+        return dict(self._handlers)
+
+    def room(self) -> int:
+        """One chunk for each free slot and one chunk ahead for each slot, less what waits."""
+        with self._news:
+            if self._stopping:
+                return 0
+            chunks = 2 * self._slots - len(self._running)
+            return max(0, chunks * self._chunk_size(self._last) - len(self._backlog))
+
+    def submit(self, batch: Sequence[Invocation]) -> None:
+        """Takes invocations; they start with the next free slot."""
+        known = [item for item in batch if item.handler in self._handlers]
+        refused = [item for item in batch if item.handler not in self._handlers]
+        with self._news:
+            if self._stopping:
+                if not self._stopped:
+                    self._sink([Outcome(item.id, NOT_STARTED) for item in batch])
+                return
+            self._backlog.add(known)
+            self._news.notify_all()
+        if refused:
+            self._sink(
+                [
+                    lost([item], f"No handler {item.handler!r} is registered here.", "handler_unknown")[0]
+                    for item in refused
+                ]
+            )
+
+    def kill(self, ids: Sequence[int]) -> None:
+        """Ends these invocations; the others of a chunk that is cancelled with them fail as executor_lost."""
+        wanted = set(ids)
+        with self._news:
+            waiting = self._backlog.discard(wanted)
+            chunks = [chunk for chunk in self._running if wanted.intersection(item.id for item in chunk.invocations)]
+            for chunk in chunks:
+                chunk.killed |= wanted
+        if waiting:
+            self._sink([Outcome(item.id, NOT_STARTED) for item in waiting])
+        self._cancel(chunks)
+
+    def stop(self, *, drain_s: float) -> None:
+        """Hands back what has not started, lets running chunks finish for `drain_s` seconds, then cancels them."""
+        until = boot_us() + round(drain_s * 1e6)
+        with self._news:
+            if self._stopping:
+                return
+            self._stopping = True
+            waiting = self._backlog.discard()
+            self._news.notify_all()
+        if waiting:
+            self._sink([Outcome(item.id, NOT_STARTED) for item in waiting])
+        with self._news:
+            self._news.wait_for(lambda: not self._running, max(0, until - boot_us()) / 1e6)
+            chunks = list(self._running)
+            for chunk in chunks:
+                chunk.stopped = True
+        self._cancel(chunks)
+        for chunk in chunks:
+            if not chunk.over.wait(_CANCEL_WITHIN_S):
+                self._end(chunk, self._missing(chunk))
+        for thread in self._threads:
+            thread.join(_CANCEL_WITHIN_S)
+        self._stopped = True
+
+    # ---- driver threads ----
+
+    def _work(self) -> None:
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._stopping or self._backlog.ready)
+                if self._stopping:
+                    return
+                chunk = _Chunk(next(self._tags), self._take())
+                if not chunk.invocations:
+                    continue
+                self._running.add(chunk)
+            found: list[Outcome] = []
+            context.addJobTag(chunk.tag)
+            context.setJobGroup(chunk.tag, f"scylla-spark: {len(chunk.invocations)} tasks")
+            try:
+                found = [outcome(row) for row in self._frame(chunk.invocations).collect()]
+            except Exception as error:
+                if not (chunk.killed or chunk.stopped):
+                    _log.warning("a chunk of %d tasks was lost: %s", len(chunk.invocations), str(error)[:2000])
+            finally:
+                context.removeJobTag(chunk.tag)
+            if chunk.killed or chunk.stopped:
+                _await_tasks(context, chunk.tag)
+            self._end(chunk, found)
+
+    def _frame(self, invocations: list[Invocation]) -> DataFrame:
+        frame = self._spark.createDataFrame(to_table(invocations), schema=INPUT)
+        config = self._config
+        return frame.coalesce(1).mapInArrow(lambda batches: run_chunk(batches, config), OUTPUT)
+
+    def _take(self) -> list[Invocation]:
+        """The next chunk: one call, or several of quick handlers."""
+        chunk: list[Invocation] = []
+        budget = 0.0
+        while (head := self._backlog.head()) is not None:
+            size = self._chunk_size(head)
+            batch = self._handlers[head].max_batch is not None
+            if chunk and (size == 1 or batch or budget + 1 / size > 1):
+                break
+            self._last = head
+            chunk += self._backlog.take()
+            budget += 1 / size
+            if batch or size == 1:
+                break
+        return chunk
+
+    def _chunk_size(self, handler: str) -> int:
+        average = self._pace.average_us(handler)
+        return 1 if average is None else max(1, min(self._max_chunk, int(_CHUNK_US / (average + 100))))
+
+    def _end(self, chunk: _Chunk, found: list[Outcome]) -> None:
+        with self._news:
+            if chunk not in self._running:
+                return  # given up by `stop`
+            self._running.remove(chunk)
+            self._backlog.finish(chunk.invocations)
+            handlers = {item.id: item.handler for item in chunk.invocations}
+            for one in found:
+                self._pace.note(handlers[one.id], one.finished_us - one.started_us)
+            self._news.notify_all()
+        if len(found) < len(chunk.invocations):
+            found = found + self._missing(chunk, {one.id for one in found})
+        try:
+            self._sink(found)
+        except Exception:
+            _log.exception("the sink of the pool failed")
+        chunk.over.set()
+
+    def _missing(self, chunk: _Chunk, known: set[int] | frozenset[int] = frozenset()) -> list[Outcome]:
+        message = "Its Spark job was cancelled or failed; whether the handler had begun is unknown."
+        kind = "executor_stopped" if chunk.stopped else LOST
+        outcomes = lost([item for item in chunk.invocations if item.id not in known], message, kind)
+        return [_killed(one) if one.id in chunk.killed else one for one in outcomes]
+
+    def _cancel(self, chunks: list[_Chunk]) -> None:
+        """Cancels until it works: a job that is not submitted yet cannot be cancelled."""
+        if not chunks:
+            return
+
+        def cancel(context: Any) -> None:
+            for _ in range(round(_CANCEL_WITHIN_S / _CANCEL_EVERY_S)):
+                for chunk in chunks:
+                    if not chunk.over.is_set():
+                        with contextlib.suppress(Exception):
+                            context.cancelJobsWithTag(chunk.tag)
+                for chunk in chunks:
+                    chunk.over.wait(_CANCEL_EVERY_S / len(chunks))
+                if all(chunk.over.is_set() for chunk in chunks):
+                    return
+
+        threading.Thread(target=cancel, args=(self._spark.sparkContext,), name="spark-pool-cancel", daemon=True).start()
+
+
+def _await_tasks(context: SparkContext, group: str) -> None:
+    """Waits for the Spark tasks of a cancelled job: they outlive it by seconds, and user code with them."""
+    tracker = context.statusTracker()
+    pause = threading.Event()
+    for _ in range(round(_CANCEL_WITHIN_S / _POLL_S)):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        if not any(stage is not None and stage.numActiveTasks for stage in stages):
+            return
+        pause.wait(_POLL_S)
+
+
+def _killed(one: Outcome) -> Outcome:
+    return Outcome(
+        one.id, TIMED_OUT, one.started_us, one.finished_us, failure=Failure("killed", "It was killed on request.")
+    )

@@ -1,0 +1,107 @@
+"""What every process of ours does around its services: options, settings, signals, the line that says ready, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scylla_spark.config import Settings
+from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
+from scylla_spark.io.topics import located
+from scylla_spark.log import configure
+from scylla_spark.services.deployment import Deployment
+
+
+def run(make: Callable[[Settings], Deployment], description: str | None, arguments: Sequence[str] | None = None) -> int:
+    """Runs one job of `jobs/` until SIGTERM or Ctrl-C.
+
+    Args:
+        make: the services of this job, from the settings; not started.
+        description: for --help.
+        arguments: default: those of the command line.
+
+    Returns:
+        The exit code: 0 once drained, else that of the error, which is told on stderr.
+    """
+    options = _options(description).parse_args(arguments)
+    try:
+        overrides = nested(options.set) | ({"handlers": tuple(options.handlers)} if options.handlers else {})
+        settings = located(Settings.load(options.config, **overrides))
+        configure(settings.log)
+        serve(make(settings), _say_ready)
+    except SchedulerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
+    """Starts services, says once that they are ready, and drains them at SIGTERM or Ctrl-C, also while they start.
+
+    Raises:
+        WaitTimeoutError: they were not ready in time.
+        SchedulerError: they could not start, or one of them ended.
+    """
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    with deployment:
+        _stop_on_signals(stop)  # the new SparkContext has put its own handler for SIGINT: cancel all jobs
+        if deployment.await_ready(stop=stop):
+            ready(deployment)
+            deployment.serve(stop)
+        elif not stop.is_set():
+            raise WaitTimeoutError(
+                "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
+            )
+
+
+def nested(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings from texts such as "dispatch.look_ahead=10m", sections as dicts.
+
+    Raises:
+        ArgumentError: a text is not section.key=value.
+    """
+    tree: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not path.strip():
+            raise ArgumentError(f"--set {text!r} is not section.key=value.", hint="Such as dispatch.look_ahead=10m.")
+        *sections, name = path.strip().split(".")
+        section = tree
+        for parent in sections:
+            section = section.setdefault(parent, {})
+        section[name] = value
+    return tree
+
+
+def _options(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file; default: scyllaspark.toml")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="one setting; repeatable"
+    )
+    parser.add_argument(
+        "--handlers", action="append", metavar="MODULE", help="module or .py file of @handler functions; repeatable"
+    )
+    return parser
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _say_ready(deployment: Deployment) -> None:
+    facts = {
+        "ready": True, "roles": deployment.roles, "pid": os.getpid(),
+        "kafka": deployment.settings.kafka.bootstrap_servers, "metrics": deployment.metrics,
+    }  # fmt: skip
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()

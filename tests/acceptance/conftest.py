@@ -1,0 +1,78 @@
+"""One deployment shared by all tests that leave it running, and directories of their own for those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.place import Foreign, Place, Process, eventually
+
+
+class Shared(Place):
+    """The deployment that is up while tests ask for `deployment`."""
+
+    process: Process | None = None
+    kafka = ""
+
+    def start(self) -> None:
+        self.process = self.up()
+        self.kafka = self.process.ready()["kafka"]
+
+    def stop(self) -> None:
+        if self.process is not None:
+            process, self.process = self.process, None
+            assert process.stop() == 0, process.told()[-3000:]
+            eventually(lambda: not self.left(), 10, "nothing is left after a stop")
+
+
+@pytest.fixture(scope="session")
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    shared = Shared(tmp_path_factory.mktemp("shared"))
+    yield shared
+    try:
+        shared.stop()
+    finally:
+        shared.clear()
+
+
+@pytest.fixture
+def deployment(_shared: Shared) -> Shared:
+    """The shared deployment, running."""
+    if _shared.process is None or not _shared.process.running:
+        _shared.start()
+    return _shared
+
+
+@pytest.fixture
+def scheduler(deployment: Shared):
+    """A client of the shared deployment."""
+    with deployment.client() as client:
+        yield client
+
+
+@pytest.fixture
+def foreign(deployment: Shared) -> Iterator[Foreign]:
+    """A plain Kafka producer to the shared deployment."""
+    producer = Foreign(deployment.kafka, linger_ms=5)
+    yield producer
+    producer.close()
+
+
+@pytest.fixture
+def place(_shared: Shared, tmp_path: Path) -> Iterator[Place]:
+    """An empty directory; the shared deployment rests meanwhile, to leave the machine to the test."""
+    _shared.stop()
+    place = Place(tmp_path)
+    yield place
+    place.clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the shared deployment first, so that it starts once."""
+    items.sort(key=lambda item: "deployment" not in getattr(item, "fixturenames", ()) and _is_here(item))
+
+
+def _is_here(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents

@@ -1,0 +1,84 @@
+"""Handlers for the acceptance tests: they write down when they begin and end, and misbehave as their payload asks."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+
+from scylla_spark import Task, TaskContext, handler
+
+JOURNAL = "ACCEPTANCE_JOURNAL"
+
+
+@handler("work")
+def work(task: Task, ctx: TaskContext) -> dict:
+    """Works for `ms`; fails in the first `failures` attempts."""
+    ok = ctx.attempt > task.payload.get("failures", 0)
+    _write("start", task, ctx)
+    time.sleep(task.payload.get("ms", 0) / 1000)
+    _write("end", task, ctx, ok=ok)
+    if not ok:
+        raise RuntimeError(f"attempt {ctx.attempt} fails as asked")
+    return {"mark": task.payload.get("mark")}
+
+
+@handler("misbehave")
+def misbehave(task: Task, ctx: TaskContext) -> object:
+    """What no handler should do."""
+    _write("start", task, ctx)
+    return _DEEDS[task.payload["how"]]()
+
+
+def _exit() -> None:
+    os._exit(7)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _ignore_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(0.05)
+
+
+def _print_much() -> str:
+    line = "x" * 1023 + "\n"
+    for _ in range(100 * 1024):
+        sys.stdout.write(line)
+    sys.stdout.flush()
+    return "printed"
+
+
+def _raise_base_exception() -> None:
+    raise BaseException("not even an Exception")
+
+
+def _return_object() -> object:
+    return {"object": object()}
+
+
+_DEEDS = {
+    "exit": _exit,
+    "segfault": _segfault,
+    "ignore SIGTERM": _ignore_sigterm,
+    "print 100 MB": _print_much,
+    "raise BaseException": _raise_base_exception,
+    "return an object": _return_object,
+}
+
+
+def _write(event: str, task: Task, ctx: TaskContext, *, ok: bool | None = None) -> None:
+    """One line in one write: lines of many processes do not mix."""
+    line = {
+        "event": event, "key": list(task.key), "attempt": ctx.attempt, "epoch": ctx.epoch, "pid": os.getpid(),
+        "at": time.time_ns() // 1000, "ok": ok, "mark": task.payload.get("mark", ""),
+    }  # fmt: skip
+    file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(file, (json.dumps(line) + "\n").encode())
+    os.close(file)

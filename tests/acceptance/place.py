@@ -1,0 +1,228 @@
+"""One data directory and what runs on it: real processes, seen only from outside (their output, /proc, tables, the handlers' journal)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+from deltalake import DeltaTable
+from kafka import KafkaProducer
+
+from scylla_spark import Scheduler, Settings, TaskKey
+from scylla_spark.clock import iso
+from scylla_spark.io import die_with_parent
+from tests.acceptance import journal_handlers
+from tests.history import Run, runs
+
+ROOT = Path(__file__).parents[2]
+HANDLERS = journal_handlers.__file__
+SETTINGS = ("ingest.trigger=2s", "ingest.grace=60s", "dispatch.session_timeout=6s", "dispatch.spark_slots=0")
+SECOND = 1_000_000
+PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
+KEY = ("scheduled_time", "ordering_id", "uniqueness_key")
+
+T = TypeVar("T")
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def eventually(look: Callable[[], T], within: float, what: object = "") -> T:
+    """The first true value of `look`."""
+    deadline = time.monotonic() + within
+    while not (value := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or look}; last look: {value!r}")
+        time.sleep(0.05)
+    return value
+
+
+class Process:
+    """A process of ours that says on stdout, as JSON, when it is ready; it does not outlive the tests."""
+
+    def __init__(self, name: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self.stdout, self.stderr = folder / f"{name}.out", folder / f"{name}.err"
+        bound = die_with_parent.command(command)
+        with self.stdout.open("wb") as out, self.stderr.open("ab") as err:
+            self._popen = subprocess.Popen(
+                bound, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )  # fmt: skip
+        self.pid = self._popen.pid
+
+    def ready(self, within: float = PATIENCE) -> dict[str, Any]:
+        """Waits for the line that says ready."""
+        return json.loads(eventually(self._first_line, within, f"{self.name} is ready"))
+
+    def _first_line(self) -> str | None:
+        assert self.running, f"{self.name} ended with {self._popen.returncode}: {self.told()[-3000:]}"
+        text = self.stdout.read_text()
+        return text.splitlines()[0] if "\n" in text else None
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def told(self) -> str:
+        return self.stderr.read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    def ended(self, within: float = PATIENCE) -> int:
+        """Waits for the end; the exit code."""
+        return self._popen.wait(within)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.ended()
+
+
+class Place:
+    """A data directory.
+
+    Args:
+        folder: holds the data, the handlers' journal and the processes' output.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.journal = folder / "journal.jsonl"
+        self.deaths: list[int] = []
+        self._clients: list[Scheduler] = []
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("SCYLLASPARK_", "SPARK_"))}
+        # every descendant inherits it: that is how `left` finds them
+        self.environment = clean | {"ACCEPTANCE_DATA": str(self.data), journal_handlers.JOURNAL: str(self.journal)}
+
+    def command(self, *words: str) -> list[str]:
+        """A command line of ours on this directory."""
+        options = [word for text in SETTINGS for word in ("--set", text)]
+        return [str(Path(sys.executable).with_name("scylla-spark")), "--data", str(self.data), *options, *words]
+
+    def up(self, *words: str) -> Process:
+        """Starts everything on this directory; not waited for."""
+        return Process("up", self.command("up", "--handlers", HANDLERS, "-o", "json", *words), self.folder, self.environment)  # fmt: skip
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end."""
+        return subprocess.run(
+            self.command(*words), cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )  # fmt: skip
+
+    def kill(self, process: Process) -> None:
+        """kill -9, noted as a death for the history."""
+        process.signal(signal.SIGKILL)
+        process.ended()
+        self.deaths.append(now())
+
+    def left(self) -> list[str]:
+        """Command lines of all living processes that belong to this directory."""
+        needle, found = str(self.data).encode(), []
+        for entry in Path("/proc").iterdir():
+            try:
+                if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                    continue
+                command = (entry / "cmdline").read_bytes()
+                if needle in command or needle in (entry / "environ").read_bytes():
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if state != "Z":
+                        words = command.replace(b"\0", b" ").decode(errors="replace")
+                        found.append(f"{entry.name} {words[:200]}")
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+    def clear(self) -> None:
+        """Ends what is left, whatever happened in the tests."""
+        for client in self._clients:
+            client.close()
+        for line in self.left():
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+
+    # -- asking -----------------------------------------------------------------------------------------------------------
+
+    def client(self, **settings: Any) -> Scheduler:
+        """A client of this directory, closed by `clear`."""
+        self._clients.append(Scheduler.connect(Settings(data_dir=self.data, **settings)))
+        return self._clients[-1]
+
+    def history(self, prefix: str = "") -> list[Run]:
+        """What the handlers wrote, for lanes that begin with `prefix`; by start."""
+        text = self.journal.read_text() if self.journal.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        found = runs(map(json.loads, whole.splitlines()), self.deaths)
+        return [run for run in found if run.key.ordering_id.startswith(prefix)]
+
+    def rows(self, table: str) -> pl.DataFrame:
+        """All rows of a table, instants as microseconds since the epoch."""
+        frame = pl.from_arrow(DeltaTable(f"{self.data}/tables/{table}").to_pyarrow_table())
+        return frame.with_columns(pl.col(pl.Datetime).dt.epoch("us"))
+
+    def completions(self, prefix: str = "") -> dict[TaskKey, dict[str, Any]]:
+        """Key → its row of `completions`: the one that counts, the first that was recorded."""
+        rows = self.rows("completions").filter(pl.col("ordering_id").str.starts_with(prefix)).sort("fact_offset")
+        found: dict[TaskKey, dict[str, Any]] = {}
+        for row in rows.to_dicts():
+            found.setdefault(TaskKey(*(row[name] for name in KEY)), row)
+        return found
+
+    def ingested(self, acknowledged: Iterable[Any], within: float = PATIENCE) -> None:
+        """Waits until ingest has written the records behind these futures of a producer."""
+        ends: dict[int, int] = {}
+        for future in acknowledged:
+            placed = future.get(timeout=30)
+            ends[placed.partition] = max(ends.get(placed.partition, 0), placed.offset + 1)
+
+        def look() -> bool:
+            rows = self.rows("progress").filter(pl.col("topic") == "tasks").to_dicts()
+            written = {row["partition_id"]: row["next_offset"] for row in rows}
+            return all(written.get(partition, 0) >= end for partition, end in ends.items())
+
+        eventually(look, within, "ingest has caught up")
+
+    def completed(self, keys: Iterable[TaskKey], within: float = PATIENCE) -> dict[TaskKey, dict[str, Any]]:
+        """Waits until all these keys stand in `completions`."""
+        wanted = set(keys)
+
+        def look() -> dict[TaskKey, dict[str, Any]] | None:
+            found = self.completions()
+            return {key: found[key] for key in wanted} if wanted <= found.keys() else None
+
+        return eventually(look, within, f"{len(wanted)} completions")
+
+
+class Foreign:
+    """A producer that knows nothing of us: the topic, the ordering id as key, the record's JSON."""
+
+    def __init__(self, kafka: str, topic: str = "tasks", **options: Any) -> None:
+        self._topic = topic
+        self._producer = KafkaProducer(bootstrap_servers=kafka, **options)
+
+    def put(self, key: TaskKey, payload: dict[str, Any] | None = None, **more: Any) -> Any:
+        """Sends one task; the future of its acknowledgement."""
+        record = {
+            "orderingId": key.ordering_id, "scheduledTime": iso(key.time_us), "uniquenessKey": key.uniqueness_key,
+            "taskData": payload or {}, "version": 1, "handler": "work",
+        } | more  # fmt: skip
+        return self.raw(key.ordering_id.encode(), json.dumps(record).encode())
+
+    def raw(self, key: bytes | None, value: bytes | None, partition: int | None = None) -> Any:
+        """Sends bytes."""
+        return self._producer.send(self._topic, key=key, value=value, partition=partition)
+
+    def flush(self) -> None:
+        self._producer.flush(timeout=30)
+
+    def close(self) -> None:
+        self._producer.close(timeout=0)

@@ -1,0 +1,105 @@
+"""Records that nobody should send: each is refused with its reason, its neighbours run, and both streams go on."""
+
+import json
+
+import pytest
+
+from scylla_spark import TaskKey
+from scylla_spark.clock import iso
+from scylla_spark.core.key import partition_of
+from tests.acceptance.place import SECOND, Foreign, now
+
+pytestmark = pytest.mark.acceptance
+LANE = "bad"
+PARTITIONS = 8
+
+
+def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
+    """What is wrong → reason code, value."""
+
+    def record(**changes: object) -> bytes:
+        good = {
+            "orderingId": LANE,
+            "scheduledTime": iso(due),
+            "uniquenessKey": "bad",
+            "taskData": {},
+            "handler": "work",
+        }
+        return json.dumps({name: value for name, value in (good | changes).items() if value is not ...}).encode()
+
+    deep = '{"a":' * 1000 + "1" + "}" * 1000
+    return {
+        "not JSON": ("not_json", b"{{{"),
+        "half a record": ("not_json", record()[:-9]),
+        "no value": ("empty", b""),
+        "wrong type of a field": ("wrong_value", record(orderingId=5)),
+        "wrong type of the data": ("wrong_value", record(taskData="text")),
+        "not an object": ("wrong_value", b"[]"),
+        "a missing field": ("missing_field", record(uniquenessKey=...)),
+        "missing data": ("missing_field", record(taskData=...)),
+        "NaN": ("not_finite", record(taskData={"x": float("nan")})),
+        "bad UTF-8": ("not_json", record(uniquenessKey="XX").replace(b"XX", b"\xc3\x28")),
+        "1,000-deep JSON": ("not_json", record(taskData=...)[:-1] + f',"taskData":{deep}}}'.encode()),
+        "year 10000": ("wrong_value", record(scheduledTime="10000-01-01T00:00:00Z")),
+        "no time zone": ("no_time_zone", record(scheduledTime="2099-01-01T00:00:00")),
+        "long ago": ("too_late", record(scheduledTime=iso(due - 3600 * SECOND))),
+        "10 MB": ("too_large", record(taskData={"x": "x" * 10_000_000})),
+    }
+
+
+def test_every_bad_record_is_refused_with_its_reason_while_its_neighbours_run(deployment, foreign):
+    due = now() + 2 * SECOND
+    home = partition_of(LANE, PARTITIONS)
+    compressed = Foreign(deployment.kafka, compression_type="gzip", max_request_size=20_000_000, batch_size=0)
+    expected, good, sent = {}, [], []
+    for number, (what, (reason, value)) in enumerate(bad_records(due).items()):
+        good.append(TaskKey(due + number, LANE, what))
+        expected[_place(compressed.raw(LANE.encode(), value, home))] = reason
+        sent.append(foreign.put(good[-1]))
+    expected[_place(foreign.raw(LANE.encode(), bad_record_elsewhere(due), (home + 1) % PARTITIONS))] = "wrong_partition"
+    expected[_place(foreign.raw(b"another", bad_record_elsewhere(due), home))] = "wrong_key"
+    compressed.close()
+    deployment.ingested(sent)
+    ended = deployment.completed(good)
+
+    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert [run.key for run in deployment.history(LANE)] == good, "neighbours, and only they, ran, in order"
+    rows = [row for row in deployment.rows("rejected").to_dicts() if (row["partition_id"], row["offset"]) in expected]
+    assert {(row["partition_id"], row["offset"]): row["reason"] for row in rows} == expected
+    assert len(rows) == len(expected), "each once"
+    assert all(row["detail"] for row in rows)
+    large = next(row for row in rows if row["reason"] == "too_large")
+    assert large["value_bytes"] > 10_000_000
+    assert len(large["value"]) == 1024 * 1024, "the first MiB is kept"
+    deep = next(row for row in rows if row["reason"] == "not_finite")
+    assert b"NaN" in deep["value"], "raw bytes are kept"
+
+
+def test_unknown_fields_are_kept(deployment, foreign):
+    key = TaskKey(now() + SECOND, "bad-unknown-field", "u")
+    deployment.ingested([foreign.put(key, color="blue", nested={"a": [1]})])
+    row = next(row for row in deployment.rows("tasks").to_dicts() if row["ordering_id"] == key.ordering_id)
+    assert json.loads(row["extra"]) == {"color": "blue", "nested": {"a": [1]}}
+    assert deployment.completed([key])[key]["outcome"] == "succeeded"
+
+
+def test_an_unknown_handler_is_a_failed_attempt(deployment, foreign):
+    key = TaskKey(now(), "bad-unknown-handler", "u")
+    neighbour = key._replace(time_us=key.time_us + 1, uniqueness_key="neighbour")
+    foreign.put(key, handler="no.such.handler", retry={"maxRetries": 1, "base": "100ms", "cap": "100ms"})
+    foreign.put(neighbour)
+    ended = deployment.completed([key, neighbour])
+    assert (ended[key]["outcome"], ended[key]["attempt"]) == ("failed", 2)
+    assert ended[key]["error_class"] == "handler_unknown"
+    assert "no.such.handler" in ended[key]["error_message"]
+    assert ended[neighbour]["outcome"] == "succeeded"
+
+
+def bad_record_elsewhere(due: int) -> bytes:
+    record = {"orderingId": LANE, "scheduledTime": iso(due), "uniquenessKey": "elsewhere", "taskData": {}}
+    return json.dumps(record).encode()
+
+
+def _place(future) -> tuple[int, int]:
+    placed = future.get(timeout=PATIENCE)
+    return placed.partition, placed.offset

@@ -1,0 +1,28 @@
+"""Tasks of one ordering id run one at a time in the order of their keys; lanes run in parallel."""
+
+import pytest
+
+from scylla_spark import TaskKey
+from tests import history
+from tests.acceptance.place import SECOND, now
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_parallel(deployment, foreign):
+    due = now() + 3 * SECOND
+    long = [TaskKey(due + n * 1000, "order-long", f"{n:03}") for n in range(100)]
+    short = [TaskKey(due, f"order-short-{lane}", f"{n:03}") for lane in range(50) for n in range(10)]
+    for key in reversed(long + short):  # whatever the order in which they are sent
+        foreign.put(key, {"ms": 10})
+    foreign.flush()
+    ended = deployment.completed(long + short)
+
+    runs = deployment.history("order-")
+    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert sorted(run.key for run in runs) == sorted(long + short), "each runs once"
+    assert [run.key for run in runs if run.key.ordering_id == "order-long"] == long
+    assert history.disordered(runs) == []
+    assert history.overlapping(runs) == []
+    assert history.early(runs) == []
+    assert history.peak(runs) >= 4

@@ -1,0 +1,198 @@
+"""Handlers of all characters, run by the executors' tests in child processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from scylla_spark.core.task import Task, TaskContext
+from scylla_spark.errors import Abort, Yield
+from scylla_spark.executors.registry import handler
+
+
+@handler("noop")
+def noop(task: Task) -> None:
+    return None
+
+
+@handler("echo", timeout="30s")
+def echo(task: Task, ctx: TaskContext) -> dict:
+    left = (ctx.deadline - task.scheduled_time).total_seconds()
+    return {
+        "payload": task.payload,
+        "lane": task.ordering_id,
+        "queue": task.queue,
+        "priority": task.priority,
+        "token": list(ctx.token),
+        "left": left,
+    }
+
+
+@handler("versioned@1")
+def versioned_1(task: Task) -> int:
+    return 1
+
+
+@handler("versioned@2")
+def versioned_2(task: Task) -> int:
+    return 2
+
+
+@handler("pid")
+def pid(task: Task) -> int:
+    time.sleep(task.payload or 0)
+    return os.getpid()
+
+
+@handler("sleep")
+def sleep(task: Task) -> None:
+    time.sleep(task.payload)
+
+
+@handler("print")
+def print_text(task: Task) -> None:
+    print(task.payload)
+
+
+@handler("print_much")
+def print_much(task: Task) -> str:
+    line = "x" * 1023 + "\n"
+    for _ in range(task.payload * 1024):
+        sys.stdout.write(line)
+    os.write(1, b"straight to the descriptor")
+    print("the end", file=sys.stderr)
+    return "printed"
+
+
+@handler("raise")
+def raise_named(task: Task) -> None:
+    raise {
+        "ValueError": ValueError,
+        "KeyboardInterrupt": KeyboardInterrupt,
+        "BaseException": BaseException,
+        "SystemExit": SystemExit,
+    }[task.payload]("as asked")
+
+
+class Hostile(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+@handler("raise_hostile")
+def raise_hostile(task: Task) -> None:
+    raise Hostile
+
+
+@handler("raise_huge")
+def raise_huge(task: Task) -> None:
+    raise ValueError("m" * 50_000_000)
+
+
+@handler("recurse")
+def recurse(task: Task) -> None:
+    recurse(task)
+
+
+@handler("abort")
+def abort(task: Task) -> None:
+    raise Abort("card_declined")
+
+
+@handler("yield")
+def yield_back(task: Task) -> None:
+    raise Yield(after=timedelta(seconds=90))
+
+
+@handler("return")
+def return_named(task: Task) -> object:
+    return {"object": object(), "nan": {"x": float("nan")}, "large": "r" * 70_000, "surrogate": "\ud800"}[task.payload]
+
+
+@handler("exit")
+def exit_hard(task: Task) -> None:
+    os._exit(task.payload)
+
+
+@handler("segfault")
+def segfault(task: Task) -> None:
+    ctypes.string_at(0)
+
+
+@handler("fork")
+def fork(task: Task) -> str:
+    return "copy" if os.fork() == 0 else "original"
+
+
+@handler("close_all")
+def close_all(task: Task) -> None:
+    os.closerange(3, 1000)
+
+
+@handler("mark_and_sleep")
+def mark_and_sleep(task: Task) -> None:
+    Path(task.payload).touch()
+    time.sleep(0.3)
+
+
+@handler("mark_pid_and_hang")
+def mark_pid_and_hang(task: Task) -> None:
+    with Path(task.payload).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(300)
+
+
+@handler("stubborn")
+def stubborn(task: Task) -> None:
+    """Ignores SIGTERM and hangs; tells by the file named in the payload, if any, that it has begun."""
+    if task.payload:
+        Path(task.payload).touch()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(0.05)
+
+
+@handler("moody")
+def moody(task: Task) -> None:
+    """Quick, unless the payload tells it to hang."""
+    if task.payload == "sleep":
+        time.sleep(300)
+    elif task.payload == "hold_gil":
+        hold_gil(task)
+
+
+@handler("hold_gil")
+def hold_gil(task: Task) -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")  # the regular expression engine does not let go of the GIL
+
+
+@handler("family")
+def family(task: Task) -> None:
+    """Starts a grandchild, writes its process id into the file named by the payload, and hangs."""
+    grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    Path(task.payload).write_text(f"{os.getpid()} {grandchild.pid}")
+    time.sleep(300)
+
+
+@handler("orphan")
+def orphan(task: Task) -> None:
+    """Starts a grandchild, writes its process id into the file named by the payload, and dies."""
+    grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+    Path(task.payload).write_text(str(grandchild.pid))
+    os._exit(1)
+
+
+@handler("append")
+def append(task: Task) -> None:
+    """Appends a line to a file, so that the order of starts can be seen."""
+    with Path(task.payload["file"]).open("a") as file:
+        file.write(f"{task.payload['line']}\n")

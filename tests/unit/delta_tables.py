@@ -1,0 +1,69 @@
+"""Small Delta tables of our schemas, written without a JVM."""
+
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.schemas import DEPLOYMENT, TABLES, Table
+
+PARTITIONS = 4
+_TYPES = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>": pa.struct(
+        [("max_retries", pa.int32()), ("base_ms", pa.int64()), ("cap_ms", pa.int64())]
+    ),
+}
+
+
+def append(path, table: Table, rows: list[dict]) -> None:
+    """Appends rows; missing columns are null."""
+    schema = pa.schema([(column.name, _TYPES[column.type]) for column in table.columns])
+    filled = [{name: row.get(name) for name in table.names} for row in rows]
+    data = pa.Table.from_pylist(filled, schema=schema)
+    write_deltalake(f"{path}/{table.name}", data, mode="append", partition_by=list(table.partitioned_by) or None)
+
+
+def make(path, partitions: int = PARTITIONS) -> None:
+    """All tables, empty but for the deployment's rules."""
+    for table in TABLES:
+        append(path, table, [])
+    values = {"partitions": partitions, "grace_ms": 10_000, "retention_ms": 86_400_000, "default_handler": "null", "topic_ids": "{}"}
+    append(path, DEPLOYMENT, [{"name": name, "value": str(value)} for name, value in values.items()])
+
+
+def key_columns(key: TaskKey, partitions: int = PARTITIONS) -> dict:
+    return {
+        "partition_id": partition_of(key.ordering_id, partitions), "hour": key.hour, "scheduled_time": key.scheduled_time,
+        "ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key,
+    }  # fmt: skip
+
+
+def task(key: TaskKey, offset: int = 0, **more) -> dict:
+    known = {"handler": "h", "queue": "default", "priority": 0, "payload": "{}", "enqueued_at": from_us(key.time_us - 1000)}
+    return key_columns(key) | known | {"data_offset": offset} | more
+
+
+def fact(key: TaskKey, attempt: int, outcome: str, offset: int = 0, **more) -> dict:
+    times = {"started_at": key.scheduled_time, "finished_at": None if outcome == "started" else key.scheduled_time}
+    return key_columns(key) | {"attempt": attempt, "outcome": outcome, "epoch": 1, "used": attempt, "fact_offset": offset} | times | more
+
+
+def rejected(offset: int, reason: str, value: bytes, when: datetime) -> dict:
+    return {
+        "day": date(when.year, when.month, when.day), "topic": "tasks", "partition_id": 0, "offset": offset, "appended_at": when,
+        "reason": reason, "detail": f"because {reason}", "key": b"k", "value": value, "value_bytes": len(value),
+    }  # fmt: skip
+
+
+def at(hour: int, minute: int = 0, second: int = 0, us: int = 0) -> int:
+    """Microseconds of a time on one day in the future."""
+    return int(datetime(2099, 1, 2, hour, minute, second, tzinfo=UTC).timestamp()) * 1_000_000 + us

@@ -1,0 +1,327 @@
+"""The command line: what it says where, and its exit codes."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scylla_spark import cli
+from scylla_spark.cli.app import app
+from scylla_spark.cli.context import instant, task_key
+from scylla_spark.cli.imports import tasks as read_tasks
+from scylla_spark.cli.output import Output
+from scylla_spark.cli.rejected import _repaired
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.wire import Rules, validate
+from scylla_spark.errors import ArgumentError
+from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
+from tests.unit.delta_tables import append, at, fact, make, rejected, task
+
+KEYS = [TaskKey(at(10, minute), f"lane-{minute % 2}", f"u{minute}") for minute in range(4)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A data folder with four tasks, one of them failed, and a refused record; nothing serves it."""
+    folder = tmp_path_factory.mktemp("data")
+    make(f"{folder}/tables")
+    append(f"{folder}/tables", TASKS, [task(key, queue="mail" if key is KEYS[0] else "default") for key in KEYS])
+    append(f"{folder}/tables", COMPLETIONS, [fact(KEYS[3], 2, "failed", error_class="E", error_message="broke")])
+    append(f"{folder}/tables", REJECTED, [rejected(5, "not_json", b"\x1b[31m", KEYS[0].scheduled_time)])
+    return str(folder)
+
+
+@pytest.fixture
+def run(data, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # no stray settings file
+
+    def call(*arguments):
+        code = cli.run(["--data", data, *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_listing_goes_to_stdout_and_talk_to_stderr(run):
+    code, out, err = run("task", "list", "--limit", "2")
+    assert code == 0
+    assert [line.split()[-3] for line in out.splitlines()[2:]] == ["scheduled", "scheduled"]
+    assert "--after 'TaskKey(" in err
+
+
+@pytest.mark.parametrize("place", ["front", "back", "equals"])
+def test_global_options_may_stand_anywhere(run, place):
+    arguments = {"front": ["-o", "json", "task", "list"], "back": ["task", "list", "-o", "json"], "equals": ["task", "list", "--output=json"]}
+    code, out, _ = run(*arguments[place])
+    assert code == 0
+    assert [row["uniqueness_key"] for row in json.loads(out)] == ["u0", "u1", "u2", "u3"]
+
+
+def test_jsonl_and_csv_carry_the_same_rows(run):
+    _, lines, _ = run("task", "list", "-o", "jsonl", "--columns", "uniqueness_key,state")
+    assert [json.loads(line) for line in lines.splitlines()][3] == {"uniqueness_key": "u3", "state": "failed"}
+    _, table, _ = run("task", "list", "-o", "csv", "--columns", "uniqueness_key,state,cancel_requested")
+    assert table.splitlines()[:2] == ["uniqueness_key,state,cancel_requested", "u0,scheduled,false"]
+
+
+def test_a_listing_continues_after_a_key(run):
+    _, out, _ = run("task", "list", "--after", str(KEYS[1]), "-o", "jsonl", "--columns", "key")
+    assert [json.loads(line)["key"] for line in out.splitlines()] == [str(key) for key in KEYS[2:]]
+
+
+def test_tasks_are_chosen_by_state_queue_and_lane(run):
+    def keys(*options):
+        return run("task", "list", *options, "-o", "csv", "--columns", "uniqueness_key")[1].split()[1:]
+
+    assert keys("--queue", "mail") == ["u0"]
+    assert keys("--ordering-id", "lane-1") == ["u1", "u3"]
+    assert keys("--state", "failed") == ["u3"]
+    assert keys("--state", "open") == ["u0", "u1", "u2"]
+
+
+def test_a_window_lists_what_is_still_to_run(run):
+    _, out, _ = run("task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T10:03:01Z", "--limit", "9", "-o", "csv", "--columns", "uniqueness_key")  # fmt: skip
+    assert out.split()[1:] == ["u0", "u1", "u2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T11:00:00Z"], "limit"),
+        (["task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T19:00:00Z", "--limit", "5"], "8 hours"),
+        (["task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T10:00:00Z", "--limit", "5"], "empty"),
+        (["task", "list", "--limit", "0"], "limit"),
+        (["task", "list", "--limit", "many"], "--limit"),
+        (["task", "list", "--state", "done"], "States:"),
+        (["task", "list", "--from", "yesterday"], "no instant"),
+        (["task", "list", "--from", "2099-01-02T10:00:00"], "no time zone"),
+        (["task", "list", "--after", "u1"], "not a task key"),
+        (["task", "list", "--columns", "nope"], "no column nope"),
+        (["task", "show", "TaskKey(x,y,z)"], "not a task key"),
+        (["task", "show"], "KEY"),
+        (["task", "show", "a", "b"], "one or three"),
+        (["task", "enqueue", "h", "--payload", "[1]"], "not a JSON object"),
+        (["task", "enqueue", "h", "--payload", "{"], "not JSON"),
+        (["task", "enqueue", "h", "--payload", "@/nowhere"], "cannot be read"),
+        (["task", "cancel"], "Which tasks"),
+        (["task", "import", "/nowhere.jsonl"], "cannot be read"),
+        (["task", "import", "tasks.xml"], "not known"),
+        (["-o", "xml", "task", "list"], "Formats"),
+        (["--set", "dispatch", "task", "list"], "section.key=value"),
+        (["--set", "dispatch.nope=1", "task", "list"], "dispatch.nope"),
+        (["--config", "/nowhere.toml", "task", "list"], "no settings file"),
+        (["--profile", "nope", "task", "list"], "scyllaspark.nope.toml"),
+        (["nope"], "No such command"),
+        (["run", "cook"], "no role"),
+    ],
+)
+def test_bad_arguments_are_exit_code_2_with_the_reason(run, monkeypatch, arguments, said):
+    monkeypatch.setenv("SCYLLASPARK_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 2
+
+
+def test_without_tables_the_exit_code_is_3(capsys, tmp_path):
+    assert cli.run(["--data", str(tmp_path), "task", "list"]) == 3
+    assert "init" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["task", "enqueue", "h"], ["task", "cancel", str(KEYS[0])], ["task", "wait", str(KEYS[0])], ["init"]])
+def test_without_broker_the_exit_code_is_5(run, arguments):
+    code, _, err = run(*arguments)
+    assert code == 5
+    assert "up --data" in err
+
+
+def test_a_bulk_change_needs_yes_where_nobody_can_be_asked(run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, _, err = run("task", "cancel", "--ordering-id", "lane-0")
+    assert code == 2
+    assert "cancel 2 tasks" in err
+    assert "--yes" in err
+
+
+def test_a_dry_run_shows_the_keys_and_changes_nothing(run):
+    code, out, _ = run("task", "cancel", "--ordering-id", "lane-0", "--dry-run", "-o", "jsonl")
+    assert code == 0
+    assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[0]), str(KEYS[2])]
+    code, out, _ = run("task", "retry", "--ordering-id", "lane-1", "--dry-run", "-o", "jsonl")
+    assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[3])]
+
+
+def test_init_dry_run_names_topics_and_tables(run):
+    code, out, _ = run("init", "--dry-run", "-o", "json")
+    assert code == 0
+    assert {"kind": "topic", "name": "outcomes", "detail": "9 partitions"} in json.loads(out)
+
+
+def test_rejected_records_are_shown_without_their_control_characters(run):
+    code, out, _ = run("rejected", "list", "--columns", "place,reason,value")
+    assert code == 0
+    assert "tasks/0/5  not_json  ·[31m" in out
+    assert "\x1b" not in out
+
+
+def test_table_stats_counts_rows(run):
+    _, out, _ = run("table", "stats", "-o", "json")
+    assert {row["table"]: row["rows"] for row in json.loads(out)}["tasks"] == 4
+
+
+def test_config_show_tells_where_a_value_comes_from(run, monkeypatch):
+    monkeypatch.setenv("SCYLLASPARK_DISPATCH__LOOK_AHEAD", "7m")
+    _, out, _ = run("config", "show", "--origin", "-o", "json", "--set", "dispatch.drain=3s")
+    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(out)}
+    assert rows["dispatch.look_ahead"] == ("7m", "environment")
+    assert rows["dispatch.drain"] == ("3s", "flag")
+    assert rows["partitions"] == (8, "default")
+
+
+def test_debug_lets_the_error_through(data):
+    with pytest.raises(ArgumentError):
+        cli.run(["--data", data, "--debug", "task", "list", "--limit", "0"])
+
+
+def test_a_defect_is_two_lines_and_exit_code_1(run, monkeypatch):
+    monkeypatch.setattr("scylla_spark.cli.task._states", lambda names: 1 / 0)
+    code, _, err = run("task", "list")
+    assert code == 1
+    assert err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
+    assert len(err.splitlines()) == 2
+
+
+def test_ctrl_c_is_exit_code_130(run, monkeypatch):
+    def interrupted(names):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scylla_spark.cli.task._states", interrupted)
+    assert run("task", "list")[0] == 130
+
+
+@pytest.mark.parametrize("group", [[], ["task"], ["lane"], ["rejected"], ["table"], ["config"], ["task", "import"], ["up"], ["bench"]])
+def test_every_level_has_help(group):
+    result = CliRunner().invoke(app, [*group, "--help"])
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_hoisting_stops_where_somebody_else_begins():
+    assert cli.hoist(["task", "list", "-q", "--data", "d"]) == ["-q", "--data", "d", "task", "list"]
+    assert cli.hoist(["task", "show", "--", "-q"]) == ["task", "show", "--", "-q"]
+    assert cli.hoist(["-q", "bench", "enqueue", "-o", "x"]) == ["-q", "bench", "enqueue", "-o", "x"]
+
+
+def test_a_key_is_one_text_or_three_parts():
+    assert task_key([str(KEYS[0])]) == task_key(["2099-01-02T10:00:00Z", "lane-0", "u0"]) == KEYS[0]
+    assert task_key([str(KEYS[0]._replace(ordering_id="a,b"))]).ordering_id == "a,b"
+
+
+def test_instants_are_absolute_or_from_now():
+    assert instant("now", 5) == 5
+    assert instant("+1h30m", 0) == 5_400_000_000
+    assert instant("-10s", 10_000_000) == 0
+    assert instant("2099-01-02T11:00:00+01:00") == at(10)
+
+
+def test_rows_of_files_become_tasks(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"handler":"h","orderingId":"o","scheduledTime":"2099-01-02T10:00:00Z","taskData":{"x":1}}\n\n')
+    (tmp_path / "a.csv").write_text('handler,ordering_id,payload,priority,delay\nh,"o,1","{""x"": 1}",5,\n')
+    assert read_tasks(str(tmp_path / "a.jsonl"), None, None) == [
+        {"handler": "h", "ordering_id": "o", "at": KEYS[0].scheduled_time, "payload": {"x": 1}}
+    ]
+    assert read_tasks(str(tmp_path / "a.csv"), None, None) == [{"handler": "h", "ordering_id": "o,1", "payload": {"x": 1}, "priority": 5}]
+
+
+def test_parquet_rows_become_tasks(tmp_path):
+    import polars as pl
+
+    pl.DataFrame({"uniqueness_key": ["u"], "at": [KEYS[0].scheduled_time], "payload": [{"x": 1}]}).write_parquet(tmp_path / "a.parquet")
+    assert read_tasks(str(tmp_path / "a.parquet"), None, "h") == [
+        {"handler": "h", "uniqueness_key": "u", "at": KEYS[0].scheduled_time, "payload": {"x": 1}}
+    ]
+
+
+@pytest.mark.parametrize(("line", "said"), [("{", "Line 2"), ('{"handler":"h","x":1}', "row 2.*no field x"), ("{}", "row 2.*no handler"), ("1", "row 2")])
+def test_a_bad_row_is_named(tmp_path, line, said):
+    (tmp_path / "a.jsonl").write_text('{"handler":"h"}\n' + line)
+    with pytest.raises(ArgumentError, match=said):
+        read_tasks(str(tmp_path / "a.jsonl"), None, None)
+
+
+def test_a_misplaced_record_is_repaired_and_a_hopeless_one_is_not():
+    rules, now = Rules(partitions=4), at(9)
+    value = b'{"orderingId":"o","scheduledTime":"2020-01-01T00:00:00Z","uniquenessKey":"u","taskData":{"a":1},"tenant":"t"}'
+    assert "before the enqueueing" in _repaired(value, rules, now, reschedule=False)
+    record = _repaired(value, rules, now, reschedule=True)
+    command = validate(record.partition, 0, now, record.key, record.value, rules)
+    assert (command.key, command.payload, command.extra) == (TaskKey(now, "o", "u"), '{"a":1}', '{"tenant":"t"}')
+    for hopeless in (b"{", b"[]", b'{"orderingId":1}', None):
+        assert isinstance(_repaired(hopeless, rules, now, reschedule=True), str)
+
+
+def test_a_table_fits_a_terminal_of_100_columns(monkeypatch, capsys):
+    monkeypatch.setattr("scylla_spark.cli.output._width", lambda: 100)
+    row = {"scheduled_time": "2099-01-02T10:00:00.123456Z", "a": "x" * 200, "b": "漢字" * 40, "state": "retry_wait", "n": 5}
+    Output().rows([row], tuple(row))
+    header, _, line = capsys.readouterr().out.splitlines()
+    assert "2099-01-02 10:00:00.123 " in line
+    assert "retry_wait" in line
+    assert len(line) + len(re.findall(r"[漢字]", line)) <= 100
+    assert header.split() == list(row)
+
+
+# -- fresh processes ----------------------------------------------------------------------------------------------------
+
+COMMAND = [str(Path(sys.executable).with_name("scylla-spark"))]
+
+
+def loaded_by(code: str) -> set[str]:
+    """Names of the modules that a fresh interpreter has loaded after some code."""
+    script = f"import sys\n{code}\nprint('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(next(line for line in done.stdout.splitlines() if line.startswith("MODULES")).split())
+
+
+def test_importing_the_package_loads_neither_pyspark_nor_anything_heavy():
+    heavy = {"pyspark", "kafka", "polars", "pyarrow", "deltalake", "pandas", "numpy", "py4j", "typer", "rich"}
+    assert heavy & loaded_by("import scylla_spark") == set()
+
+
+def test_every_public_name_is_there_and_none_loads_pyspark():
+    modules = loaded_by("import scylla_spark\nfor name in scylla_spark.__all__: getattr(scylla_spark, name)\nassert len(scylla_spark.__all__) <= 20")
+    assert "scylla_spark.client" in modules
+    assert {"pyspark", "py4j", "pandas", "polars"} & modules == set()
+
+
+def test_listing_tasks_loads_neither_pyspark_nor_pandas(data):
+    modules = loaded_by(f"from scylla_spark import cli\nassert cli.run(['--data', {data!r}, 'task', 'list']) == 0")
+    assert "polars" in modules
+    assert {"pyspark", "py4j", "pandas", "pyarrow", "fastapi"} & modules == set()
+
+
+def test_help_loads_nothing_that_only_commands_need():
+    modules = loaded_by("from scylla_spark import cli\nassert cli.run(['--help']) == 0")
+    assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client", "rich.table"} & modules == set()
+
+
+def test_a_reader_that_goes_away_is_no_error(data):
+    listing = subprocess.Popen(
+        [*COMMAND, "--data", data, "task", "list", "-o", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    listing.stdout.close()
+    _, err = listing.communicate(timeout=60)
+    assert (listing.returncode, err) == (0, "")
+
+
+def test_a_command_of_a_fresh_process_has_the_exit_code_of_its_error(tmp_path):
+    done = subprocess.run([*COMMAND, "task", "list"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: There are no tables")

@@ -1,0 +1,230 @@
+"""What the client refuses before anything is sent, and what it sends."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from scylla_spark.client import Scheduler
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.config import Settings
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
+from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.core.wire import CANCEL, Command, RetryTerms, Rules, validate
+from scylla_spark.errors import ArgumentError, UnreachableError
+from scylla_spark.io.sender import Sender
+
+RULES = Rules(partitions=8)
+HOUR = timedelta(hours=1)
+
+
+class Readers:
+    """Knows the rules, and nothing else."""
+
+    def rules(self):
+        return RULES
+
+
+class Place:
+    def __init__(self, partition, offset, timestamp):
+        self.partition, self.offset, self.timestamp = partition, offset, timestamp
+
+
+class Future:
+    def __init__(self, result):
+        self.result = result
+
+    def get(self, timeout):
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+class Producer:
+    """Acknowledges everything at once, at the time it is told."""
+
+    def __init__(self, drift_ms=0):
+        self.records = []
+        self.drift_ms = drift_ms
+        self.failure = None
+        self.closed = False
+
+    def send(self, topic, value, key, partition):
+        self.records.append((topic, partition, key, value))
+        stamp = now_us() // 1000 + self.drift_ms
+        return Future(self.failure or Place(partition, len(self.records) - 1, stamp))
+
+    def close(self, timeout):
+        self.closed = True
+
+
+@pytest.fixture
+def producer():
+    return Producer()
+
+
+@pytest.fixture
+def scheduler(tmp_path, producer):
+    scheduler = Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"}))
+    scheduler.readers = Readers()
+    scheduler.sender = Sender(lambda: scheduler.located, scheduler.readers.rules)
+    scheduler.sender._producers = {"single": producer, "bulk": producer}
+    return scheduler
+
+
+def read_back(record):
+    _, partition, key, value = record
+    return validate(partition, 0, now_us(), key, value, RULES)
+
+
+def test_an_enqueued_task_reads_back_as_it_was_meant(scheduler, producer):
+    at = datetime.now(UTC) + HOUR
+    handle = scheduler.enqueue(
+        "charge", {"invoice": 17, "näme": "Ω"}, ordering_id="cust-9", uniqueness_key="inv-17", at=at, queue="mail", priority=7,
+        retry=Retry(max_retries=None, base="1s", cap="5s"), timeout="30s",
+    )  # fmt: skip
+    command = read_back(producer.records[0])
+    assert handle.key == command.key == TaskKey(to_us(at), "cust-9", "inv-17")
+    assert (command.handler, command.queue, command.priority, command.timeout_ms) == ("charge", "mail", 7, 30_000)
+    assert command.retry == RetryTerms(None, 1_000, 5_000)
+    assert json.loads(command.payload) == {"invoice": 17, "näme": "Ω"}
+
+
+def test_the_record_goes_to_the_partition_of_its_lane(scheduler, producer):
+    for number in range(30):
+        scheduler.enqueue("x", ordering_id=f"lane-{number}")
+    topics, partitions, keys, _ = zip(*producer.records, strict=True)
+    assert set(topics) == {"tasks"}
+    assert list(partitions) == [partition_of(key.decode(), 8) for key in keys]
+
+
+def test_without_ordering_id_a_task_is_its_own_lane(scheduler):
+    first, second = scheduler.enqueue("x"), scheduler.enqueue("x")
+    assert first.key.ordering_id == first.key.uniqueness_key != second.key.ordering_id
+
+
+def test_an_aware_time_of_another_zone_is_the_same_instant(scheduler):
+    noon = datetime(2099, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert scheduler.enqueue("x", at=noon).key.scheduled_time == datetime(2099, 6, 1, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"at": datetime(2099, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"at": "2099-01-01T00:00:00Z"}, "no instant"),
+        ({"at": datetime(2099, 1, 1, tzinfo=UTC), "delay": "1s"}, "Both"),
+        ({"at": datetime(2020, 1, 1, tzinfo=UTC)}, "before the enqueueing"),
+        ({"at": datetime(2263, 1, 1, tzinfo=UTC)}, "after 2261"),
+        ({"delay": "soon"}, "not a duration"),
+        ({"delay": -5}, "out of range"),
+        ({"ordering_id": 17}, "ordering_id is 17"),
+        ({"ordering_id": ""}, "at least 1"),
+        ({"ordering_id": "x" * 1025}, "1024"),
+        ({"ordering_id": "\ud800"}, "surrogates"),
+        ({"uniqueness_key": b"k"}, "uniqueness_key is b'k'"),
+        ({"payload": [1]}, "list"),
+        ({"payload": {"a": float("nan")}}, "not JSON compliant"),
+        ({"payload": {"a": object()}}, "not JSON serializable"),
+        ({"payload": {"a": "x" * MAX_PAYLOAD_BYTES}}, "bytes"),
+        ({"payload": {"a": "\ud800"}}, "surrogates"),
+        ({"queue": "a b"}, "queue"),
+        ({"queue": None}, "queue"),
+        ({"priority": 256}, "priority"),
+        ({"priority": "high"}, "priority"),
+        ({"timeout": "never"}, "not a duration"),
+    ],
+)
+def test_what_would_be_refused_raises_and_is_not_sent(scheduler, producer, wrong, said):
+    with pytest.raises(ArgumentError, match=said):
+        scheduler.enqueue("x", **wrong)
+    assert producer.records == []
+
+
+def test_a_payload_nested_too_deep_is_refused(scheduler, producer):
+    payload: dict = {}
+    for _ in range(5_000):
+        payload = {"a": payload}
+    with pytest.raises(ArgumentError):
+        scheduler.enqueue("x", payload)
+    assert producer.records == []
+
+
+def test_a_handler_name_with_a_blank_is_refused(scheduler):
+    with pytest.raises(ArgumentError, match="handler"):
+        scheduler.enqueue("send mail")
+
+
+def test_a_task_due_just_within_grace_is_taken(scheduler):
+    assert scheduler.enqueue("x", at=datetime.now(UTC) - timedelta(seconds=9))
+
+
+def test_many_are_sent_and_the_wrong_ones_named(scheduler, producer):
+    result = scheduler.enqueue_many(
+        [{"handler": "x"}, {"handler": "x", "priority": 999}, {"payload": {}}, {"handler": "x", "prio": 1}, {"handler": "x"}]
+    )
+    assert result.sent == len(producer.records) == 2
+    assert [refused.index for refused in result.refused] == [1, 2, 3]
+    assert "prio" in result.refused[2].detail
+
+
+def test_a_record_without_acknowledgement_is_an_error_that_counts(scheduler, producer):
+    producer.failure = TimeoutError("no answer")
+    with pytest.raises(UnreachableError) as caught:
+        scheduler.enqueue_many([{"handler": "x"}, {"handler": "x"}])
+    assert caught.value.fields == {"sent": 0, "unknown": 2}
+    with pytest.raises(UnreachableError):
+        scheduler.enqueue("x")
+
+
+def test_a_clock_more_than_an_hour_off_the_brokers_is_an_error(scheduler, producer):
+    producer.drift_ms = 3_700_000
+    with pytest.raises(Exception, match="clock"):
+        scheduler.enqueue("x")
+
+
+def test_a_cancel_carries_a_request_id(scheduler, producer):
+    key = TaskKey(to_us(datetime(2020, 1, 1, tzinfo=UTC)), "o", "u")  # also of a past task
+    request_id = scheduler.request_cancel(key)
+    command = read_back(producer.records[0])
+    assert (command.kind, command.key, command.request_id) == (CANCEL, key, request_id)
+
+
+def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
+    command = Command("enqueue", TaskKey(now_us(), "o", "u"), 5, "h", "q", '{"a":1}', 3, 7_000, RetryTerms(1, 2, 3), 0, '{"tenant":"t"}')
+    copy = scheduler.copy_of(command, command.key.time_us + 1)
+    scheduler.send(copy)
+    back = read_back(producer.records[0])
+    assert back[3:9] == command[3:9]
+    assert json.loads(back.extra) == {"tenant": "t"}
+    with pytest.raises(ArgumentError, match="already has"):
+        scheduler.copy_of(command, command.key.time_us)
+
+
+def test_a_copy_of_an_ended_task_has_a_key_of_its_own_every_time(scheduler):
+    command = Command("enqueue", TaskKey(now_us(), "o", "u" * 1000), 5)
+    first = scheduler.copy_of(command, command.key.time_us, again=True)
+    second = scheduler.copy_of(first, command.key.time_us, again=True)
+    assert len({command.key, first.key, second.key}) == 3
+    assert all(len(copy.key.uniqueness_key) <= 1024 for copy in (first, second))
+
+
+def test_closing_twice_is_harmless_and_ends_sending(scheduler, producer):
+    scheduler.close()
+    scheduler.close()
+    assert producer.closed
+    with pytest.raises(Exception, match="closed"):
+        scheduler.enqueue("x")
+
+
+def test_default_keys_grow_even_when_the_clock_stands_or_steps_back():
+    ids = Uuid7()
+    made = [ids.next(now) for now in [1_000_000] * 500 + [999_000] * 500 + [1_000_001] * 10]
+    assert made == sorted(set(made))
+    assert all(text[14] == "7" and text[19] in "89ab" for text in made)
+
+
+def test_default_keys_of_later_microseconds_are_greater():
+    made = [Uuid7().next(now) for now in range(1_700_000_000_000_000, 1_700_000_000_003_000, 7)]
+    assert made == sorted(made)

@@ -1,0 +1,230 @@
+"""The local pool: the conformance suite, and what only this pool promises."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.errors import ArgumentError, ConfigError, ConflictError
+from scylla_spark.executors.local import LocalPool
+from tests.executor_conformance import (
+    BATCH_HANDLERS,
+    GRACE_S,
+    HANDLERS,
+    ExecutorConformance,
+    Running,
+    alive,
+    eventually,
+    invocation,
+    kill_hard,
+)
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):  # by thread
+        for child in map(int, children.read_text().split()):
+            found += [child, *_descendants(child)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def running():
+    pool = LocalPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    running = Running(pool)
+    yield running
+    pool.stop(drain_s=0)
+
+
+@pytest.fixture
+def make_pool():
+    pools = []
+
+    def make(**settings):
+        running = Running(LocalPool([HANDLERS], kill_grace_s=GRACE_S, **settings))
+        pools.append(running.executor)
+        return running
+
+    yield make
+    for pool in pools:
+        pool.stop(drain_s=0)
+
+
+class TestLocalPoolConforms(ExecutorConformance):
+    pass
+
+
+class TestLocalPool:
+    def test_handlers_are_known_without_importing_them_here(self, running):
+        handlers = running.executor.handlers()
+        assert handlers["batch_arrow"].max_batch == 100
+        assert handlers["echo"].timeout_ms == 30_000
+        assert handlers["versioned"].name == "versioned@2"
+        assert "handlers_for_tests" not in sys.modules
+
+    def test_round_trip_to_an_idle_child_takes_less_than_a_few_milliseconds(self, running):
+        running.run(*[invocation("noop") for _ in range(100)])
+        times = []
+        for _ in range(100):
+            call = invocation("noop")
+            begun = time.monotonic()
+            running.run(call)
+            times.append(running.reported_at[call.id] - begun)
+        assert sorted(times)[50] < 0.005
+
+    def test_what_needs_the_pools_thread_does_not_wait_for_its_tick(self, running):
+        begun = time.monotonic()
+        for _ in range(10):
+            running.one("nobody")
+        assert time.monotonic() - begun < 0.5
+
+    @pytest.mark.parametrize("mood", ["sleep", "hold_gil"])
+    def test_quick_tasks_queued_behind_one_that_hangs_go_to_another_child(self, make_pool, mood):
+        running = make_pool(min_children=1, max_children=2)
+        running.run(*[invocation("moody") for _ in range(50)])
+        hanging, others = invocation("moody", mood), [invocation("moody") for _ in range(200)]
+        running.executor.submit([*others[:5], hanging, *others[5:]])
+        running.wait(others, within=1.5)
+        assert hanging.id not in running.reported_at
+
+    def test_killed_task_that_waits_in_a_child_is_not_started(self, make_pool):
+        running = make_pool(min_children=1, max_children=1)
+        running.run(*[invocation("moody") for _ in range(50)])
+        hanging, unwanted, wanted = (
+            invocation("moody", "sleep"),
+            [invocation("moody") for _ in range(10)],
+            [invocation("moody") for _ in range(10)],
+        )
+        running.executor.submit([hanging, *unwanted, *wanted])
+        running.executor.kill([call.id for call in unwanted])
+        assert {outcome.outcome for outcome in running.wait(unwanted)} == {"not_started"}
+        running.executor.kill([hanging.id])
+        assert {outcome.outcome for outcome in running.wait(wanted)} == {"succeeded"}
+        assert running.wait([hanging])[0].outcome in ("timed_out", "not_started")  # the kill may come before its start
+
+    def test_more_children_are_forked_when_all_are_busy_and_go_when_idle(self, make_pool):
+        running = make_pool(min_children=1, max_children=5, idle_s=0.1)
+        assert running.executor.room() == 5
+        pids = {outcome.result for outcome in running.run(*[invocation("pid", 0.3) for _ in range(5)], within=1.4)}
+        assert len(pids) == 5
+        assert eventually(lambda: sum(alive(int(pid)) for pid in pids) == 1)
+        assert eventually(lambda: running.executor.room() == 5)
+
+    def test_room_is_zero_while_every_child_is_busy(self, make_pool):
+        running = make_pool(min_children=1, max_children=2)
+        calls = [invocation("sleep", 0.2) for _ in range(2)]
+        running.executor.submit(calls)
+        assert running.executor.room() == 0
+        running.wait(calls)
+        assert running.executor.room() == 2
+
+    def test_output_is_offered_with_its_tail_kept(self, make_pool):
+        heard = []
+        running = make_pool(on_output=lambda calls, text: heard.append((calls[0].id, text)))
+        quiet, hello, much = invocation("noop"), invocation("print", "hello"), invocation("print_much", 1)
+        running.run(quiet, hello, much)
+        texts = dict(heard)
+        assert quiet.id not in texts
+        assert texts[hello.id] == "hello\n"
+        assert texts[much.id].startswith("[…]")
+        assert texts[much.id].endswith("x\nthe end\n")
+        assert 60_000 < len(texts[much.id]) < 70_000
+
+    def test_stop_lets_running_tasks_finish_and_hands_back_the_rest(self, make_pool, tmp_path):
+        running = make_pool(min_children=1, max_children=1)
+        calls = [invocation("mark_and_sleep", str(tmp_path / f"begun{n}")) for n in range(3)]
+        running.executor.submit(calls)
+        assert eventually((tmp_path / "begun0").exists)
+        running.executor.stop(drain_s=5)
+        assert [outcome.outcome for outcome in running.wait(calls, within=0)] == [
+            "succeeded",
+            "not_started",
+            "not_started",
+        ]
+        assert not (tmp_path / "begun1").exists()
+
+    def test_stop_kills_what_does_not_finish_in_time(self, make_pool, tmp_path):
+        running = make_pool()
+        call = invocation("stubborn", str(tmp_path / "begun"))
+        running.executor.submit([call])
+        assert eventually((tmp_path / "begun").exists)
+        begun = time.monotonic()
+        running.executor.stop(drain_s=0.2)
+        assert time.monotonic() - begun < 0.2 + GRACE_S + 1
+        outcome = running.wait([call], within=0)[0]
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", "executor_stopped")
+
+    def test_stop_leaves_no_process(self, make_pool):
+        before = set(_descendants(_me()))
+        running = make_pool()
+        running.run(invocation("noop"))
+        assert eventually(lambda: len(set(_descendants(_me())) - before) >= 3)
+        mine = set(_descendants(_me())) - before
+        running.executor.stop(drain_s=1)
+        assert not any(map(alive, mine))
+
+    def test_task_submitted_after_stop_is_not_run(self, make_pool):
+        running = make_pool()
+        running.executor.stop(drain_s=0)
+        running.executor.submit([invocation("noop")])
+        assert running.outcomes == []
+
+    def test_pool_survives_the_death_of_its_zygote(self, make_pool, tmp_path):
+        running = make_pool(min_children=1)
+        child = int(running.one("pid").result)
+        call = invocation("stubborn", str(tmp_path / "begun"))
+        running.executor.submit([call])
+        assert eventually((tmp_path / "begun").exists)
+        zygote = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+        kill_hard(zygote)
+        outcome = running.wait([call])[0]
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
+        assert running.one("noop").outcome == "succeeded"
+        assert not alive(child)
+
+    def test_nothing_survives_kill_9_of_the_driver(self, tmp_path):
+        pids = tmp_path / "pids"
+        script = f"""
+import threading
+from tests.executor_conformance import HANDLERS, Running, invocation
+from scylla_spark.executors.local import LocalPool
+running = Running(LocalPool([HANDLERS]))
+running.executor.submit([invocation("family", {str(pids)!r}), invocation("stubborn")])
+threading.Event().wait()
+"""
+        with subprocess.Popen([sys.executable, "-c", script], cwd=Path(HANDLERS).parent.parent) as driver:
+            begun = eventually(lambda: pids.exists() and pids.read_text().count(" ") == 1)
+            family = _descendants(driver.pid)
+            kill_hard(driver.pid)
+        assert begun
+        assert {int(pid) for pid in pids.read_text().split()} <= set(family)
+        assert eventually(lambda: not any(map(alive, family)))
+
+    def test_handler_module_that_cannot_be_imported_is_a_clear_error(self, tmp_path):
+        module = tmp_path / "broken_handlers.py"
+        module.write_text("import no_such_module_at_all\n")
+        with pytest.raises(ConfigError, match=r"(?s)no_such_module_at_all.*broken_handlers\.py"):
+            LocalPool([str(module)]).start(lambda _: None)
+
+    def test_missing_handler_file_is_a_clear_error(self):
+        with pytest.raises(ArgumentError, match="There is no handler file"):
+            LocalPool(["/nowhere/handlers.py"]).start(lambda _: None)
+
+    def test_handler_module_that_ends_the_process_is_a_clear_error(self, tmp_path):
+        module = tmp_path / "exiting_handlers.py"
+        module.write_text("import os; os._exit(4)\n")
+        with pytest.raises(ConfigError, match="ended with code 4"):
+            LocalPool([str(module)]).start(lambda _: None)
+
+    def test_second_start_is_refused(self, make_pool):
+        with pytest.raises(ConflictError):
+            make_pool().executor.start(lambda _: None)
+
+
+def _me() -> int:
+    return os.getpid()

@@ -1,0 +1,146 @@
+"""Which functions become handlers, under which names, with which settings."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from scylla_spark.core.task import Retry
+from scylla_spark.errors import ArgumentError
+from scylla_spark.executors import registry
+from scylla_spark.executors.registry import handler, load
+
+
+@pytest.fixture(autouse=True)
+def _empty_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+def test_decorated_function_is_returned_unchanged():
+    def double(task):
+        return task * 2
+
+    assert handler("double")(double) is double
+    assert double(4) == 8
+
+
+def test_settings_are_in_the_handler_info():
+    retry = Retry(max_retries=5)
+
+    @handler("charge", retry=retry, timeout="1m30s", runs_on="spark", max_batch=10)
+    def charge(tasks):
+        pass
+
+    info = load([])["charge"].info
+    assert (info.name, info.runs_on, info.max_batch, info.timeout_ms, info.retry) == (
+        "charge",
+        "spark",
+        10,
+        90_000,
+        retry,
+    )
+
+
+def test_timeout_may_be_a_timedelta():
+    handler("h", timeout=timedelta(milliseconds=5))(lambda task: None)
+    assert load([])["h"].info.timeout_ms == 5
+
+
+def test_plain_name_means_highest_version():
+    for version in (2, 10, 9):
+        handler(f"mail@{version}")(lambda task: None)
+    handlers = load([])
+    assert handlers["mail"].info.name == "mail@10"
+    assert set(handlers) == {"mail", "mail@2", "mail@9", "mail@10"}
+
+
+def test_plain_registration_wins_over_versions():
+    handler("mail@2")(lambda task: None)
+    handler("mail")(lambda task: None)
+    assert load([])["mail"].info.name == "mail"
+
+
+def test_two_functions_of_one_name_are_refused():
+    def first(task): ...
+    def second(task): ...
+
+    handler("same")(first)
+    with pytest.raises(ArgumentError, match=r"(?s)'same'.*first.*second"):
+        handler("same")(second)
+
+
+def test_same_function_may_be_registered_again_as_a_reloaded_module_does():
+    for _ in range(2):
+
+        @handler("again")
+        def again(task): ...
+
+    assert load([])["again"].function is again
+
+
+@pytest.mark.parametrize("name", ["", "two words", "mail@", "mail@x", "ü!"])
+def test_bad_name_is_refused(name):
+    with pytest.raises(ArgumentError, match="handler name"):
+        handler(name)
+
+
+@pytest.mark.parametrize("settings", [{"runs_on": "moon"}, {"max_batch": 0}, {"timeout": 0}, {"timeout": "soon"}])
+def test_bad_setting_is_refused(settings):
+    with pytest.raises(ArgumentError, match=re.escape(repr(next(iter(settings.values()))))):
+        handler("h", **settings)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters"),
+    [
+        (lambda task: None, 1),
+        (lambda task, ctx: None, 2),
+        (lambda task, ctx=None: None, 2),
+        (lambda task, verbose=False: None, 1),
+        (lambda *args: None, 2),
+        (lambda task, *, x=1: None, 1),
+    ],
+)
+def test_number_of_arguments_follows_the_signature(function, parameters):
+    handler("h")(function)
+    assert load([])["h"].parameters == parameters
+
+
+def test_signature_that_cannot_be_called_is_refused():
+    async def coroutine(task): ...
+    def generator(task):
+        yield
+
+    for function in (lambda: None, lambda a, b, c: None, lambda task, *, x: None, coroutine, generator):
+        with pytest.raises(ArgumentError, match="Handler 'h'"):
+            handler("h")(function)
+    with pytest.raises(ArgumentError, match=r"\(tasks\)"):
+        handler("h", max_batch=5)(lambda tasks, ctx: None)
+
+
+def test_annotation_decides_between_arrow_and_pandas():
+    def arrow(tasks: pa.Table): ...  # noqa: F821 - stays text
+    def text(tasks: pd.DataFrame): ...  # noqa: F821 - stays text
+    def bare(tasks): ...
+
+    for function in (arrow, text, bare):
+        handler(function.__name__, max_batch=5)(function)
+    assert {name: entry.pandas for name, entry in load([]).items()} == {"arrow": False, "text": True, "bare": False}
+
+
+def test_module_files_are_imported_once_and_see_their_neighbours(tmp_path):
+    (tmp_path / "neighbour_of_handlers.py").write_text("NAME = 'from.file'\n")
+    file = tmp_path / "handlers_in_a_file.py"
+    file.write_text(
+        "from neighbour_of_handlers import NAME\nfrom scylla_spark.executors.registry import handler\n"
+        "@handler(NAME)\ndef h(task): return 1\n"
+    )
+    first = load([str(file)])["from.file"].function
+    assert load([str(file)])["from.file"].function is first
+
+
+def test_missing_file_is_refused():
+    with pytest.raises(ArgumentError, match=r"/nowhere/h\.py"):
+        load(["/nowhere/h.py"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import selectors
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,21 @@ from scylla_spark.errors import ConfigError, UnreachableError
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
+
+
+class _Selector(selectors.DefaultSelector):
+    """The default selector, with a cheap answer for sockets that are not registered.
+
+    kafka-python asks for an unregistered socket at every wait, and the standard library formats the socket (two system
+    calls) into the KeyError that is then thrown away: a tenth of the client's CPU.
+    """
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        key: selectors.SelectorKey | None = self._fd_to_key.get(number)
+        if key is None:
+            raise KeyError
+        return key
 
 
 def announce(data_dir: Path, facts: dict[str, Any]) -> None:
@@ -64,6 +80,7 @@ def client_options(settings: Settings) -> dict[str, Any]:
         "security_protocol": kafka.security_protocol,
         "request_timeout_ms": _ms(kafka.request_timeout),
         "allow_auto_create_topics": False,
+        "selector": _Selector,
     }
     if kafka.ssl_cafile:
         options["ssl_cafile"] = str(kafka.ssl_cafile)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
+_STOP_PATIENCE = 150  # tenths of a second
+
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
@@ -114,7 +116,7 @@ class Ingest:
     def stop(self) -> None:
         """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
         for query in self._queries:
-            query.stop()
+            _stop_between_batches(query)
         self._queries.clear()
         if self._lock is not None:
             self._lock.release()
@@ -213,6 +215,16 @@ class Ingest:
         self.results[topic] = result
         if rows or rejected:
             log.info("batch", topic=topic, rows=rows, rejected=rejected, seconds=round(result.seconds, 3))
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """Stops a query while it waits for its trigger; one whose batch takes longer than that is interrupted, and repeats it later."""
+    pause = threading.Event()
+    for _ in range(_STOP_PATIENCE):
+        if not query.isActive or not query.status["isTriggerActive"]:
+            break
+        pause.wait(0.1)
+    query.stop()
 
 
 def _bounds() -> list[Column]:

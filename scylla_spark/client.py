@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.clock import now_us, to_us
+from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
+from scylla_spark.core import draft
 from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Retry
-from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms, Rules, payload_text
+from scylla_spark.core.wire import CANCEL, Command, Rules
 from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
 from scylla_spark.handle import EnqueueResult, Refused, TaskHandle
 from scylla_spark.io.readers import Readers
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.io.follower import Follower
-
-_ids = Uuid7()
 
 
 class Scheduler:
@@ -145,8 +142,8 @@ class Scheduler:
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
         return self.send(
-            self.command(
-                handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
+            draft.command(
+                now_us(), handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
                 priority=priority, retry=retry, timeout=timeout,
             )
         )  # fmt: skip
@@ -171,7 +168,7 @@ class Scheduler:
         futures = []
         for index, task in enumerate(tasks):
             try:
-                record = self.sender.record(self.command(**_keywords(task)))
+                record = self.sender.record(draft.command(now_us(), **draft.keywords(task)))
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
                 continue
@@ -288,7 +285,10 @@ class Scheduler:
         from scylla_spark import frames
 
         return frames.status(
-            self.spark, self.readers.path, now_us() if as_of is None else _instant(as_of), history=as_of is not None
+            self.spark,
+            self.readers.path,
+            now_us() if as_of is None else draft.instant_us(as_of),
+            history=as_of is not None,
         )
 
     def attempts(self) -> DataFrame:
@@ -338,34 +338,6 @@ class Scheduler:
                 self._follower = Follower(self.located, self.rules, self.readers.marks)
             return self._follower
 
-    def moment(self, at: datetime | None, delay: object) -> int:
-        """Microseconds since the epoch of `at`, of now + `delay`, or of now.
-
-        Raises:
-            ArgumentError: both are given, or `at` has no time zone.
-        """
-        if at is not None and delay is not None:
-            raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.")
-        if at is not None:
-            return _instant(at)
-        return now_us() + (duration_ms(delay) * 1000 if delay is not None else 0)
-
-    def copy_of(self, command: Command, time_us: int, *, again: bool = False, extra: str | None = None) -> Command:
-        """The same task at another time; with `again` also under a new uniqueness key.
-
-        Raises:
-            ArgumentError: that is the key which the task already has.
-        """
-        key = command.key._replace(time_us=time_us)
-        if again:
-            base = command.key.uniqueness_key.partition("~retry-")[0][:900]
-            key = key._replace(uniqueness_key=f"{base}~retry-{_ids.next(now_us())}")
-        if key == command.key:
-            raise ArgumentError(f"{key} is the key that the task already has.", hint="Choose another time.")
-        return command._replace(
-            kind=ENQUEUE, key=key, enqueued_us=now_us(), request_id=None, extra=extra or command.extra
-        )
-
     def send(self, command: Command) -> TaskHandle:
         """Sends one command and waits for Kafka's acknowledgement; errors as in `enqueue`."""
         self.sender.send(command)
@@ -373,7 +345,7 @@ class Scheduler:
 
     def request_cancel(self, key: TaskKey) -> str:
         """Sends a cancel and returns the id by which its answer will be known."""
-        request_id = _ids.next(now_us())
+        request_id = draft.new_key(now_us())
         self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id))
         return request_id
 
@@ -384,37 +356,6 @@ class Scheduler:
         except UnreachableError:
             return ""
 
-    def command(
-        self,
-        handler: str | None,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        ordering_id: str | None = None,
-        uniqueness_key: str | None = None,
-        at: datetime | None = None,
-        delay: object = None,
-        queue: str = "default",
-        priority: int = 0,
-        retry: Retry | None = None,
-        timeout: object = None,
-    ) -> Command:
-        """The command that `enqueue` would send."""
-        now = now_us()
-        time_us = self.moment(at, delay) if at is not None or delay is not None else now
-        unique = _ids.next(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
-        lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
-        try:
-            body = payload_text(payload)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArgumentError(
-                f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload"
-            ) from None
-        terms = RetryTerms(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
-        timeout_ms = None if timeout is None else duration_ms(timeout)
-        return Command(
-            ENQUEUE, TaskKey(time_us, lane, unique), 0, handler, queue, body, priority, timeout_ms, terms, now
-        )
-
     def _ends(self) -> dict[int, int]:
         from scylla_spark.io.topics import end_offsets
 
@@ -424,30 +365,3 @@ class Scheduler:
         from scylla_spark import frames
 
         return frames.table(self.spark, self.readers.path, name)
-
-
-def _instant(moment: datetime) -> int:
-    try:
-        return to_us(moment)
-    except (ValueError, AttributeError) as error:
-        raise ArgumentError(f"{moment!r} is no instant: {error}.", reason="no_time_zone") from None
-
-
-def _text(what: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise ArgumentError(
-            f"{what} is {value!r}, a {type(value).__name__}.",
-            hint="Pass text, such as str(value).",
-            reason="wrong_value",
-        )
-    return value
-
-
-def _keywords(task: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"handler", "payload", *inspect.signature(Scheduler.enqueue).parameters} - {"self"}
-    if not isinstance(task, Mapping) or not task.keys() <= known or "handler" not in task:
-        unknown = sorted(map(str, task.keys() - known)) if isinstance(task, Mapping) else type(task).__name__
-        raise ArgumentError(
-            f"A task needs `handler` and may have {sorted(known)}; got {unknown}.", reason="wrong_value"
-        )
-    return dict(task)

@@ -152,6 +152,8 @@ class Settings(BaseSettings):
         env_prefix="SCYLLASPARK_",
         env_nested_delimiter="__",
         env_file=".env",
+        env_parse_none_str="null",
+        dotenv_filtering="match_prefix",  # a `.env` is shared with other programs
         extra="forbid",
         frozen=True,
         validate_default=True,

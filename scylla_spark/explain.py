@@ -12,7 +12,8 @@ from scylla_spark.clock import iso
 from scylla_spark.core.state import READY, RETRY_WAIT, RUNNING, SCHEDULED
 
 if TYPE_CHECKING:
-    from scylla_spark.handle import TaskHandle, TaskStatus
+    from scylla_spark.core.view import TaskStatus
+    from scylla_spark.handle import TaskHandle
 
 _TIMEOUT_S: Final = 5.0
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from scylla_spark.config import Settings
@@ -29,6 +30,7 @@ _SINK: Final = {
     "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "20",
     "kafka.batch.size": str(256 * 1024),
+    "kafka.max.block.ms": "15000",
     "kafka.max.request.size": str(MAX_MESSAGE_BYTES),
 }
 
@@ -89,13 +91,13 @@ def _send(records: DataFrame, settings: Settings) -> int:
     writer = records.select("key", value.alias("value")).write.format("kafka")
     try:
         writer.options(**spark_options(settings) | _SINK, topic=settings.topics.tasks).save()
-    except PySparkException as error:
+    except Exception as error:  # a PySparkException or, from sinks, a bare Py4JJavaError
         if _CHANGED in str(error):
             raise ArgumentError(
                 f"{_CHANGED}.", hint="Part of it may have been sent. Write it to a table first, then enqueue that."
             ) from error
         raise UnreachableError(
-            f"The write to Kafka at {settings.kafka.bootstrap_servers} failed: {_first_line(error)}",
+            f"The write to Kafka at {settings.kafka.bootstrap_servers} failed: {_cause(error)}",
             hint="Part of it may have been sent; enqueueing the same frame again is safe if its times are the same.",
         ) from error
     return sent
@@ -111,7 +113,7 @@ def _refusal(records: DataFrame, refused: dict[str, int]) -> ArgumentError:
         rows = records.where(F.col("reason") == reason).select(*parts).limit(1).collect()
         examples[reason] = ",".join(str(part) for part in rows[0]) if rows else "?"
     told = "; ".join(
-        f"{count} × {codec.REASONS[reason]}, such as ({examples[reason]})" for reason, count in sorted(refused.items())
+        f"{count} x {codec.REASONS[reason]}, such as ({examples[reason]})" for reason, count in sorted(refused.items())
     )
     return ArgumentError(
         f"{sum(refused.values())} rows would be refused: {told}.",
@@ -127,6 +129,12 @@ def _analysis() -> Iterator[None]:
         yield
     except AnalysisException as error:
         raise ArgumentError(f"The frame cannot be enqueued: {_first_line(error)}", hint="Nothing was sent.") from error
+
+
+def _cause(error: Exception) -> str:
+    """The innermost exception that Spark tells of, in one line."""
+    named = re.findall(r"[\w.$]+(?:Exception|Error): [^\n]+", str(error))
+    return (named[0].rsplit("Exception: ", 1)[-1] if named else _first_line(error))[:500]
 
 
 def _first_line(error: Exception) -> str:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.clock import boot_us, from_us, now_us
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core import draft
 from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.state import OPEN, attempts_of, completion_of, state_of
+from scylla_spark.core.state import attempts_of, completion_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
+from scylla_spark.core.view import Attempt, TaskStatus, attempt_of, status_of
 from scylla_spark.core.wire import ENQUEUE, Command
 from scylla_spark.errors import (
     ConflictError,
@@ -31,73 +33,8 @@ from scylla_spark.io.readers import Readers
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
 
-DETAILS: Final = 20
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt of a task.
-
-    Attributes:
-        number: from 1.
-        outcome: succeeded, failed, aborted, cancelled, timed_out, yielded, or "started" while no end is known.
-        started_at: when the handler began.
-        finished_at: when it ended; None while no end is known.
-        planned_at: when it was to start.
-        next_at: earliest start of the next attempt; None if there is none.
-        error: why it did not succeed.
-    """
-
-    number: int
-    outcome: str
-    started_at: datetime | None
-    finished_at: datetime | None
-    planned_at: datetime | None
-    next_at: datetime | None
-    error: Failure | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
-    """How a task stands.
-
-    Attributes:
-        key: identity.
-        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted or cancelled.
-        handler: registered name; None: waits for a lease, or only a cancel of this key was seen.
-        payload: the JSON object that was enqueued.
-        attempts: how many attempts were begun.
-        next_attempt_at: earliest start of the next attempt; None for an ended task.
-        cancel_requested: a cancel was sent.
-        ended_at: when it ended.
-        result: what the handler returned.
-        error: why it did not succeed, or why the last attempt did not.
-        fresh: False where no broker answered, so that this is only what the tables say.
-        attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
-    """
-
-    key: TaskKey
-    state: str
-    handler: str | None
-    queue: str
-    priority: int
-    payload: dict[str, Any]
-    enqueued_at: datetime | None
-    attempts: int
-    next_attempt_at: datetime | None
-    cancel_requested: bool
-    ended_at: datetime | None = None
-    result: Any = None
-    error: Failure | None = None
-    fresh: bool = True
-    attempt_details: tuple[Attempt, ...] = ()
-
-    @property
-    def open(self) -> bool:
-        """Whether it has not ended."""
-        return self.state in OPEN
 
 
 class TaskHandle:
@@ -122,13 +59,13 @@ class TaskHandle:
             NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
         """
         folded, facts, fresh = self._look()
-        return _status(self.key, folded, facts, fresh=fresh)
+        return status_of(self.key, folded, facts, now_us(), fresh=fresh)
 
     def attempts(self) -> list[Attempt]:
         """Every recorded attempt in order: one entry each, with how it ended."""
         self._caught_up()
         facts = self._facts()
-        return [_attempt(fact) for fact in attempts_of(self._stored() + facts)]
+        return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
 
     def result(self, timeout: object = None) -> Any:
         """Waits for the end of the task and returns what its handler returned.
@@ -141,7 +78,8 @@ class TaskHandle:
             WaitTimeoutError: it has not ended in time; it goes on.
             UnreachableError: Kafka does not answer.
         """
-        ended = self._end(_deadline(timeout))
+        with self._follower.watching(self.key):
+            ended = self._end(deadline_of(timeout))
         if ended is None:
             raise WaitTimeoutError(
                 f"{self.key} has not ended within {timeout}.",
@@ -161,7 +99,7 @@ class TaskHandle:
         Raises:
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
         """
-        deadline = _deadline(timeout)
+        deadline = deadline_of(timeout)
         request_id = self._scheduler.request_cancel(self.key)
 
         def look() -> str | None:
@@ -170,8 +108,9 @@ class TaskHandle:
                 return ended.outcome
             return "" if self._follower.answer(self._partition, request_id) is not None else None
 
-        self._follower.catch_up(self._partition, deadline + _CATCH_UP_US)
-        outcome = self._follower.until(self._partition, look, deadline)
+        with self._follower.watching(self.key):
+            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            outcome = self._follower.until(self._partition, look, deadline)
         if outcome is None:
             raise WaitTimeoutError(
                 f"No dispatcher answered the cancel of {self.key} within {timeout}.",
@@ -198,7 +137,8 @@ class TaskHandle:
             ConflictError: it runs or has ended; nothing was enqueued.
             NotFoundError: there is no such task.
         """
-        copy = self._scheduler.copy_of(self.command(), self._scheduler.moment(at, delay))
+        now = now_us()
+        copy = draft.moved(self.command(), draft.moment(now, at, delay), now)
         if not self.status().open or self.cancel(timeout) != CANCELLED:
             raise ConflictError(
                 f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
@@ -213,12 +153,10 @@ class TaskHandle:
             NotFoundError: there is no such task.
         """
         folded, facts, fresh = self._look()
-        if folded.data is None or _status(self.key, folded, facts, fresh=fresh).open:
+        if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
             raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
         fields = json.loads(folded.data.extra or "{}") | {"retryOf": str(self.key)}
-        return self._scheduler.send(
-            self._scheduler.copy_of(folded.data, now_us(), again=True, extra=json.dumps(fields))
-        )
+        return self._scheduler.send(draft.again(folded.data, now_us(), json.dumps(fields)))
 
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.
@@ -260,8 +198,9 @@ class TaskHandle:
 
     def _look(self) -> tuple[Folded, list[Fact], bool]:
         """Everything known of the key, and whether the logs answered."""
-        fresh = self._caught_up()
-        facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
+        with self._follower.watching(self.key):
+            fresh = self._caught_up()
+            facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
         commands = self._follower.commands(self._partition, self.key) if fresh else []
         facts = self._stored() + facts
         row, folded = self._readers.task(self.key), Folded()
@@ -303,6 +242,20 @@ class TaskHandle:
         return ended
 
 
+def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
+    return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
+
+
+def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
+    failure = ended.failure or Failure("")
+    said = ": ".join(part for part in (failure.kind, failure.message) if part)
+    return TaskFailed(
+        f"{key} {ended.outcome}" + (f" in attempt {ended.attempt}" if ended.attempt else "") + (f" ({said})." if said else "."),
+        key=str(key), outcome=ended.outcome, attempt=ended.attempt,
+        error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A task that was not sent: its place among those given, a stable reason code, and the reason in words."""
@@ -337,7 +290,7 @@ class EnqueueResult:
         Raises:
             WaitTimeoutError: it was not in time; nothing is lost.
         """
-        deadline, pause = _deadline(timeout), threading.Event()
+        deadline, pause = deadline_of(timeout), threading.Event()
         while behind := self._behind():
             if boot_us() >= deadline:
                 raise WaitTimeoutError(
@@ -353,56 +306,6 @@ class EnqueueResult:
         return sum(max(0, end - positions.get(number, 0)) for number, end in self._ends.items())
 
 
-def _deadline(timeout: object) -> int:
+def deadline_of(timeout: object) -> int:
+    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
     return 1 << 62 if timeout is None else boot_us() + duration_ms(timeout) * 1000
-
-
-def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
-    return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
-
-
-def _status(key: TaskKey, folded: Folded, facts: list[Fact], *, fresh: bool) -> TaskStatus:
-    attempts, ended = attempts_of(facts), completion_of(facts)
-    last = attempts[-1] if attempts else None
-    next_us = max(key.time_us, (last.next_us or 0) if last is not None else 0)
-    data = folded.data
-    state = state_of(ended.outcome if ended else None, last.outcome if last else None, next_us, now_us())
-    final = ended or last
-    return TaskStatus(
-        key=key,
-        state=state,
-        handler=data.handler if data else None,
-        queue=data.queue if data else "default",
-        priority=data.priority if data else 0,
-        payload=json.loads(data.payload) if data else {},
-        enqueued_at=from_us(data.enqueued_us) if data else None,
-        attempts=last.attempt if last else 0,
-        next_attempt_at=None if ended else from_us(next_us),
-        cancel_requested=folded.cancel is not None,
-        ended_at=_instant(ended.finished_us) if ended else None,
-        result=json.loads(ended.result) if ended and ended.result is not None else None,
-        error=final.failure if final else None,
-        fresh=fresh,
-        attempt_details=tuple(_attempt(fact) for fact in attempts[-DETAILS:]),
-    )
-
-
-def _attempt(fact: Fact) -> Attempt:
-    return Attempt(
-        fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
-        _instant(fact.next_us or 0), fact.failure,
-    )  # fmt: skip
-
-
-def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
-    failure = ended.failure or Failure("")
-    said = ": ".join(part for part in (failure.kind, failure.message) if part)
-    return TaskFailed(
-        f"{key} {ended.outcome}" + (f" in attempt {ended.attempt}" if ended.attempt else "") + (f" ({said})." if said else "."),
-        key=str(key), outcome=ended.outcome, attempt=ended.attempt,
-        error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
-    )  # fmt: skip
-
-
-def _instant(us: int) -> datetime | None:
-    return from_us(us) if us else None

@@ -21,6 +21,7 @@ class Run(NamedTuple):
         end: when it ended, or was ended by the death of its process; NEVER while neither is known.
         ok: whether it returned; None: it did not come to its end.
         mark: which of several payloads of the key it was given.
+        pool: which pool of processes ran it.
     """
 
     key: TaskKey
@@ -30,6 +31,7 @@ class Run(NamedTuple):
     end: int = NEVER
     ok: bool | None = None
     mark: str = ""
+    pool: int = 0
 
     def __str__(self) -> str:
         return f"{self.key} attempt {self.attempt} epoch {self.epoch} [{self.start}, {self.end}]"
@@ -48,7 +50,9 @@ def runs(lines: Iterable[Mapping[str, Any]], deaths: Sequence[int] = ()) -> list
         identity = (key, line["attempt"], line["epoch"], line["pid"])
         if line["event"] == "start":
             end = min((death for death in deaths if death >= line["at"]), default=NEVER)
-            found[identity] = Run(key, line["attempt"], line["epoch"], line["at"], end, mark=line.get("mark", ""))
+            found[identity] = Run(
+                key, line["attempt"], line["epoch"], line["at"], end, None, line.get("mark", ""), line.get("pool", 0)
+            )
         else:
             found[identity] = found[identity]._replace(end=line["at"], ok=line["ok"])
     return sorted(found.values(), key=lambda run: run.start)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 ECHO_TOPIC: Final = "bench-echo"
 SINK_TOPIC: Final = "bench-sink"
-_MARGIN_US: Final = 1_000
+_TASK: Final = (
+    "orderingId string, uniquenessKey string, scheduledTime timestamp, handler string, queue string, "
+    "taskData struct<n: bigint>"
+)
 
 
 def wait_until(at_us: int) -> int:
@@ -195,8 +198,7 @@ def append(spark: SparkSession, settings: Settings, starts: dict[int, int], fold
         F.col("timestamp").alias("enqueued_at"),
     ]
     if parsed:
-        schema = "orderingId string, uniquenessKey string, scheduledTime timestamp, handler string, queue string, taskData struct<n: bigint>"
-        rows = rows.select(*plain, F.from_json(text, schema).alias("task")).select(
+        rows = rows.select(*plain, F.from_json(text, _TASK).alias("task")).select(
             "partition_id", "data_offset", "enqueued_at", "task.*"
         )
     else:

@@ -26,9 +26,13 @@ def facts() -> dict[str, Any]:
     """Python version, usable cores, and the load average of the last minute."""
     return {
         "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": _cores(),
         "load": round(os.getloadavg()[0], 2),
     }
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_by_part(root: int, leave_out: Collection[int] = ()) -> dict[str, float]:

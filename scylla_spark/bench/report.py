@@ -91,8 +91,8 @@ def ratio(value: float, floor: float) -> float | None:
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """One line per benchmark, at most 100 columns; latency and rate benchmarks in tables of their own."""
     texts = []
-    for columns in (LATENCY, RATE):
-        rows = [record for record in records if columns[4] in record or (columns[2] in record and columns is RATE)]
+    for columns, mark in ((LATENCY, "p50_ms"), (RATE, "rate_per_s")):
+        rows = [record for record in records if mark in record]
         if rows:
             texts.append(_table(rows, columns))
     broken = [f"{record['bench']}: {record['error']}" for record in records if "error" in record]
@@ -117,12 +117,9 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     cells = [list(columns)] + [[_text(row.get(name)) for name in columns] for row in rows]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     lines = []
-    for line in cells:
-        fields = [
-            text.ljust(width) if not index else text.rjust(width)
-            for index, (text, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        lines.append(" ".join(fields)[:WIDTH].rstrip())
+    for first, *others in cells:
+        fields = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        lines.append(" ".join([first.ljust(widths[0]), *fields])[:WIDTH].rstrip())
     return "\n".join(lines)
 
 
@@ -131,13 +128,9 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, Mapping):
         return ",".join(f"{name}={_text(item)}" for name, item in value.items())
-    return (
-        f"{value:g}"
-        if isinstance(value, float) and abs(value) < 1000
-        else f"{value:,.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _ms(us: float) -> float:

@@ -21,6 +21,7 @@ from scylla_spark.errors import ArgumentError
 
 BENCHES: Final = ("lateness", "immediate", "drain", "single", "enqueue", "ingest")
 ALL: Final = "all"
+_TIDY_S: Final = 120
 
 
 def main(name: str, args: Sequence[str]) -> int:
@@ -55,12 +56,10 @@ def main(name: str, args: Sequence[str]) -> int:
         configure(Log(level="warning"))
         if name == ALL:
             return _all(list(args), out, as_json=given.output == "json")
-        result = importlib.import_module(f"scylla_spark.bench.{name}").run(options)
-        out.write(
-            json.dumps(result) + "\n"
-            if given.output == "json"
-            else f"{report.table([result])}\n\n{report.details(result)}\n"
-        )
+        load = round(os.getloadavg()[0], 2)
+        result = importlib.import_module(f"scylla_spark.bench.{name}").run(options) | {"load_before": load}
+        text = json.dumps(result) if given.output == "json" else f"{report.table([result])}\n\n{report.details(result)}"
+        out.write(f"{text}\n")
     return 0
 
 
@@ -116,18 +115,24 @@ def _all(args: list[str], out: IO[str], *, as_json: bool) -> int:
     results = []
     for name in BENCHES:
         say(f"== {name}")
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "scylla_spark.bench", name, *args, "-o", "json"],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        results.append(
-            json.loads(done.stdout.splitlines()[-1])
-            if done.returncode == 0
-            else {"bench": name, "error": f"exit code {done.returncode}"}
-        )
+        results.append(_apart(name, args))
     out.write(report.table(results) + "\n")
     if as_json:
         out.write(json.dumps({"benches": results}) + "\n")
     return int(any("error" in result for result in results))
+
+
+def _apart(name: str, args: list[str]) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "scylla_spark.bench", name, *args, "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told, _ = process.communicate()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):  # a terminal interrupts both
+                process.terminate()
+            process.wait(_TIDY_S)
+            raise
+    if process.returncode != 0:
+        return {"bench": name, "error": f"ended with exit code {process.returncode}"}
+    result: dict[str, Any] = json.loads(told.splitlines()[-1])
+    return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.load import poll
 from scylla_spark.clock import boot_us
 from scylla_spark.config import Kafka, Settings, Tables, Topics
+from scylla_spark.core.partition import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.topics import end_offsets
@@ -25,6 +27,7 @@ from scylla_spark.services.deployment import Deployment
 
 T = TypeVar("T")
 LIMIT_S: Final = 600.0
+_JVM_END_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
     if options.data is not None:
         options.data.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="scylla-spark-bench-", dir=options.data))
+    fresh = not _jvm_runs()
     try:
         fixed: dict[str, Any] = {
             "data_dir": folder,
@@ -88,7 +92,32 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
                 raise WaitTimeoutError("The deployment was not ready within two minutes.", hint="See the log above.")
             yield deployment
     finally:
+        if fresh:
+            _end_jvm()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _jvm_runs() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None  # noqa: SLF001 - there is no public way to ask
+
+
+def _end_jvm() -> None:
+    """Ends the JVM that served our session and waits for it, since it removes its own files last."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - nor to end it
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_JVM_END_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def _prepare(deployment: Deployment) -> None:
@@ -127,13 +156,10 @@ def await_merged(settings: Settings, deployment: Deployment | None = None) -> No
         if deployment is not None:
             deployment.check()
         marks = readers.marks()
-        reached = [number in wanted and marks.get(("tasks", number)) for number in wanted]
-        return (
-            all(mark and mark.tasks_offset >= wanted[number] for number, mark in zip(wanted, reached, strict=True))
-            or None
-        )
+        reached = {number: marks.get(("tasks", number), Mark()).tasks_offset for number in wanted}
+        return all(reached[number] >= end for number, end in wanted.items()) or None
 
-    await_value("ingest", look)
+    await_value("ingest", look, pause_s=0.1)
 
 
 def rows_in(settings: Settings, table: Table) -> int:

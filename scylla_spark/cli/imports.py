@@ -56,12 +56,14 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
 
 def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refused]:
     """Those that would be refused; sends nothing."""
+    from scylla_spark.clock import now_us
+    from scylla_spark.core import draft
     from scylla_spark.handle import Refused
 
     refused = []
     for index, row in enumerate(rows):
         try:
-            scheduler.sender.record(scheduler.command(**row))
+            scheduler.sender.record(draft.command(now_us(), **draft.keywords(row)))
         except ArgumentError as error:
             refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
     return refused
@@ -70,7 +72,9 @@ def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refus
 def _keywords(row: object, handler: str | None) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise ArgumentError("it is not an object.")
-    values = {_NAMES.get(name, name): value for name, value in row.items() if value is not None and value != ""}
+    values: dict[str, Any] = {
+        _NAMES.get(str(name), str(name)): value for name, value in row.items() if value is not None and value != ""
+    }
     values = {
         name: value for name, value in values.items() if name not in ("version", "type", "enqueuedAt", "enqueued_at")
     }

@@ -1,4 +1,4 @@
-"""`scylla-spark lane …`"""
+"""The commands `scylla-spark lane …`."""
 
 from __future__ import annotations
 

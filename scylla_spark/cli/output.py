@@ -155,7 +155,9 @@ def _fitted(lines: list[list[str]], room: int) -> list[int]:
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    rigid = [max(map(cell_len, column)) <= _FIXED or _INSTANT_SHORT.match(column[-1]) for column in zip(*lines, strict=True)]
+    rigid = [
+        max(map(cell_len, column)) <= _FIXED or _INSTANT_SHORT.match(column[-1]) for column in zip(*lines, strict=True)
+    ]
     while sum(widths) > room:
         widest = max((index for index, fixed in enumerate(rigid) if not fixed), key=widths.__getitem__, default=None)
         if widest is None or widths[widest] <= _FIXED:

@@ -1,4 +1,4 @@
-"""`scylla-spark rejected …`"""
+"""The commands `scylla-spark rejected …`."""
 
 from __future__ import annotations
 

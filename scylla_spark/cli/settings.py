@@ -1,4 +1,4 @@
-"""`scylla-spark config …`"""
+"""The commands `scylla-spark config …`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scylla-spark table …`"""
+"""The commands `scylla-spark table …`."""
 
 from __future__ import annotations
 

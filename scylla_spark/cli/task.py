@@ -1,4 +1,4 @@
-"""`scylla-spark task …`"""
+"""The commands `scylla-spark task …`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scylla_spark.errors import ArgumentError, ConflictError
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
     from scylla_spark.core.key import TaskKey
-    from scylla_spark.handle import Attempt, TaskStatus
+    from scylla_spark.core.view import Attempt, TaskStatus
     from scylla_spark.io.listings import Filter
 
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
@@ -135,7 +135,9 @@ def list_(
         rows = listings.scheduled(wanted, limit or 0, now=now_us())
     else:
         rows = listings.tasks(wanted, 100 if limit is None else limit, now=now_us())
-    cli.output.rows([printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables.")
+    cli.output.rows(
+        [printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables."
+    )
     if rows and len(rows) == (limit or 100):
         cli.output.say(f"There may be more: --after '{_key_of(rows[-1])}'")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections import Counter
@@ -24,6 +25,7 @@ from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan
 
 WIDTH: Final = 100
 _SHOWN_FINDINGS: Final = 20
+_BUSY_PER_CORE: Final = 2
 
 
 class Display:
@@ -110,6 +112,9 @@ def told(findings: Sequence[Finding]) -> Iterable[str]:
         yield f"{finding.check}: {finding.key}: {finding.why}" if finding.key else f"{finding.check}: {finding.why}"
     if len(findings) > _SHOWN_FINDINGS:
         yield f"… and {len(findings) - _SHOWN_FINDINGS} more"
+    load = os.getloadavg()[0]
+    if any(finding.check == "late" for finding in findings) and load > _BUSY_PER_CORE * (os.cpu_count() or 1):
+        yield f"this machine is busy: its load average is {load:.1f} on {os.cpu_count()} cores"
 
 
 def as_table(

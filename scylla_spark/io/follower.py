@@ -7,7 +7,8 @@ There is no thread of its own: whoever waits polls, one at a time, and all share
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -50,6 +51,20 @@ class Follower:
         self._outcomes: KafkaConsumer | None = None
         self._ranges: KafkaConsumer | None = None
         self._followed: dict[int, _Followed] = {}
+        self._watched: Counter[TaskKey] = Counter()
+
+    @contextmanager
+    def watching(self, key: TaskKey) -> Iterator[None]:
+        """As long as this lasts, facts of the key are never forgotten for want of room."""
+        with self._lock:
+            self._watched[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched[key] -= 1
+                if not self._watched[key]:
+                    del self._watched[key]
 
     def close(self) -> None:
         """Closes the connections."""
@@ -183,7 +198,7 @@ class Follower:
                 followed.read(record.value)
             followed.position = records[-1].offset + 1
             followed.read_us = now
-            followed.trim()
+            followed.trim(self._watched)
 
     def _last_fence(self, partition: int, fence: Fence, before: int) -> str:
         """Looks for the record of a fence, backwards from an offset; "" after some ten thousand records."""
@@ -227,10 +242,12 @@ class _Followed:
             else:
                 self.facts.setdefault(fact.key, []).append(fact)
 
-    def trim(self) -> None:
+    def trim(self, watched: Container[TaskKey]) -> None:
         """Forgets what was read first; the next question begins anew at the tables' mark."""
-        while len(self.facts) > MAX_FACTS:
-            del self.facts[next(iter(self.facts))]
+        if len(self.facts) > MAX_FACTS:
+            spare = [key for key in self.facts if key not in watched][: len(self.facts) - MAX_FACTS // 2]
+            for key in spare:
+                del self.facts[key]
             self.overflowed = True
         while len(self.answers) > MAX_FACTS:
             del self.answers[next(iter(self.answers))]

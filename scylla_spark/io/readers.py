@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.cancel import Known
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.fact import Fact, Fence
+from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import STARTED, Failure

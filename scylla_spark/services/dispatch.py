@@ -174,7 +174,6 @@ class Dispatcher:
         executor = self.executors.get(item.executor) or self.executors[LOCAL]
         executor.submit(item.invocations)
         self.engine.started([invocation.id for invocation in item.invocations], self._now)
-        self.measures.released(item.invocations)
 
     def _perform(self, item: action.Action) -> None:
         match item:

@@ -25,6 +25,7 @@ class Measures:
         self.registry = CollectorRegistry()
         self.stale = 0
         self._labels = tuple(payload_labels)
+        self._children: dict[tuple[object, ...], Histogram] = {}
         names = ("queue", "handler", *self._labels)
         self._delay = Histogram(
             "scylla_start_delay_seconds",
@@ -47,9 +48,6 @@ class Measures:
             registry=self.registry,
         )
 
-    def released(self, invocations: Iterable[Invocation]) -> None:
-        """Tasks were handed to an executor."""
-
     def persisted(self, elapsed_us: int) -> None:
         """A group of facts was acknowledged."""
         self._persist.observe(elapsed_us / 1e6)
@@ -63,9 +61,17 @@ class Measures:
             invocation = run.invocation
             delay_us = max(outcome.started_us - invocation.planned_us, 0)
             self.stale += delay_us > _STALE_US
-            self._delay.labels(invocation.queue, invocation.handler, *self._payload(invocation)).observe(delay_us / 1e6)
+            self._child(self._delay, invocation.queue, invocation.handler, *self._payload(invocation)).observe(delay_us / 1e6)
             elapsed = (outcome.finished_us - outcome.started_us) / 1e6
-            self._execution.labels(invocation.queue, invocation.handler, outcome.outcome).observe(elapsed)
+            self._child(self._execution, invocation.queue, invocation.handler, outcome.outcome).observe(elapsed)
+
+    def _child(self, histogram: Histogram, *values: str) -> Histogram:
+        """The histogram of these label values; asking prometheus_client anew for every task costs more than the observation."""
+        key = (id(histogram), *values)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = histogram.labels(*values)
+        return child
 
     def _payload(self, invocation: Invocation) -> list[str]:
         if not self._labels:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey, partition_of
@@ -91,7 +92,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     parts = _parts(df, columns, now)
     payload_type = parts.schema["payload"].dataType
     parts = parts.withColumn("text", _payload_text(F.col("payload"), payload_type, checked=checked))
-    varying = [name for name in ("handler", "queue", "priority") if isinstance(getattr(columns, name), Column)]
+    varying = _varying(columns)
     head = F.to_json(F.struct(*_key_fields(), *varying), _JSON)
     constant = _constant(columns, now if checked else None)
     value = F.concat(
@@ -142,7 +143,7 @@ def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     unique = _find(df, "uniqueness_key", columns.uniqueness_key)
     lane = unique if columns.ordering_id is None else _find(df, "ordering_id", columns.ordering_id)
     payload = F.lit("{}") if columns.payload is None else _find(df, "payload", columns.payload)
-    settings = [value.alias(name) for name, value in zip(("handler", "queue", "priority"), (columns.handler, columns.queue, columns.priority), strict=True) if isinstance(value, Column)]  # fmt: skip
+    settings = [getattr(columns, name).alias(name) for name in _varying(columns)]
     frame = df.select(
         lane.alias("ordering_id"),
         unique.alias("uniqueness_key"),
@@ -152,6 +153,11 @@ def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     )
     _check_types(frame)
     return frame.withColumns({name: F.col(name).cast("string") for name in ("ordering_id", "uniqueness_key")})
+
+
+def _varying(columns: Columns) -> list[str]:
+    """The settings that come from columns."""
+    return [name for name in ("handler", "queue", "priority") if isinstance(getattr(columns, name), Column)]
 
 
 def _check_types(frame: DataFrame) -> None:
@@ -251,7 +257,7 @@ def _payload_text(payload: Column, kind: T.DataType, *, checked: bool) -> Column
     text = payload.cast("string")
     if kind == T.NullType():
         return text
-    judged = F.arrow_udf(_judge, returnType=T.StringType())(text)
+    judged: Column = arrow_udf(_judge, T.StringType(), ArrowUDFType.SCALAR)(text)
     if checked:
         return judged
     quoted = F.to_json(F.array(text))  # what is no object travels as a JSON text, for people to read in `rejected`

@@ -28,21 +28,22 @@ class Shared(Place):
 
 
 @pytest.fixture(scope="session")
-def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    shared = Shared(tmp_path_factory.mktemp("shared"))
-    yield shared
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """The shared deployment, which runs only while tests ask for it."""
+    found = Shared(tmp_path_factory.mktemp("shared"))
+    yield found
     try:
-        shared.stop()
+        found.stop()
     finally:
-        shared.clear()
+        found.clear()
 
 
 @pytest.fixture
-def deployment(_shared: Shared) -> Shared:
+def deployment(shared: Shared) -> Shared:
     """The shared deployment, running."""
-    if _shared.process is None or not _shared.process.running:
-        _shared.start()
-    return _shared
+    if shared.process is None or not shared.process.running:
+        shared.start()
+    return shared
 
 
 @pytest.fixture
@@ -61,9 +62,9 @@ def foreign(deployment: Shared) -> Iterator[Foreign]:
 
 
 @pytest.fixture
-def place(_shared: Shared, tmp_path: Path) -> Iterator[Place]:
+def place(shared: Shared, tmp_path: Path) -> Iterator[Place]:
     """An empty directory; the shared deployment rests meanwhile, to leave the machine to the test."""
-    _shared.stop()
+    shared.stop()
     place = Place(tmp_path)
     yield place
     place.clear()

@@ -76,7 +76,7 @@ _DEEDS = {
 def _write(event: str, task: Task, ctx: TaskContext, *, ok: bool | None = None) -> None:
     """One line in one write: lines of many processes do not mix."""
     line = {
-        "event": event, "key": list(task.key), "attempt": ctx.attempt, "epoch": ctx.epoch, "pid": os.getpid(),
+        "event": event, "key": list(task.key), "attempt": ctx.attempt, "epoch": ctx.epoch, "pid": os.getpid(), "pool": os.getppid(),
         "at": time.time_ns() // 1000, "ok": ok, "mark": task.payload.get("mark", ""),
     }  # fmt: skip
     file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

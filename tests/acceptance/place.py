@@ -207,7 +207,9 @@ class Foreign:
 
     def __init__(self, kafka: str, topic: str = "tasks", **options: Any) -> None:
         self._topic = topic
-        self._producer = KafkaProducer(bootstrap_servers=kafka, **options)
+        # gives up soon on a broker that was killed, so that it can be closed
+        patience = {"delivery_timeout_ms": 5_000, "request_timeout_ms": 4_000, "max_block_ms": 5_000}
+        self._producer = KafkaProducer(bootstrap_servers=kafka, **patience | options)
 
     def put(self, key: TaskKey, payload: dict[str, Any] | None = None, **more: Any) -> Any:
         """Sends one task; the future of its acknowledgement."""
@@ -225,4 +227,4 @@ class Foreign:
         self._producer.flush(timeout=30)
 
     def close(self) -> None:
-        self._producer.close(timeout=0)
+        self._producer.close(timeout=30)

@@ -7,7 +7,7 @@ import pytest
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
-from tests.acceptance.place import SECOND, Foreign, now
+from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 
 pytestmark = pytest.mark.acceptance
 LANE = "bad"

@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark import TaskKey
-from tests.acceptance.place import SECOND, eventually, now
+from tests.acceptance.place import PATIENCE, SECOND, eventually, now
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,7 +16,13 @@ MINUTE = timedelta(minutes=1)
 
 
 def key(name, time=NOON):
-    return {"partition_id": 0, "hour": to_us(time) // 3_600_000_000, "scheduled_time": time, "ordering_id": "o", "uniqueness_key": name}
+    return {
+        "partition_id": 0,
+        "hour": to_us(time) // 3_600_000_000,
+        "scheduled_time": time,
+        "ordering_id": "o",
+        "uniqueness_key": name,
+    }
 
 
 def frame(spark, table, rows):
@@ -29,7 +35,11 @@ def task(name, time=NOON, **more):
 
 def fact(name, attempt, outcome, offset, start=NOON, **more):
     ended = None if outcome == "started" else start + MINUTE
-    return key(name) | {"attempt": attempt, "outcome": outcome, "started_at": start, "finished_at": ended, "fact_offset": offset} | more
+    return (
+        key(name)
+        | {"attempt": attempt, "outcome": outcome, "started_at": start, "finished_at": ended, "fact_offset": offset}
+        | more
+    )
 
 
 @pytest.fixture
@@ -52,7 +62,8 @@ COMPLETIONS_OF = [
 ]
 ATTEMPTS_OF = [
     fact("running", 1, "failed", 4, next_at=NOON), fact("running", 2, "started", 6), fact("done", 1, "failed", 2, next_at=NOON),
-    fact("retry", 1, "started", 4), fact("retry", 1, "failed", 4, next_at=NOON + 30 * MINUTE, error_class="X"), fact("retry", 1, "started", 4),
+    fact("retry", 1, "started", 4), fact("retry", 1, "failed", 4, next_at=NOON + 30 * MINUTE, error_class="X"),
+    fact("retry", 1, "started", 4),
 ]  # fmt: skip
 
 
@@ -60,7 +71,8 @@ def test_every_state_is_told_from_the_three_tables(spark, view):
     found = view(TASKS_OF_ALL_STATES, COMPLETIONS_OF, ATTEMPTS_OF, NOON + MINUTE)
     expected = spark.createDataFrame(
         [
-            ("cancelled", "cancelled", 0, None, False), ("done", "failed", 2, None, False), ("later", "scheduled", 0, NOON + 60 * MINUTE, False),
+            ("cancelled", "cancelled", 0, None, False), ("done", "failed", 2, None, False),
+            ("later", "scheduled", 0, NOON + 60 * MINUTE, False),
             ("marked", "ready", 0, NOON, True), ("ready", "ready", 0, NOON, False), ("retry", "retry_wait", 1, NOON + 30 * MINUTE, False),
             ("running", "running", 2, NOON, False),
         ],
@@ -71,7 +83,10 @@ def test_every_state_is_told_from_the_three_tables(spark, view):
 
 def test_the_error_is_that_of_the_end_or_of_the_newest_attempt(view):
     found = view(TASKS_OF_ALL_STATES, COMPLETIONS_OF, ATTEMPTS_OF, NOON).where("error_class is not null")
-    assert {(row.uniqueness_key, row.error_class, row.error_message) for row in found.collect()} == {("done", "E", "m"), ("retry", "X", None)}
+    assert {(row.uniqueness_key, row.error_class, row.error_message) for row in found.collect()} == {
+        ("done", "E", "m"),
+        ("retry", "X", None),
+    }
 
 
 def test_a_due_task_is_ready_exactly_at_its_time(view):
@@ -91,13 +106,17 @@ def test_as_of_leaves_out_what_came_later(view):
         NOON - 2 * MINUTE: "scheduled", NOON: "ready", NOON + 5 * MINUTE: "retry_wait", NOON + 20 * MINUTE: "succeeded",
     }  # fmt: skip
     for moment, state in moments.items():
-        assert [row.state for row in view([task("a")], completions, attempts, moment, history=True).collect()] == [state]
+        assert [row.state for row in view([task("a")], completions, attempts, moment, history=True).collect()] == [
+            state
+        ]
     assert view([task("a")], completions, attempts, NOON - 61 * MINUTE, history=True).count() == 0
 
 
 def test_nulls_in_every_optional_column_are_no_obstacle(view):
     bare = key("a") | {"cancel_offset": 7}
-    (row,) = view([bare], [], [fact("a", 1, "failed", 1, started_at=None, finished_at=None)], NOON, history=True).collect()
+    (row,) = view(
+        [bare], [], [fact("a", 1, "failed", 1, started_at=None, finished_at=None)], NOON, history=True
+    ).collect()
     assert (row.state, row.handler, row.attempts, row.cancel_requested) == ("ready", None, 0, True)
 
 

@@ -36,7 +36,13 @@ def make(path, partitions: int = PARTITIONS) -> None:
     """All tables, empty but for the deployment's rules."""
     for table in TABLES:
         append(path, table, [])
-    values = {"partitions": partitions, "grace_ms": 10_000, "retention_ms": 86_400_000, "default_handler": "null", "topic_ids": "{}"}
+    values = {
+        "partitions": partitions,
+        "grace_ms": 10_000,
+        "retention_ms": 86_400_000,
+        "default_handler": "null",
+        "topic_ids": "{}",
+    }
     append(path, DEPLOYMENT, [{"name": name, "value": str(value)} for name, value in values.items()])
 
 
@@ -48,13 +54,24 @@ def key_columns(key: TaskKey, partitions: int = PARTITIONS) -> dict:
 
 
 def task(key: TaskKey, offset: int = 0, **more) -> dict:
-    known = {"handler": "h", "queue": "default", "priority": 0, "payload": "{}", "enqueued_at": from_us(key.time_us - 1000)}
+    known = {
+        "handler": "h",
+        "queue": "default",
+        "priority": 0,
+        "payload": "{}",
+        "enqueued_at": from_us(key.time_us - 1000),
+    }
     return key_columns(key) | known | {"data_offset": offset} | more
 
 
 def fact(key: TaskKey, attempt: int, outcome: str, offset: int = 0, **more) -> dict:
     times = {"started_at": key.scheduled_time, "finished_at": None if outcome == "started" else key.scheduled_time}
-    return key_columns(key) | {"attempt": attempt, "outcome": outcome, "epoch": 1, "used": attempt, "fact_offset": offset} | times | more
+    return (
+        key_columns(key)
+        | {"attempt": attempt, "outcome": outcome, "epoch": 1, "used": attempt, "fact_offset": offset}
+        | times
+        | more
+    )
 
 
 def rejected(offset: int, reason: str, value: bytes, when: datetime) -> dict:

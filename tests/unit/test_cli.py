@@ -57,7 +57,11 @@ def test_a_listing_goes_to_stdout_and_talk_to_stderr(run):
 
 @pytest.mark.parametrize("place", ["front", "back", "equals"])
 def test_global_options_may_stand_anywhere(run, place):
-    arguments = {"front": ["-o", "json", "task", "list"], "back": ["task", "list", "-o", "json"], "equals": ["task", "list", "--output=json"]}
+    arguments = {
+        "front": ["-o", "json", "task", "list"],
+        "back": ["task", "list", "-o", "json"],
+        "equals": ["task", "list", "--output=json"],
+    }
     code, out, _ = run(*arguments[place])
     assert code == 0
     assert [row["uniqueness_key"] for row in json.loads(out)] == ["u0", "u1", "u2", "u3"]
@@ -86,7 +90,8 @@ def test_tasks_are_chosen_by_state_queue_and_lane(run):
 
 
 def test_a_window_lists_what_is_still_to_run(run):
-    _, out, _ = run("task", "list", "--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T10:03:01Z", "--limit", "9", "-o", "csv", "--columns", "uniqueness_key")  # fmt: skip
+    window = ("--from", "2099-01-02T10:00:00Z", "--to", "2099-01-02T10:03:01Z", "--limit", "9")
+    _, out, _ = run("task", "list", *window, "-o", "csv", "--columns", "uniqueness_key")
     assert out.split()[1:] == ["u0", "u1", "u2"]
 
 
@@ -135,7 +140,9 @@ def test_without_tables_the_exit_code_is_3(capsys, tmp_path):
     assert "init" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["task", "enqueue", "h"], ["task", "cancel", str(KEYS[0])], ["task", "wait", str(KEYS[0])], ["init"]])
+@pytest.mark.parametrize(
+    "arguments", [["task", "enqueue", "h"], ["task", "cancel", str(KEYS[0])], ["task", "wait", str(KEYS[0])], ["init"]]
+)
 def test_without_broker_the_exit_code_is_5(run, arguments):
     code, _, err = run(*arguments)
     assert code == 5
@@ -206,7 +213,9 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     assert run("task", "list")[0] == 130
 
 
-@pytest.mark.parametrize("group", [[], ["task"], ["lane"], ["rejected"], ["table"], ["config"], ["task", "import"], ["up"], ["bench"]])
+@pytest.mark.parametrize(
+    "group", [[], ["task"], ["lane"], ["rejected"], ["table"], ["config"], ["task", "import"], ["up"], ["bench"]]
+)
 def test_every_level_has_help(group):
     result = CliRunner().invoke(app, [*group, "--help"])
     assert result.exit_code == 0
@@ -232,24 +241,33 @@ def test_instants_are_absolute_or_from_now():
 
 
 def test_rows_of_files_become_tasks(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"handler":"h","orderingId":"o","scheduledTime":"2099-01-02T10:00:00Z","taskData":{"x":1}}\n\n')
+    (tmp_path / "a.jsonl").write_text(
+        '{"handler":"h","orderingId":"o","scheduledTime":"2099-01-02T10:00:00Z","taskData":{"x":1}}\n\n'
+    )
     (tmp_path / "a.csv").write_text('handler,ordering_id,payload,priority,delay\nh,"o,1","{""x"": 1}",5,\n')
     assert read_tasks(str(tmp_path / "a.jsonl"), None, None) == [
         {"handler": "h", "ordering_id": "o", "at": KEYS[0].scheduled_time, "payload": {"x": 1}}
     ]
-    assert read_tasks(str(tmp_path / "a.csv"), None, None) == [{"handler": "h", "ordering_id": "o,1", "payload": {"x": 1}, "priority": 5}]
+    assert read_tasks(str(tmp_path / "a.csv"), None, None) == [
+        {"handler": "h", "ordering_id": "o,1", "payload": {"x": 1}, "priority": 5}
+    ]
 
 
 def test_parquet_rows_become_tasks(tmp_path):
     import polars as pl
 
-    pl.DataFrame({"uniqueness_key": ["u"], "at": [KEYS[0].scheduled_time], "payload": [{"x": 1}]}).write_parquet(tmp_path / "a.parquet")
+    pl.DataFrame({"uniqueness_key": ["u"], "at": [KEYS[0].scheduled_time], "payload": [{"x": 1}]}).write_parquet(
+        tmp_path / "a.parquet"
+    )
     assert read_tasks(str(tmp_path / "a.parquet"), None, "h") == [
         {"handler": "h", "uniqueness_key": "u", "at": KEYS[0].scheduled_time, "payload": {"x": 1}}
     ]
 
 
-@pytest.mark.parametrize(("line", "said"), [("{", "Line 2"), ('{"handler":"h","x":1}', "row 2.*no field x"), ("{}", "row 2.*no handler"), ("1", "row 2")])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("{", "Line 2"), ('{"handler":"h","x":1}', "row 2.*no field x"), ("{}", "row 2.*no handler"), ("1", "row 2")],
+)
 def test_a_bad_row_is_named(tmp_path, line, said):
     (tmp_path / "a.jsonl").write_text('{"handler":"h"}\n' + line)
     with pytest.raises(ArgumentError, match=said):
@@ -258,7 +276,9 @@ def test_a_bad_row_is_named(tmp_path, line, said):
 
 def test_a_misplaced_record_is_repaired_and_a_hopeless_one_is_not():
     rules, now = Rules(partitions=4), at(9)
-    value = b'{"orderingId":"o","scheduledTime":"2020-01-01T00:00:00Z","uniquenessKey":"u","taskData":{"a":1},"tenant":"t"}'
+    value = (
+        b'{"orderingId":"o","scheduledTime":"2020-01-01T00:00:00Z","uniquenessKey":"u","taskData":{"a":1},"tenant":"t"}'
+    )
     assert "before the enqueueing" in _repaired(value, rules, now, reschedule=False)
     record = _repaired(value, rules, now, reschedule=True)
     command = validate(record.partition, 0, now, record.key, record.value, rules)
@@ -269,7 +289,13 @@ def test_a_misplaced_record_is_repaired_and_a_hopeless_one_is_not():
 
 def test_a_table_fits_a_terminal_of_100_columns(monkeypatch, capsys):
     monkeypatch.setattr("scylla_spark.cli.output._width", lambda: 100)
-    row = {"scheduled_time": "2099-01-02T10:00:00.123456Z", "a": "x" * 200, "b": "漢字" * 40, "state": "retry_wait", "n": 5}
+    row = {
+        "scheduled_time": "2099-01-02T10:00:00.123456Z",
+        "a": "x" * 200,
+        "b": "漢字" * 40,
+        "state": "retry_wait",
+        "n": 5,
+    }
     Output().rows([row], tuple(row))
     header, _, line = capsys.readouterr().out.splitlines()
     assert "2099-01-02 10:00:00.123 " in line
@@ -296,7 +322,9 @@ def test_importing_the_package_loads_neither_pyspark_nor_anything_heavy():
 
 
 def test_every_public_name_is_there_and_none_loads_pyspark():
-    modules = loaded_by("import scylla_spark\nfor name in scylla_spark.__all__: getattr(scylla_spark, name)\nassert len(scylla_spark.__all__) <= 20")
+    modules = loaded_by(
+        "import scylla_spark\nfor name in scylla_spark.__all__: getattr(scylla_spark, name)\nassert len(scylla_spark.__all__) <= 20"
+    )
     assert "scylla_spark.client" in modules
     assert {"pyspark", "py4j", "pandas", "polars"} & modules == set()
 
@@ -314,7 +342,10 @@ def test_help_loads_nothing_that_only_commands_need():
 
 def test_a_reader_that_goes_away_is_no_error(data):
     listing = subprocess.Popen(
-        [*COMMAND, "--data", data, "task", "list", "-o", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, "--data", data, "task", "list", "-o", "jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     listing.stdout.close()
     _, err = listing.communicate(timeout=60)

@@ -8,6 +8,7 @@ import pytest
 from scylla_spark.client import Scheduler
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config import Settings
+from scylla_spark.core import draft
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
 from scylla_spark.core.uuid7 import Uuid7
@@ -162,7 +163,13 @@ def test_a_task_due_just_within_grace_is_taken(scheduler):
 
 def test_many_are_sent_and_the_wrong_ones_named(scheduler, producer):
     result = scheduler.enqueue_many(
-        [{"handler": "x"}, {"handler": "x", "priority": 999}, {"payload": {}}, {"handler": "x", "prio": 1}, {"handler": "x"}]
+        [
+            {"handler": "x"},
+            {"handler": "x", "priority": 999},
+            {"payload": {}},
+            {"handler": "x", "prio": 1},
+            {"handler": "x"},
+        ]
     )
     assert result.sent == len(producer.records) == 2
     assert [refused.index for refused in result.refused] == [1, 2, 3]
@@ -192,20 +199,32 @@ def test_a_cancel_carries_a_request_id(scheduler, producer):
 
 
 def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
-    command = Command("enqueue", TaskKey(now_us(), "o", "u"), 5, "h", "q", '{"a":1}', 3, 7_000, RetryTerms(1, 2, 3), 0, '{"tenant":"t"}')
-    copy = scheduler.copy_of(command, command.key.time_us + 1)
+    command = Command(
+        "enqueue",
+        TaskKey(now_us(), "o", "u"),
+        5,
+        "h",
+        "q",
+        '{"a":1}',
+        3,
+        7_000,
+        RetryTerms(1, 2, 3),
+        0,
+        '{"tenant":"t"}',
+    )
+    copy = draft.moved(command, command.key.time_us + 1, now_us())
     scheduler.send(copy)
     back = read_back(producer.records[0])
     assert back[3:9] == command[3:9]
     assert json.loads(back.extra) == {"tenant": "t"}
     with pytest.raises(ArgumentError, match="already has"):
-        scheduler.copy_of(command, command.key.time_us)
+        draft.moved(command, command.key.time_us, now_us())
 
 
-def test_a_copy_of_an_ended_task_has_a_key_of_its_own_every_time(scheduler):
+def test_a_copy_of_an_ended_task_has_a_key_of_its_own_every_time():
     command = Command("enqueue", TaskKey(now_us(), "o", "u" * 1000), 5)
-    first = scheduler.copy_of(command, command.key.time_us, again=True)
-    second = scheduler.copy_of(first, command.key.time_us, again=True)
+    first = draft.again(command, now_us(), "{}")
+    second = draft.again(first, now_us(), "{}")
     assert len({command.key, first.key, second.key}) == 3
     assert all(len(copy.key.uniqueness_key) <= 1024 for copy in (first, second))
 

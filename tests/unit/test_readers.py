@@ -4,7 +4,6 @@ import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.unit.delta_tables import append, at, fact, key_columns, make, rejected, task
 
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import Failure
@@ -13,6 +12,7 @@ from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.listings import Filter, Listings
 from scylla_spark.io.readers import Readers
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, PROGRESS, REJECTED, TASKS
+from tests.unit.delta_tables import append, at, fact, key_columns, make, rejected, task
 
 HOSTILE = ["a' OR '1'='1", 'b"; --', "c,d", "ünï漢字", "x\ny", "%", "*", "`tick`", "\\", "e\u2028"]
 
@@ -35,7 +35,12 @@ def readers(path):
 
 
 def test_without_tables_every_question_says_what_to_do(tmp_path):
-    for question in (Readers.rules, Readers.marks, lambda r: r.task(TaskKey(0, "o", "u")), lambda r: r.completed([TaskKey(0, "o", "u")])):
+    for question in (
+        Readers.rules,
+        Readers.marks,
+        lambda r: r.task(TaskKey(0, "o", "u")),
+        lambda r: r.completed([TaskKey(0, "o", "u")]),
+    ):
         with pytest.raises(NotFoundError, match="init"):
             question(Readers(str(tmp_path / "none")))
 
@@ -48,7 +53,12 @@ def test_a_path_that_delta_rs_cannot_open_is_refused(tmp_path, name):
 
 def test_the_rules_are_the_stored_ones(readers):
     rules = readers.rules()
-    assert (rules.partitions, rules.grace_ms, rules.retention_ms, rules.default_handler) == (4, 10_000, 86_400_000, None)
+    assert (rules.partitions, rules.grace_ms, rules.retention_ms, rules.default_handler) == (
+        4,
+        10_000,
+        86_400_000,
+        None,
+    )
 
 
 def test_marks_tell_both_topics_apart(path, readers):
@@ -59,17 +69,44 @@ def test_marks_tell_both_topics_apart(path, readers):
     ])  # fmt: skip
     tasks, outcomes = readers.marks()[("tasks", 1)], readers.marks()[("outcomes", 1)]
     assert (tasks.tasks_offset, tasks.outcomes_offset) == (7, 0)
-    assert (outcomes.outcomes_offset, outcomes.fence.epoch, outcomes.fence.nonce, outcomes.resigned) == (9, 3, "n", False)
+    assert (outcomes.outcomes_offset, outcomes.fence.epoch, outcomes.fence.nonce, outcomes.resigned) == (
+        9,
+        3,
+        "n",
+        False,
+    )
 
 
 def test_a_task_is_found_by_its_whole_key_only(path, readers):
     key = TaskKey(at(10, us=1), "o", "u")
-    append(path, TASKS, [task(key, 4, payload='{"a":1}', retry={"max_retries": None, "base_ms": 1, "cap_ms": 2}, timeout_ms=5, extra='{"e":1}')])
+    append(
+        path,
+        TASKS,
+        [
+            task(
+                key,
+                4,
+                payload='{"a":1}',
+                retry={"max_retries": None, "base_ms": 1, "cap_ms": 2},
+                timeout_ms=5,
+                extra='{"e":1}',
+            )
+        ],
+    )
     row = readers.task(key)
     assert row.command.key == key
-    assert (row.command.payload, row.command.retry, row.command.timeout_ms, row.command.extra) == ('{"a":1}', RetryTerms(None, 1, 2), 5, '{"e":1}')
+    assert (row.command.payload, row.command.retry, row.command.timeout_ms, row.command.extra) == (
+        '{"a":1}',
+        RetryTerms(None, 1, 2),
+        5,
+        '{"e":1}',
+    )
     assert not row.cancelled
-    for other in (key._replace(time_us=key.time_us + 1), key._replace(ordering_id="p"), key._replace(uniqueness_key="v")):
+    for other in (
+        key._replace(time_us=key.time_us + 1),
+        key._replace(ordering_id="p"),
+        key._replace(uniqueness_key="v"),
+    ):
         assert readers.task(other) is None
 
 
@@ -96,7 +133,11 @@ def test_only_a_cancel_is_a_task_without_data(path, readers):
 def test_a_repeated_completion_is_told_once_and_the_first_counts(path, readers):
     key = TaskKey(at(10), "o", "u")
     append(path, COMPLETIONS, [fact(key, 2, "failed", 9, error_class="E", error_message="m", error_stack="s")])
-    append(path, COMPLETIONS, [fact(key, 2, "failed", 9, error_class="E", error_message="m", error_stack="s"), fact(key, 3, "succeeded", 12)])
+    append(
+        path,
+        COMPLETIONS,
+        [fact(key, 2, "failed", 9, error_class="E", error_message="m", error_stack="s"), fact(key, 3, "succeeded", 12)],
+    )
     ended = readers.completion(key)
     assert (ended.attempt, ended.outcome, ended.failure, ended.terminal) == (2, "failed", Failure("E", "m", "s"), True)
     assert readers.completion(key._replace(uniqueness_key="v")) is None
@@ -107,7 +148,11 @@ def test_attempts_come_in_log_order_with_the_time_of_the_next(path, readers):
     later = key.scheduled_time + timedelta(seconds=20)
     append(path, ATTEMPTS, [fact(key, 2, "started", 7), fact(key, 1, "failed", 5, next_at=later)])
     append(path, ATTEMPTS, [fact(key, 1, "started", 5)])
-    assert [(one.attempt, one.outcome) for one in readers.attempts(key)] == [(1, "started"), (1, "failed"), (2, "started")]
+    assert [(one.attempt, one.outcome) for one in readers.attempts(key)] == [
+        (1, "started"),
+        (1, "failed"),
+        (2, "started"),
+    ]
     assert readers.attempts(key)[1].next_us == key.time_us + 20_000_000
 
 
@@ -139,7 +184,11 @@ def test_a_lane_gives_open_tasks_in_key_order_with_their_newest_attempt(path, re
     append(path, TASKS, [task(key, number) for number, key in enumerate(reversed(keys))] + [task(other)])
     append(path, COMPLETIONS, [fact(keys[1], 1, "succeeded")])
     later = keys[2].scheduled_time + timedelta(hours=1)
-    append(path, ATTEMPTS, [fact(keys[2], 1, "failed", 3, next_at=later), fact(keys[2], 1, "started", 2), fact(keys[3], 1, "failed", 4)])
+    append(
+        path,
+        ATTEMPTS,
+        [fact(keys[2], 1, "failed", 3, next_at=later), fact(keys[2], 1, "started", 2), fact(keys[3], 1, "failed", 4)],
+    )
     append(path, ATTEMPTS, [fact(keys[3], 2, "started", 6)])
     partition = partition_of("o", 4)
     rows = readers.lane(partition, "o", None, 10)
@@ -206,7 +255,13 @@ def test_tasks_are_listed_by_state(path, readers):
     listings = Listings(readers)
     rows = listings.tasks(Filter(), 100, now=at(10, 30))
     assert {row["uniqueness_key"]: row["state"] for row in rows} == {name: name for name in keys}
-    assert {row["uniqueness_key"]: row["attempts"] for row in rows} == {"scheduled": 0, "ready": 0, "running": 1, "retry_wait": 3, "failed": 2}
+    assert {row["uniqueness_key"]: row["attempts"] for row in rows} == {
+        "scheduled": 0,
+        "ready": 0,
+        "running": 1,
+        "retry_wait": 3,
+        "failed": 2,
+    }
     for name in keys:
         assert [row["uniqueness_key"] for row in listings.tasks(Filter(states=[name]), 100, now=at(10, 30))] == [name]
     with pytest.raises(ArgumentError, match="no state"):
@@ -224,7 +279,14 @@ def test_tasks_are_listed_by_queue_lane_handler_and_partition(path, readers):
 
 def test_rejected_records_come_newest_first_and_once(path, readers):
     days = [datetime(2026, 1, day, 12, tzinfo=UTC) for day in (1, 2, 3)]
-    append(path, REJECTED, [rejected(number, reason, b"\xff", day) for number, (day, reason) in enumerate(zip(days, ("a", "b", "a"), strict=True))])
+    append(
+        path,
+        REJECTED,
+        [
+            rejected(number, reason, b"\xff", day)
+            for number, (day, reason) in enumerate(zip(days, ("a", "b", "a"), strict=True))
+        ],
+    )
     append(path, REJECTED, [rejected(2, "a", b"\xff", days[2])])
     listings = Listings(readers)
     assert [row["offset"] for row in listings.rejected(10)] == [2, 1, 0]

@@ -10,11 +10,17 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.state import STATE_SQL, STATES, attempts_of, completion_of, state_of
 
 KEY = TaskKey(100, "o", "u")
-CASES = list(itertools.product([None, "succeeded", "failed", "aborted", "cancelled"], [None, "started", "failed", "yielded"], [99, 100, 101]))
+CASES = list(
+    itertools.product(
+        [None, "succeeded", "failed", "aborted", "cancelled"], [None, "started", "failed", "yielded"], [99, 100, 101]
+    )
+)
 
 
 def test_function_and_sql_agree_on_every_case():
-    frame = pl.DataFrame(CASES, schema={"ended": pl.String, "last_outcome": pl.String, "next_attempt_at": pl.Int64}, orient="row")
+    frame = pl.DataFrame(
+        CASES, schema={"ended": pl.String, "last_outcome": pl.String, "next_attempt_at": pl.Int64}, orient="row"
+    )
     states = frame.with_columns(as_of=pl.lit(100)).select(pl.sql_expr(STATE_SQL).alias("state"))["state"].to_list()
     assert states == [state_of(*case, 100) for case in CASES]
     assert set(states) == set(STATES)

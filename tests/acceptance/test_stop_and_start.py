@@ -1,0 +1,57 @@
+"""Stop, wait, start: nothing runs meanwhile, what is overdue runs once, what has finished stays finished, retries go on."""
+
+import pytest
+
+from scylla_spark import Retry, TaskKey
+from tests import history
+from tests.acceptance.place import PATIENCE, SECOND, Foreign, eventually, now
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(place):
+    first = place.up()
+    kafka = first.ready()["kafka"]
+    foreign, client = Foreign(kafka), place.client()
+    done = [TaskKey(now() + n, f"stop-done-{n}", "u") for n in range(10)]
+    acknowledged = [foreign.put(key) for key in done]
+    place.completed(done)
+    retry = Retry(max_retries=5, base="40s", cap="40s")
+    failing = client.enqueue("work", {"failures": 1}, ordering_id="stop-backoff", retry=retry)
+    eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
+    stored = failing.attempts()[0].next_at
+    due = now() + 15 * SECOND  # the retry takes longer anyway
+    overdue = [TaskKey(due + n, f"stop-overdue-{n % 4}", f"{n:02}") for n in range(40)]
+    acknowledged += [foreign.put(key) for key in overdue[:20]]
+    place.ingested(acknowledged)
+    for key in overdue[20:]:  # of these only the log may know when we stop
+        foreign.put(key).get(timeout=PATIENCE)
+    foreign.close()
+    assert first.stop() == 0, first.told()[-3000:]
+    stopped = now()
+    assert eventually(lambda: not place.left(), 10, "nothing is left") is True
+
+    # another partition count is refused, by the very command that would serve
+    other = place.call("up", "--set", "partitions=4")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "'tasks' has 8 partitions; these settings need 4" in other.stderr
+    eventually(lambda: now() > due + SECOND, PATIENCE, "all are overdue")
+
+    started = now()
+    second = place.up()
+    second.ready()
+    ended = place.completed([*done, *overdue, failing.key])
+    assert second.stop() == 0, second.told()[-3000:]
+
+    runs = place.history()
+    assert [run for run in runs if stopped <= run.start < started] == [], "nothing ran while we were stopped"
+    assert {row["outcome"] for row in ended.values()} == {"succeeded"}
+    assert sorted(run.key for run in runs if run.key != failing.key) == sorted(done + overdue), "each ran once"
+    assert [run for run in runs if run.start > started and run.key in overdue], "too slow: none was left to be overdue"
+    assert history.disordered(runs) == []
+    assert history.early(runs) == []
+    again = [run for run in runs if run.key == failing.key]
+    assert [run.attempt for run in again] == [1, 2]
+    planned = int(stored.timestamp() * 1_000_000)
+    assert again[1].start >= planned
+    assert again[1].start < max(planned, started + 60 * SECOND) + 2 * SECOND, "at the stored time, or once we are back"

@@ -1,0 +1,51 @@
+"""Every benchmark in small, through the command line; run with `pytest -m benchmark tests/benchmarks`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.bench.report import LATENCY, RATE
+
+pytestmark = pytest.mark.benchmark
+
+SMALL = {
+    "lateness": (["--seconds", "5"], LATENCY),
+    "immediate": (["--seconds", "5"], LATENCY),
+    "drain": (["--tasks", "5000", "--lanes", "100"], (*RATE, "recorded_seconds")),
+    "single": (["--tasks", "100"], RATE),
+    "enqueue": (["--tasks", "20000"], RATE),
+    "ingest": (["--tasks", "20000"], RATE),
+}
+
+
+@pytest.fixture(autouse=True)
+def _only_when_asked_for(request: pytest.FixtureRequest) -> None:
+    if request.config.option.markexpr != "benchmark":
+        pytest.skip("benchmarks run with -m benchmark only")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_benchmark_gives_its_fields_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    arguments, fields = SMALL[name]
+    command = [
+        str(Path(sys.executable).with_name("scylla-spark")),
+        "bench",
+        name,
+        "-o",
+        "json",
+        "--data",
+        str(tmp_path),
+    ]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = done.stdout.splitlines()
+    record = json.loads(line)
+    assert set(fields) <= set(record)
+    assert (record["bench"], record["lost"], record.get("early", 0), record["violations"]) == (name, 0, 0, 0)
+    assert record["ratio"] > 0
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ Precedence: arguments (command-line flags) > environment (`SCYLLASPARK_KAFKA__BO
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +36,7 @@ from scylla_spark.core.duration import duration, duration_text
 from scylla_spark.errors import ConfigError
 
 DEFAULT_FILE = Path("scyllaspark.toml")
+_OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS"}  # of the jar cache and spark-submit.sh
 
 Duration = Annotated[
     timedelta, BeforeValidator(duration), PlainSerializer(duration_text, return_type=str, when_used="json")
@@ -207,6 +209,7 @@ class Settings(BaseSettings):
         """
         if file is not None and not file.is_file():
             raise ConfigError(f"There is no settings file {file}.", hint="Check --config.")
+        _refuse_unknown_variables(cls)
         try:
             return _with_file(cls, file or DEFAULT_FILE)(**overrides)
         except ValidationError as error:
@@ -230,6 +233,17 @@ def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
 def flatten(settings: Settings) -> dict[str, Any]:
     """Dotted name → value, secrets masked."""
     return _dotted(settings.model_dump(mode="json"))
+
+
+def _refuse_unknown_variables(cls: type[Settings]) -> None:
+    known = {name.upper() for name in cls.model_fields} | _OTHER_VARIABLES
+    for variable in os.environ:
+        name = variable.upper().removeprefix("SCYLLASPARK_")
+        if name != variable.upper() and name.split("__")[0] not in known:
+            raise ConfigError(
+                f"Settings are not valid: there is no setting {name.lower()} (environment variable {variable}).",
+                hint="`scylla-spark config show` lists every setting.",
+            )
 
 
 def _with_file(cls: type[Settings], file: Path) -> type[Settings]:

@@ -52,17 +52,19 @@ def make_topic(settings: Settings, name: str, partitions: int) -> None:
         client.close()
 
 
-def timer(tell: Channel, settings: Settings, *, begin_us: int, count: int, period_us: int) -> list[int]:
+def timer(channel: Channel, settings: Settings, *, count: int, period_us: int) -> list[int]:
     """How late a bare process wakes up for the instants of a schedule, microseconds."""
+    channel.tell("ready")
+    begin_us = channel.hear()
     return [wait_until(begin_us + index * period_us) for index in range(count)]
 
 
-def echo(tell: Channel, settings: Settings, *, count: int, limit_s: float) -> list[int]:
+def echo(channel: Channel, settings: Settings, *, count: int, limit_s: float) -> list[int]:
     """Receives stamped records with a consumer like that of the tail of `tasks`; microseconds from stamp to receipt."""
     late: list[int] = []
     with consumer(settings) as reader:
         _read_from_end(reader, settings, ECHO_TOPIC, settings.partitions)
-        tell("ready")
+        channel.tell("ready")
         begun = boot_us()
         while len(late) < count and boot_us() - begun < limit_s * 1e6:
             for records in reader.poll(timeout_ms=100).values():
@@ -71,7 +73,7 @@ def echo(tell: Channel, settings: Settings, *, count: int, limit_s: float) -> li
     return late
 
 
-def round_trips(tell: Channel, settings: Settings, *, seconds: float, size: int) -> dict[str, float]:
+def round_trips(channel: Channel, settings: Settings, *, seconds: float, size: int) -> dict[str, float]:
     """Sends a small record and reads it back, one after the other: what one durable fact costs at least."""
     count, value = 0, b"x" * size
     with producer(settings, linger_ms=0) as sender, consumer(settings) as reader:
@@ -98,7 +100,7 @@ def _read_from_end(reader: Any, settings: Settings, topic: str, partitions: int)
         reader.seek(place, end)
 
 
-def pool(tell: Channel, settings: Settings, *, count: int, rounds: int) -> dict[str, Any]:
+def pool(channel: Channel, settings: Settings, *, count: int, rounds: int) -> dict[str, Any]:
     """The best rate at which a bare pool runs no-op tasks of lanes of their own, of several rounds of two ways to feed it."""
     dispatch = settings.dispatch
     feeder = _Feeder(LocalPool((MODULE,), min_children=dispatch.min_children, max_children=dispatch.max_children))

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -23,9 +22,29 @@ ROLES: Final = {
     "steady": "load", "pings": "load", "facts": "observe", "timer": "floors", "echo": "floors", "pool": "floors",
     "round_trips": "floors",
 }  # fmt: skip
+_END_S: Final = 10
 
-Channel = Callable[[Any], None]
-"""Tells the parent something before the result."""
+
+class Channel:
+    """What a role speaks to its parent with, before its result."""
+
+    def __init__(self) -> None:
+        self._heard: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._listen, name="parent", daemon=True).start()
+
+    def tell(self, value: Any) -> None:
+        """Says something; `Helper.answer` gets it."""
+        sys.stdout.write(json.dumps({"says": value}) + "\n")
+        sys.stdout.flush()
+
+    def hear(self) -> Any:
+        """What `Helper.send` sent next; waits for it."""
+        return self._heard.get()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._heard.put(json.loads(line))
+        os._exit(1)  # the parent is gone
 
 
 class Helper:
@@ -48,9 +67,7 @@ class Helper:
             text=True,
         )
         threading.Thread(target=self._listen, args=(self._process.stdout,), name=f"helper-{role}", daemon=True).start()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
+        self.send(job)
 
     def __enter__(self) -> Self:
         return self
@@ -69,6 +86,12 @@ class Helper:
         """Its process id."""
         return self._process.pid
 
+    def send(self, value: Any) -> None:
+        """Tells it something; `Channel.hear` gets it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(value) + "\n")
+        self._process.stdin.flush()
+
     def answer(self, timeout_s: float = 60.0) -> Any:
         """What it says next: first what it tells, last its result.
 
@@ -83,7 +106,8 @@ class Helper:
                 f"The helper {self._role!r} said nothing for {timeout_s:g} s.", hint="See stderr."
             ) from None
         if answer is None:
-            raise SchedulerError(f"The helper {self._role!r} failed.", hint="See stderr.")
+            code = self._process.wait(_END_S)
+            raise SchedulerError(f"The helper {self._role!r} ended early, with exit code {code}.", hint="See stderr.")
         return answer["says"]
 
     def _listen(self, lines: IO[str]) -> None:
@@ -100,21 +124,11 @@ def serve() -> None:
     from scylla_spark.log import configure
 
     configure(Log(level="error"))
-    job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    channel = Channel()
+    job = channel.hear()
     module = importlib.import_module(f"scylla_spark.bench.{ROLES[job['role']]}")
     settings = Settings(_env_file=None, **job["settings"])
-    _tell(getattr(module, job["role"])(_tell, settings, **job["arguments"]))
-
-
-def _tell(value: Any) -> None:
-    sys.stdout.write(json.dumps({"says": value}) + "\n")
-    sys.stdout.flush()
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
+    channel.tell(getattr(module, job["role"])(channel, settings, **job["arguments"]))
 
 
 if __name__ == "__main__":

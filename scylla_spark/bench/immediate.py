@@ -12,7 +12,7 @@ from typing import Any
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
 from scylla_spark.bench.helper import Helper
-from scylla_spark.bench.lateness import violations
+from scylla_spark.bench.lateness import LEAD_US, violations
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, place, say
 from scylla_spark.clock import now_us
@@ -32,14 +32,13 @@ def run(options: Options) -> dict[str, Any]:
         ):
             observer.answer()
             echo.answer()
-            begin = now_us() + 2_000_000
             with (
-                Helper(
-                    "pings", settings, begin_us=begin, count=count, period_us=round(1e6 / rate), lanes=lanes
-                ) as load,
+                Helper("pings", settings, count=count, period_us=round(1e6 / rate), lanes=lanes) as load,
                 sampled(options.profile),
             ):
                 say(f"{count} tasks due now, {rate:g} a second, and as many bare records")
+                load.answer()
+                load.send(now_us() + LEAD_US)
                 costs = Costs(observer.pid, echo.pid, load.pid)
                 sent = load.answer(limit_s)
                 floor, seen = echo.answer(limit_s), observer.answer(limit_s + 60)

@@ -81,10 +81,10 @@ def _floors(home: Deployment, starts: dict[int, int], *, warm: bool) -> tuple[li
     assert home.spark is not None
     say("bare append")
     times: dict[bool, list[float]] = {False: [], True: []}
-    for number in range(ROUNDS + warm):
-        for parsed, found in times.items():
-            folder = str(home.settings.data_dir / f"floor-{number}-{parsed}")
-            seconds = append(home.spark, home.settings, starts, folder, parsed=parsed)
-            if number or not warm:
-                found.append(seconds)
+    for number, parsed in enumerate([False] * (warm + ROUNDS) + [True]):
+        seconds = append(
+            home.spark, home.settings, starts, str(home.settings.data_dir / f"floor-{number}"), parsed=parsed
+        )
+        if number >= warm:
+            times[parsed].append(seconds)
     return times[False], times[True]

@@ -16,6 +16,7 @@ from scylla_spark.bench.site import Costs, Options, place, say
 from scylla_spark.clock import now_us
 
 AHEAD_US: Final = 5_000_000
+LEAD_US: Final = 500_000  # from the word to the first of a schedule
 
 
 def run(options: Options) -> dict[str, Any]:
@@ -30,18 +31,26 @@ def run(options: Options) -> dict[str, Any]:
             "facts", settings, expected=count, limit_s=limit_s, idle_s=10 + AHEAD_US / 1e6, keep=True
         ) as observer:
             observer.answer()
-            begin = now_us() + 2_000_000
             with (
-                Helper("steady", settings, begin_us=begin, lanes=lanes, ahead_us=AHEAD_US, **schedule) as load,
-                Helper("timer", settings, begin_us=begin + AHEAD_US, **schedule) as timer,
+                Helper("steady", settings, lanes=lanes, ahead_us=AHEAD_US, **schedule) as load,
+                Helper("timer", settings, **schedule) as timer,
                 sampled(options.profile),
             ):
                 say(f"{count} tasks, {rate:g} a second, due {AHEAD_US / 1e6:g} s ahead")
+                load.answer()
+                timer.answer()
+                begin = now_us() + LEAD_US
+                load.send(begin)
+                timer.send(begin + AHEAD_US)
                 costs = Costs(observer.pid, load.pid, timer.pid)
                 sent = load.answer(limit_s)
                 floor = timer.answer(limit_s)
                 seen = observer.answer(limit_s + 60)
                 cores, parts = costs.read()
+    if sent["behind_ms"] * 1000 > AHEAD_US / 2:
+        say(
+            f"the load came up to {sent['behind_ms']:.0f} ms late: this machine is too busy for the numbers to mean much"
+        )
     late = [json.loads(result)[0] - time_us for time_us, _start, result in seen["results"]]
     return report.latency(
         "lateness", late, floor, sent=count, early=sum(value < 0 for value in late), cpu_cores=cores, cpu_seconds=parts,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.bench.floors import ECHO_TOPIC, wait_until
@@ -11,6 +13,8 @@ from scylla_spark.bench.helper import Channel
 from scylla_spark.client import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config import Settings
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.wire import ENQUEUE, Command, encode
 from scylla_spark.io.topics import producer
 
 if TYPE_CHECKING:
@@ -18,32 +22,44 @@ if TYPE_CHECKING:
 
 
 def steady(
-    tell: Channel, settings: Settings, *, begin_us: int, count: int, period_us: int, lanes: int, ahead_us: int
+    channel: Channel, settings: Settings, *, count: int, period_us: int, lanes: int, ahead_us: int
 ) -> dict[str, Any]:
-    """Enqueues one task per period, each due `ahead_us` after its place in the schedule, over round-robin lanes.
+    """Enqueues one task per period without waiting for Kafka, each due `ahead_us` after its place in the schedule.
 
     Returns:
         `sent`, and `behind_ms`: how late the generator itself was at worst.
     """
-    behind = 0
-    with Scheduler.connect(settings) as scheduler:
+    begin_us = behind = 0
+
+    def paced() -> Iterator[dict[str, Any]]:
+        nonlocal behind
         for index in range(count):
             at = begin_us + index * period_us
             behind = max(behind, wait_until(at))
-            scheduler.enqueue(
-                STAMP, ordering_id=f"lane-{index % lanes}", uniqueness_key=f"{index:09d}", at=from_us(at + ahead_us)
-            )
-    return {"sent": count, "behind_ms": behind / 1000}
+            lane = f"lane-{index % lanes}"
+            yield {
+                "handler": STAMP,
+                "ordering_id": lane,
+                "uniqueness_key": f"{index:09d}",
+                "at": from_us(at + ahead_us),
+            }
+
+    with Scheduler.connect(settings) as scheduler:
+        begin_us = _begin(channel, scheduler)
+        done = scheduler.enqueue_many(paced())
+    return {"sent": done.sent, "behind_ms": behind / 1000}
 
 
-def pings(
-    tell: Channel, settings: Settings, *, begin_us: int, count: int, period_us: int, lanes: int
-) -> dict[str, Any]:
+def pings(channel: Channel, settings: Settings, *, count: int, period_us: int, lanes: int) -> dict[str, Any]:
     """Enqueues one task per period, due now and stamped before the call, and halfway between sends an echo record likewise."""
     behind, half = 0, period_us // 2
     with Scheduler.connect(settings) as scheduler, producer(settings) as echo:
-        typical = scheduler.command(STAMP, {"sent": now_us()}, ordering_id="lane-100", uniqueness_key="x" * 9)
-        size = len(scheduler.sender.record(typical).value)
+        now = now_us()
+        payload = json.dumps({"sent": now}, separators=(",", ":"))
+        size = len(
+            encode(Command(ENQUEUE, TaskKey(now, "lane-100", "x" * 9), 0, STAMP, payload=payload, enqueued_us=now))
+        )
+        begin_us = _begin(channel, scheduler)
         for index in range(count):
             behind = max(behind, wait_until(begin_us + index * period_us))
             lane = f"lane-{index % lanes}"
@@ -52,6 +68,13 @@ def pings(
             stamp = str(now_us()).encode()
             echo.send(ECHO_TOPIC, stamp.ljust(size), key=lane.encode()).get(timeout=30)
     return {"sent": count, "behind_ms": behind / 1000}
+
+
+def _begin(channel: Channel, scheduler: Scheduler) -> int:
+    """Gets ready, says so, and hears when the schedule begins (microseconds since the epoch)."""
+    _ = scheduler.rules
+    channel.tell("ready")
+    return int(channel.hear())
 
 
 def tasks(

@@ -17,14 +17,14 @@ _MARK = b'"succeeded"'
 
 
 def facts(
-    tell: Channel, settings: Settings, *, expected: int, limit_s: float, idle_s: float, keep: bool
+    channel: Channel, settings: Settings, *, expected: int, limit_s: float, idle_s: float, keep: bool
 ) -> dict[str, Any]:
     """Reads `outcomes` from the beginning until enough tasks have succeeded, and judges the facts afterwards.
 
     It decodes nothing while the run goes on, so that it takes little of the machine.
 
     Args:
-        tell: hears "ready" once it reads.
+        channel: hears "ready" once it reads.
         settings: with the broker's address.
         expected: completions to wait for.
         limit_s: most seconds to wait in all.
@@ -38,7 +38,7 @@ def facts(
         reader.assign(places)
         for place in places:
             reader.seek(place, 0)
-        tell("ready")
+        channel.tell("ready")
         begun = heard = boot_us()
         while count < expected and boot_us() - begun < limit_s * 1e6:
             for place, records in reader.poll(timeout_ms=100).items():

@@ -117,7 +117,7 @@ def doctor(ctx: typer.Context) -> None:
 def bench(
     ctx: typer.Context, name: Annotated[str, typer.Argument(help="Which one, or `all`; --help lists them")] = "all"
 ) -> None:
-    """Measure: lateness, immediate, drain, enqueue, ingest, pending, recover, soak. Further arguments go to the benchmark."""
+    """Measure: lateness, immediate, drain, single, enqueue, ingest, or all. Further arguments go to the benchmark."""
     try:
         from scylla_spark.bench import main
     except ModuleNotFoundError as error:

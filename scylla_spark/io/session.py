@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import SetupError
@@ -12,6 +14,7 @@ from scylla_spark.errors import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -55,13 +58,39 @@ def open_session(settings: Settings, name: str) -> SparkSession:
     if running is not None:
         running.conf.set("spark.sql.session.timeZone", "UTC")
         return running
+    chosen = options(settings)
+    if chosen.get("spark.master", "").startswith("local"):
+        _launch_with_low_priority(chosen)
     builder = SparkSession.builder.appName(name)
-    for key, value in options(settings).items():
+    for key, value in chosen.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     if settings.master.startswith("local"):
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _launch_with_low_priority(chosen: dict[str, str]) -> None:
+    """Starts the JVM so that it yields to the dispatcher, the broker and the handlers of this machine.
+
+    Lateness does not depend on how fast the tables are written. Niceness belongs to a thread and is inherited by what it starts.
+    """
+    from pyspark import SparkConf, SparkContext, java_gateway
+
+    start: Any = java_gateway.launch_gateway  # untyped
+
+    if SparkContext._gateway is not None or not hasattr(os, "setpriority"):  # noqa: SLF001 - no other way to ask
+        return
+
+    def launch() -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+        SparkContext._ensure_initialized(gateway=start(conf))  # noqa: SLF001
+
+    starter = threading.Thread(target=launch, name="spark-launch")
+    starter.start()
+    starter.join()
 
 
 def options(settings: Settings) -> dict[str, str]:
@@ -76,6 +105,8 @@ def options(settings: Settings) -> dict[str, str]:
     if settings.master.startswith("local"):
         chosen |= _LOCAL
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        logging = f"-Dlog4j2.configurationFile=file:{jars.conf_dir() / 'log4j2.properties'}"
+        chosen["spark.driver.extraJavaOptions"] += f" {logging}"
         chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
         chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
     return chosen

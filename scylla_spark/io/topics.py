@@ -27,7 +27,7 @@ class _Selector(selectors.DefaultSelector):
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
-        key: selectors.SelectorKey | None = self._fd_to_key.get(number)
+        key: selectors.SelectorKey | None = vars(self)["_fd_to_key"].get(number)
         if key is None:
             raise KeyError
         return key
@@ -79,6 +79,7 @@ def client_options(settings: Settings) -> dict[str, Any]:
         "bootstrap_servers": kafka.bootstrap_servers.split(","),
         "security_protocol": kafka.security_protocol,
         "request_timeout_ms": _ms(kafka.request_timeout),
+        "bootstrap_timeout_ms": _ms(kafka.request_timeout),
         "allow_auto_create_topics": False,
         "selector": _Selector,
     }

@@ -39,6 +39,10 @@ log = structlog.get_logger("dispatch")
 LOCAL = "local"
 SPARK = "spark"
 _MAX_SLEEP_S = 0.5
+_BUSY_RUNS = (
+    64  # with more under way, outcomes and facts are gathered for a moment: few large batches cost less than many small
+)
+_GATHER_S = 0.002
 _CLOCK_TOLERANCE_US = 1_000_000
 
 
@@ -138,6 +142,8 @@ class Dispatcher:
         try:
             while not self._stopping.is_set():
                 self.mailbox.wait(self._pause())
+                if len(self.engine.runs) > _BUSY_RUNS:
+                    self._stopping.wait(_GATHER_S)
                 self.step()
         except BaseException as error:
             self.failure = error

@@ -18,6 +18,8 @@ from scylla_spark.io.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 def run(make: Callable[[Settings], Deployment], description: str | None, arguments: Sequence[str] | None = None) -> int:
     """Runs one job of `jobs/` until SIGTERM or Ctrl-C.
@@ -39,6 +41,9 @@ def run(make: Callable[[Settings], Deployment], description: str | None, argumen
     except SchedulerError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    finally:
+        for number in _SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code
+            signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -94,7 +99,7 @@ def _options(description: str | None) -> argparse.ArgumentParser:
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: stop.set())
 
 

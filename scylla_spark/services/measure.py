@@ -61,7 +61,9 @@ class Measures:
             invocation = run.invocation
             delay_us = max(outcome.started_us - invocation.planned_us, 0)
             self.stale += delay_us > _STALE_US
-            self._child(self._delay, invocation.queue, invocation.handler, *self._payload(invocation)).observe(delay_us / 1e6)
+            self._child(self._delay, invocation.queue, invocation.handler, *self._payload(invocation)).observe(
+                delay_us / 1e6
+            )
             elapsed = (outcome.finished_us - outcome.started_us) / 1e6
             self._child(self._execution, invocation.queue, invocation.handler, outcome.outcome).observe(elapsed)
 

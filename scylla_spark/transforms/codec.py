@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey, partition_of
@@ -257,7 +257,7 @@ def _payload_text(payload: Column, kind: T.DataType, *, checked: bool) -> Column
     text = payload.cast("string")
     if kind == T.NullType():
         return text
-    judged: Column = arrow_udf(_judge, T.StringType(), ArrowUDFType.SCALAR)(text)
+    judged: Column = arrow_udf(_judge, T.StringType())(text)  # type: ignore[call-overload]
     if checked:
         return judged
     quoted = F.to_json(F.array(text))  # what is no object travels as a JSON text, for people to read in `rejected`

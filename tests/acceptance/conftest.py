@@ -24,7 +24,7 @@ class Shared(Place):
         if self.process is not None:
             process, self.process = self.process, None
             assert process.stop() == 0, process.told()[-3000:]
-            eventually(lambda: not self.left(), 10, "nothing is left after a stop")
+            eventually(lambda: not self.left(), 10, "nothing is left after a stop", self.left)
 
 
 @pytest.fixture(scope="session")

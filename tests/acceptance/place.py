@@ -36,12 +36,12 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def eventually(look: Callable[[], T], within: float, what: object = "") -> T:
-    """The first true value of `look`."""
+def eventually(look: Callable[[], T], within: float, what: object = "", tell: Callable[[], object] | None = None) -> T:
+    """The first true value of `look`; a failure says `what` was awaited and what `tell` then told."""
     deadline = time.monotonic() + within
     while not (value := look()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what or look}; last look: {value!r}")
+            raise AssertionError(f"not within {within} s: {what or look}; now: {tell() if tell else value!r}")
         time.sleep(0.05)
     return value
 
@@ -61,19 +61,20 @@ class Process:
 
     def ready(self, within: float = PATIENCE) -> dict[str, Any]:
         """Waits for the line that says ready."""
-        return json.loads(eventually(self._first_line, within, f"{self.name} is ready"))
+        return json.loads(eventually(self._ready_line, within, f"{self.name} is ready"))
 
-    def _first_line(self) -> str | None:
+    def _ready_line(self) -> str | None:
         assert self.running, f"{self.name} ended with {self._popen.returncode}: {self.told()[-3000:]}"
-        text = self.stdout.read_text()
-        return text.splitlines()[0] if "\n" in text else None
+        # under spark-submit the log stands here too: Spark joins the driver's stderr to its stdout
+        text = self.stdout.read_text(errors="replace")
+        return next((line for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith('{"ready"')), None)
 
     @property
     def running(self) -> bool:
         return self._popen.poll() is None
 
     def told(self) -> str:
-        return self.stderr.read_text(errors="replace")
+        return self.stderr.read_text(errors="replace") + self.stdout.read_text(errors="replace")
 
     def signal(self, number: int) -> None:
         self._popen.send_signal(number)
@@ -103,7 +104,11 @@ class Place:
         self._clients: list[Scheduler] = []
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("SCYLLASPARK_", "SPARK_"))}
         # every descendant inherits it: that is how `left` finds them
-        self.environment = clean | {"ACCEPTANCE_DATA": str(self.data), journal_handlers.JOURNAL: str(self.journal)}
+        self.environment = clean | {
+            "ACCEPTANCE_DATA": str(self.data),
+            "PYTHONPATH": str(ROOT),
+            journal_handlers.JOURNAL: str(self.journal),
+        }
 
     def command(self, *words: str) -> list[str]:
         """A command line of ours on this directory."""

@@ -34,6 +34,7 @@ def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
         "no value": ("empty", b""),
         "wrong type of a field": ("wrong_value", record(orderingId=5)),
         "wrong type of the data": ("wrong_value", record(taskData="text")),
+        "text where a number belongs": ("wrong_value", record(priority="5")),
         "not an object": ("wrong_value", b"[]"),
         "a missing field": ("missing_field", record(uniquenessKey=...)),
         "missing data": ("missing_field", record(taskData=...)),

@@ -340,7 +340,8 @@ class Process:
             lane = partition.lanes.get(key.ordering_id)
             if lane is not None:
                 entry = lane.find(key)
-                return f"process {self.number} p{partition.number} {partition.state} lane {lane.state} entry {entry is not None} frontier {lane.frontier}"
+                place = f"process {self.number} p{partition.number} {partition.state}"
+                return f"{place} lane {lane.state} entry {entry is not None} frontier {lane.frontier}"
         return f"process {self.number} nothing, holds {list(self.engine.partitions)}"
 
     def later(self, delay: int, call: Callable[[], None]) -> None:

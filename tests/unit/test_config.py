@@ -165,9 +165,6 @@ def test_an_unknown_variable_of_a_section_is_refused(monkeypatch):
         Settings.load()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="unknown variables are passed over at the top level, where others share our prefix"
-)
 def test_an_unknown_top_level_variable_is_refused(monkeypatch):
     monkeypatch.setenv("SCYLLASPARK_PARTITION", "4")
     with pytest.raises(ConfigError, match="partition"):

@@ -12,7 +12,19 @@ from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lanes import Limits, Terms
 from scylla_spark.core.partition import Mark
-from scylla_spark.core.task import ABORTED, CANCELLED, FAILED, NOT_STARTED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Outcome, Retry
+from scylla_spark.core.task import (
+    ABORTED,
+    CANCELLED,
+    FAILED,
+    NOT_STARTED,
+    STARTED,
+    SUCCEEDED,
+    TIMED_OUT,
+    YIELDED,
+    Failure,
+    Outcome,
+    Retry,
+)
 from scylla_spark.core.wire import Command, RetryTerms
 
 SECOND = 1_000_000
@@ -25,7 +37,8 @@ class Harness:
 
     def __init__(self, limits=None, mark=None, terms=None):
         self.now = NOW
-        self.engine = Engine(terms or (lambda command: Terms("local" if command.handler else "", 5000, RETRY)), limits or Limits(), random.Random(1))
+        terms = terms or (lambda command: Terms("local" if command.handler else "", 5000, RETRY))
+        self.engine = Engine(terms, limits or Limits(), random.Random(1))
         self.log = []
         self.released = []
         self.other = []

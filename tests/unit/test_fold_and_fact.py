@@ -3,14 +3,26 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.fact import MAX_GROUP_BYTES, Fact, Fence, FenceLog, OutcomeRecord, decode, encode_facts, encode_fence, encode_resign
+from scylla_spark.core.fact import (
+    MAX_GROUP_BYTES,
+    Fact,
+    Fence,
+    FenceLog,
+    OutcomeRecord,
+    decode,
+    encode_facts,
+    encode_fence,
+    encode_resign,
+)
 from scylla_spark.core.fold import Folded, fold
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import Command
 
 KEY = TaskKey(1, "a", "b")
-commands = st.lists(st.tuples(st.sampled_from(["enqueue", "cancel"]), st.integers(0, 50)), unique_by=lambda c: c[1], max_size=8)
+commands = st.lists(
+    st.tuples(st.sampled_from(["enqueue", "cancel"]), st.integers(0, 50)), unique_by=lambda c: c[1], max_size=8
+)
 
 
 @given(commands, st.randoms(use_true_random=False))
@@ -61,7 +73,9 @@ def test_large_groups_are_split_in_order():
 
 
 def test_fences_and_resignations_read_back():
-    assert decode(encode_fence(Fence(2, "n"), "http://x", 5)) == OutcomeRecord(Fence(2, "n"), "fence", address="http://x")
+    assert decode(encode_fence(Fence(2, "n"), "http://x", 5)) == OutcomeRecord(
+        Fence(2, "n"), "fence", address="http://x"
+    )
     assert decode(encode_resign(Fence(2, "n"))) == OutcomeRecord(Fence(2, "n"), "resign")
 
 
@@ -75,5 +89,3 @@ def test_hostile_json_on_outcomes_is_nothing():
            b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b"]]}', b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b",1,"x",0,0,0,0,null,null,5]]}',
            b'{"v":1,"epoch":1,"nonce":"n","fence":5}', b"[" * 100_000]  # fmt: skip
     assert [decode(value) for value in bad] == [None] * len(bad)
-
-

@@ -17,11 +17,17 @@ LANE = "cust-9"
 
 
 def record(**fields):
-    plain = {"orderingId": LANE, "scheduledTime": iso(NOW + 5_000_000), "uniquenessKey": "u", "taskData": {"a": "b"}, "version": 1}
+    plain = {
+        "orderingId": LANE,
+        "scheduledTime": iso(NOW + 5_000_000),
+        "uniquenessKey": "u",
+        "taskData": {"a": "b"},
+        "version": 1,
+    }
     return json.dumps({name: value for name, value in (plain | fields).items() if value is not ...}).encode()
 
 
-def judge(value, *, key=LANE.encode(), partition=None, rules=RULES):
+def judge(value, *, key=b"cust-9", partition=None, rules=RULES):
     return validate(partition_of(LANE, 8) if partition is None else partition, 7, NOW, key, value, rules)
 
 
@@ -131,9 +137,12 @@ json_values = st.recursive(
     queue=names,
     priority=st.integers(0, 255),
     timeout_ms=st.none() | st.integers(0, 10**9),
-    retry=st.none() | st.builds(RetryTerms, st.none() | st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**9)),
+    retry=st.none()
+    | st.builds(RetryTerms, st.none() | st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**9)),
 )
-def test_what_encode_writes_validate_reads_back(lane, unique, wait_us, payload, handler, queue, priority, timeout_ms, retry):
+def test_what_encode_writes_validate_reads_back(
+    lane, unique, wait_us, payload, handler, queue, priority, timeout_ms, retry
+):
     text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
     command = Command(
         "enqueue", TaskKey(NOW + wait_us, lane, unique), 3, handler, queue, text, priority, timeout_ms, retry, NOW

@@ -1,0 +1,5 @@
+"""`python -m scylla_spark.cli`."""
+
+from scylla_spark.cli import main
+
+main()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import NotFoundError, WaitTimeoutError
+from scylla_spark.errors import NotFoundError
 
 if TYPE_CHECKING:
     from scylla_spark.config import Settings
@@ -134,21 +133,11 @@ def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
 def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
     """Starts the services, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
+    from scylla_spark.services import job
     from scylla_spark.services.deployment import Deployment
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     configure(settings.log)
-    with Deployment(settings, roles=roles) as deployment:
-        if not deployment.await_ready(stop=stop):
-            if stop.is_set():
-                return
-            raise WaitTimeoutError(
-                "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
-            )
-        _say_ready(cli, deployment)
-        deployment.serve(stop)
+    job.serve(Deployment(settings, roles=roles), partial(_say_ready, cli))
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

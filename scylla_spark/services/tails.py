@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import KafkaError
+from kafka.net.selector import KernelEvent
 from kafka.structs import OffsetAndMetadata
 
 from scylla_spark.clock import boot_us, now_us
@@ -28,6 +30,7 @@ from scylla_spark.services.mailbox import Mailbox
 
 log = structlog.get_logger("dispatch")
 
+T = TypeVar("T")
 CONFIRM_EVERY_US = 2_000_000
 MARGIN_US = 3_000_000
 POLL_MS = 100
@@ -166,38 +169,54 @@ class TasksTail:
             for place, end in self._consumer.end_offsets(owned).items():
                 self._mailbox.post(partial(self._engine.confirmed, place.partition, end))
 
-    def assigned(self, numbers: list[int]) -> None:
+    async def assigned(self, numbers: list[int]) -> None:
         """Positions the consumer at the tables' progress and begins the takes."""
-        marks = self._marks()
+        marks = await _in_thread(self._marks)
         chosen = {number: marks.get(number, Mark()) for number in numbers}
         for number, mark in chosen.items():
             self._consumer.seek(TopicPartition(self._topic, number), mark.tasks_offset)
-        self._taker.gained(chosen)
+        await _in_thread(partial(self._taker.gained, chosen))
 
-    def revoked(self, numbers: list[int]) -> None:
+    async def revoked(self, numbers: list[int]) -> None:
         """Lets go of partitions in good order."""
-        self._taker.losing(numbers)
+        await _in_thread(partial(self._taker.losing, numbers))
 
-    def lost(self, numbers: list[int]) -> None:
+    async def lost(self, numbers: list[int]) -> None:
         """Drops partitions that are somebody else's already."""
-        self._taker.lost(numbers)
+        await _in_thread(partial(self._taker.lost, numbers))
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Does blocking work beside kafka-python's event loop, which has heartbeats to send meanwhile."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="rebalance", daemon=True).start()
+    while not done.done():
+        await KernelEvent("_sleep", 0.01)  # what its loop calls sleep; it has no way to await another thread
+    return done.result()
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, tail: TasksTail) -> None:
         self._tail = tail
 
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+    async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         if assigned:
-            self._tail.assigned(sorted(place.partition for place in assigned))
+            await self._tail.assigned(sorted(place.partition for place in assigned))
 
-    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         if revoked:
-            self._tail.revoked(sorted(place.partition for place in revoked))
+            await self._tail.revoked(sorted(place.partition for place in revoked))
 
-    def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+    async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
         if lost:
-            self._tail.lost(sorted(place.partition for place in lost))
+            await self._tail.lost(sorted(place.partition for place in lost))
 
 
 class OutcomesTail:

@@ -86,6 +86,7 @@ def test_foreign_bytes_on_outcomes_are_nothing(value):
 
 def test_hostile_json_on_outcomes_is_nothing():
     bad = [b"[]", b"{}", b'{"v":1}', b'{"v":1,"epoch":"x","nonce":1,"facts":[]}', b'{"v":1,"epoch":1,"nonce":"n","facts":[[1]]}',
-           b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b"]]}', b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b",1,"x",0,0,0,0,null,null,5]]}',
+           b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b"]]}',
+           b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b",1,"x",0,0,0,0,null,null,5]]}',
            b'{"v":1,"epoch":1,"nonce":"n","fence":5}', b"[" * 100_000]  # fmt: skip
     assert [decode(value) for value in bad] == [None] * len(bad)

@@ -39,7 +39,8 @@ def test_hour_does_not_depend_on_the_zone_of_the_datetime():
 
 def test_keys_order_by_time_then_lane_then_uniqueness():
     keys = [TaskKey(1, "a", "b"), TaskKey(1, "a", "c"), TaskKey(1, "b", "a"), TaskKey(2, "a", "a")]
-    assert sorted(keys[::-1]) == keys
+    backwards = [keys[3], keys[2], keys[1], keys[0]]
+    assert sorted(backwards) == keys
 
 
 @given(

@@ -11,7 +11,7 @@ STAMPS := $(VENV)/.stamps
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup java demo test unit lint format bench lock clean
+.PHONY: help setup java demo test unit simulate lint format bench lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,10 +61,15 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 	@$(BIN)/scylla-spark demo $(ARGS)
 
 test: setup ## all tests: unit, spark, integration, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" tests/unit tests/spark tests/integration tests/acceptance $(ARGS)
+	@$(PYTEST) -m "not benchmark" tests/unit tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
 
 unit: setup ## the tests that need no JVM
 	@$(PYTEST) -q tests/unit $(ARGS)
+
+SEEDS ?= 2000
+FIRST ?= 0
+simulate: setup ## play the engine against seeded faults: SEEDS=n FIRST=k
+	@$(BIN)/python -m tests.simulation.run $(FIRST) $(SEEDS)
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .

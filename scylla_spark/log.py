@@ -16,7 +16,7 @@ def configure(log: Log) -> None:
     Args:
         log: level and file.
     """
-    target = log.file.open("a", buffering=1) if log.file is not None else sys.stderr
+    target = log.file.open("a", buffering=1) if log.file is not None else None
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -26,7 +26,7 @@ def configure(log: Log) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, log.level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(target),
+        logger_factory=lambda *_: structlog.WriteLogger(target or sys.stderr),  # as it is then, should it be replaced
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(stream=target, level=logging.ERROR, format="%(message)s", force=True)
+    logging.basicConfig(stream=target or sys.stderr, level=logging.ERROR, format="%(message)s", force=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog
 from scylla_spark.core.key import TaskKey
@@ -37,6 +38,14 @@ class Mark(NamedTuple):
     outcomes_offset: int = 0
     fence: Fence = NO_FENCE
     resigned: bool = True
+
+
+def stored_mark(row: Mapping[str, Any]) -> Mark:
+    """The mark in a row of `progress`; only the offset of the row's own topic is set in it."""
+    tasks = row["topic"] == "tasks"
+    offset = row["next_offset"]
+    fence = Fence(row["epoch"] or 0, row["nonce"] or "")
+    return Mark(offset if tasks else 0, 0 if tasks else offset, fence, row["resigned"] is not False)
 
 
 class Partition:

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.cancel import Known
-from scylla_spark.core.fact import Fact, Fence
+from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.partition import Mark
+from scylla_spark.core.partition import Mark, stored_mark
 from scylla_spark.core.task import STARTED, Failure
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms, Rules
 from scylla_spark.errors import ConfigError, NotFoundError
@@ -71,13 +71,8 @@ class Readers:
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
-        marks = {}
-        for row in self._small(PROGRESS, ("topic", "partition_id", "next_offset", "epoch", "nonce", "resigned")):
-            fence, offset = Fence(row["epoch"] or 0, row["nonce"] or ""), row["next_offset"]
-            tasks = row["topic"] == "tasks"
-            mark = Mark(offset if tasks else 0, 0 if tasks else offset, fence, row["resigned"] is not False)
-            marks[(row["topic"], row["partition_id"])] = mark
-        return marks
+        rows = self._small(PROGRESS, ("topic", "partition_id", "next_offset", "epoch", "nonce", "resigned"))
+        return {(row["topic"], row["partition_id"]): stored_mark(row) for row in rows}
 
     # -- look-ups -------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config import Settings
-from scylla_spark.core.fact import Fence
-from scylla_spark.core.partition import Mark
+from scylla_spark.core.partition import Mark, stored_mark
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, Table
@@ -92,14 +91,8 @@ class Tables:
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
-        marks = {}
-        for row in self.read(PROGRESS).collect():
-            fence = Fence(row["epoch"] or 0, row["nonce"] or "")
-            offset = row["next_offset"]
-            tasks = row["topic"] == "tasks"
-            mark = Mark(offset if tasks else 0, 0 if tasks else offset, fence, row["resigned"] is not False)
-            marks[(row["topic"], row["partition_id"])] = mark
-        return marks
+        rows = self.read(PROGRESS).collect()
+        return {(row["topic"], row["partition_id"]): stored_mark(row.asDict()) for row in rows}
 
     def partition_marks(self) -> dict[int, Mark]:
         """The marks of both topics joined: partition → mark."""

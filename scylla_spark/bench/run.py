@@ -18,6 +18,7 @@ from scylla_spark.bench import report
 from scylla_spark.bench.site import Options, say
 from scylla_spark.config import Log
 from scylla_spark.errors import ArgumentError
+from scylla_spark.services.job import nested
 
 BENCHES: Final = ("lateness", "immediate", "drain", "single", "enqueue", "ingest")
 ALL: Final = "all"
@@ -47,7 +48,7 @@ def main(name: str, args: Sequence[str]) -> int:
         given.lanes,
         given.rate,
         given.warm,
-        _nested(given.set),
+        nested(given.set),
         profile=given.profile,
     )
     with _result_stream() as out:
@@ -77,20 +78,6 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--profile", action="store_true", help="tell stderr where the driver spends its time")
     return parser
-
-
-def _nested(changes: Sequence[str]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for change in changes:
-        path, equals, value = change.partition("=")
-        if not equals:
-            raise ArgumentError(f"--set {change!r} has no value.", hint="Write --set section.key=value.")
-        *sections, key = path.split(".")
-        branch = tree
-        for section in sections:
-            branch = branch.setdefault(section, {})
-        branch[key] = value
-    return tree
 
 
 @contextmanager

@@ -11,10 +11,10 @@ STAMPS := $(VENV)/.stamps
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup java demo test unit simulate lint format bench lock clean
+.PHONY: help setup java demo test unit simulate faults lint format bench bench-peers lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- set-up: each step leaves a stamp, so a second run does nothing and needs no network ----
 
@@ -71,6 +71,10 @@ FIRST ?= 0
 simulate: setup ## play the engine against seeded faults: SEEDS=n FIRST=k
 	@$(BIN)/python -m tests.simulation.run $(FIRST) $(SEEDS)
 
+SEED ?= 1
+faults: setup ## kill, freeze and starve real processes (an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"
+	@$(BIN)/python -m tests.faults.run --seed $(SEED) $(if $(ARGS),,--report docs/reliability.md) $(ARGS)
+
 lint: setup ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -82,6 +86,9 @@ format: setup ## let ruff reformat and mend what it can
 
 bench: setup ## all benchmarks (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark bench all $(ARGS)
+
+bench-peers: setup ## other schedulers beside this one (ARGS="--only river,celery --write")
+	@$(BIN)/python -m tests.benchmarks.peers $(ARGS)
 
 # ---- for maintainers: renew what is pinned ----
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_ONE_MOMENT_US = 20
 
 
 def now_us() -> int:
@@ -18,6 +19,17 @@ def boot_us() -> int:
     """Microseconds of a clock that never steps and counts suspended time; only differences mean something."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1000
+
+
+def both_us() -> tuple[int, int]:
+    """Wall and boot time of one moment: a thread that is held up between the two readings reads again (three times at most)."""
+    for _ in range(3):
+        before = boot_us()
+        wall = now_us()
+        boot = boot_us()
+        if boot - before <= _ONE_MOMENT_US:
+            break
+    return wall, boot
 
 
 def to_us(moment: datetime) -> int:

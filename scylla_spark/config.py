@@ -36,7 +36,7 @@ from scylla_spark.core.duration import duration, duration_text
 from scylla_spark.errors import ConfigError
 
 DEFAULT_FILE = Path("scyllaspark.toml")
-_OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS"}  # of the jar cache and spark-submit.sh
+_OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
 
 Duration = Annotated[
     timedelta, BeforeValidator(duration), PlainSerializer(duration_text, return_type=str, when_used="json")
@@ -84,7 +84,8 @@ class Ingest(_Section):
     """Kafka to Delta."""
 
     trigger: Duration = Field(
-        duration("10s"), description="pause between micro-batches; lateness does not depend on it"
+        duration("10s"),
+        description="pause between micro-batches; lateness does not depend on it; from 5s on few records wait for three",
     )
     max_records: int = Field(400_000, ge=1, description="most records of one micro-batch")
     grace: Duration = Field(
@@ -92,6 +93,13 @@ class Ingest(_Section):
     )
     retention: Duration = Field(
         duration("14d"), description="older tasks are refused and history older than this is purged"
+    )
+    near: Duration = Field(
+        duration("2h"),
+        description="tasks due later wait in `deferred` until their time is near; more than twice dispatch.look_ahead",
+    )
+    close_after: Duration = Field(
+        duration("2h"), description="how old an hour must be before it is closed, once all its tasks have ended"
     )
     default_handler: str | None = Field(
         None, description="handler of records that name none; unset: they wait for a lease"
@@ -110,9 +118,15 @@ class Dispatch(_Section):
     )
     look_ahead: Duration = Field(duration("5m"), description="how far ahead of now tasks are held in memory")
     lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
-    scan_budget: int = Field(200_000, ge=1, description="most rows of one scan")
+    scan_budget: int = Field(200_000, ge=1, description="most tasks of one queue that a scan loads")
+    max_loaded: int = Field(
+        1_000_000, ge=1, description="tasks in memory (about 1 KB each) above which new ones wait in Kafka"
+    )
     max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
-    trigger: Duration = Field(duration("1s"), description="pause between micro-batches of the scanning query")
+    trigger: Duration = Field(
+        duration("5s"),
+        description="pause between micro-batches of the scanning query; a taken partition is scanned at once",
+    )
     drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
     min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
     max_children: int = Field(16, ge=1, description="most child processes of the local pool")
@@ -127,6 +141,27 @@ class Dispatch(_Section):
     retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
     stall: Duration = Field(
         duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"
+    )
+
+
+class Queue(_Section):
+    """Limits of one queue, over all dispatchers together; a queue that is not listed has none."""
+
+    order: Literal["durable", "replay"] = Field(
+        "durable",
+        description="when the next task of a lane starts: once the completion before it is recorded, or at once (faster; "
+        "after a crash the lane runs again from its last recorded completion)",
+    )
+    concurrency: int | None = Field(
+        None, ge=1, description="most tasks at once, shared out by partitions; at least one per dispatcher"
+    )
+    rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="most starts per second")
+    paused: bool = Field(False, description="nothing of it starts")
+    group_concurrency: int | None = Field(
+        None, ge=1, description="most tasks at once of one group of lanes, per dispatcher"
+    )
+    group_separator: str = Field(
+        ":", min_length=1, description="lanes whose ordering ids agree up to the first of these are a group"
     )
 
 
@@ -176,6 +211,7 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
     dispatch: Dispatch = Dispatch()
+    queues: dict[str, Queue] = Field({}, description="limits by queue name")
     metrics: Metrics = Metrics()
     log: Log = Log()
 
@@ -183,6 +219,8 @@ class Settings(BaseSettings):
     def _check(self) -> Settings:
         if self.dispatch.max_children < self.dispatch.min_children:
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
+        if self.ingest.near <= 2 * self.dispatch.look_ahead:
+            raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
         return self
 
     @property

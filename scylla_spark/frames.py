@@ -15,7 +15,7 @@ from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import MAX_MESSAGE_BYTES, spark_options
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES, TASKS
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES
 from scylla_spark.transforms import codec
 from scylla_spark.transforms import status as status_view
 from scylla_spark.transforms.codec import Columns
@@ -73,17 +73,16 @@ def table(spark: SparkSession, path: str, name: str) -> DataFrame:
 def status(spark: SparkSession, path: str, as_of: int, *, history: bool) -> DataFrame:
     """The status view over the tables as they are now; with `history`, by the times in the rows."""
     tables = Tables(spark, path)
-    return status_view.status(
-        tables.read(TASKS), tables.read(COMPLETIONS), tables.read(ATTEMPTS), as_of, history=history
-    )
+    tasks = tables.tasks_between(None, None, None, tables.folded_until_us())
+    return status_view.status(tasks, tables.read(COMPLETIONS), tables.read(ATTEMPTS), as_of, history=history)
 
 
 def _send(records: DataFrame, settings: Settings) -> int:
-    counts = {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect()}
-    refused = {reason: count for reason, count in counts.items() if reason is not None}
-    if refused:
+    sums = records.agg(F.count("*").alias("rows"), F.count("reason").alias("refused")).collect()[0]
+    if sums["refused"]:
+        refused = {row["reason"]: row["count"] for row in records.groupBy("reason").count().collect() if row["reason"]}
         raise _refusal(records, refused)
-    sent = int(counts.get(None, 0))
+    sent = int(sums["rows"])
     if sent == 0:
         return 0
     # a source that is not the same twice must not slip rows past the check

@@ -24,6 +24,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     partitioned_by: tuple[str, ...]
     comment: str
+    clustered_by: tuple[str, ...] = ()
 
     @property
     def ddl(self) -> str:
@@ -64,6 +65,14 @@ DATA: Final = (
 
 TASKS: Final = Table(
     "tasks", KEY + DATA, ("partition_id", "hour"), "one row per task key: its newest data and whether it was cancelled"
+)
+
+DEFERRED: Final = Table(
+    "deferred",
+    KEY + DATA,
+    (),
+    "one row per key and batch of tasks due later than progress's folded_until; folded into `tasks` before their time comes",
+    clustered_by=("scheduled_time",),
 )
 
 _ATTEMPT: Final = (
@@ -116,6 +125,10 @@ PROGRESS: Final = Table(
         Column("epoch", "bigint", "outcomes: epoch of the fence that holds at next_offset"),
         Column("nonce", "string", "outcomes: its nonce"),
         Column("resigned", "boolean", "outcomes: its owner stopped cleanly"),
+        Column("folded_until", "timestamp", "tasks: what is due before stands in `tasks` alone, not in `deferred`"),
+        Column("closed_hour", "int", "tasks: in all hours below every task has its completion"),
+        Column("open_hours", "array<int>", "tasks: except in these"),
+        Column("appended_at", "timestamp", "tasks: append time of the last record below next_offset"),
         Column("updated_at", "timestamp", "when the row last changed"),
     ),
     (),
@@ -130,4 +143,4 @@ DEPLOYMENT: Final = Table(
     (),
     "what is fixed for the life of the tables or must be the same for all parts: partition count, topic ids, grace, retention",
 )
-TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)
+TABLES: Final = (TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)

@@ -240,6 +240,28 @@ class ExecutorConformance:
         outcomes = running.run(*[invocation("batch_exit", lane="one lane", key=str(n)) for n in range(5)])
         assert {(outcome.outcome, outcome.failure.kind) for outcome in outcomes} == {("failed", "child_died")}
 
+    @pytest.mark.parametrize("bad", ["abort", "exit"])
+    def test_what_waits_in_a_lane_behind_a_failure_is_handed_back(self, running, bad):
+        running.run(*[invocation("noop") for _ in range(20)])  # fast by now: several of a lane go to one child together
+        lanes = {
+            f"broken-{n}": [invocation("noop" if k != 2 else bad, 3, lane=f"broken-{n}") for k in range(6)]
+            for n in range(3)
+        }
+        running.executor.submit([call for calls in lanes.values() for call in calls])
+        for calls in lanes.values():
+            outcomes = [outcome.outcome for outcome in running.wait(calls)]
+            assert outcomes == [
+                "succeeded",
+                "succeeded",
+                "aborted" if bad == "abort" else "failed",
+                "not_started",
+                "not_started",
+                "not_started",
+            ]
+        again = [invocation("noop", lane="broken-0") for _ in range(6)]
+        running.executor.submit(again)
+        assert {outcome.outcome for outcome in running.wait(again)} == {"succeeded"}
+
     def test_lane_stays_in_order_through_batches_that_cut_it(self, running, tmp_path):
         file = tmp_path / "lines"
         calls = [invocation("batch_append", str(file), lane=f"cut-{n % 3}", key=f"{n:03}") for n in range(60)]

@@ -51,6 +51,11 @@ def pid(task: Task) -> int:
     return os.getpid()
 
 
+@handler("getpid")
+def getpid(task: Task) -> int:
+    return os.getpid()
+
+
 @handler("sleep")
 def sleep(task: Task) -> None:
     time.sleep(task.payload)

@@ -3,16 +3,19 @@
 The rate is tasks over the time from the first partition becoming active (or the first start, if that was seen earlier) to
 the receipt of the last counting completion by an independent consumer of `outcomes`. Loading the tables before that is
 `load_seconds`; `recorded_seconds` goes on until all rows are in table `completions`. Floor: a bare pool, same handler.
+`--batch`: a batch handler, so that tasks of a lane share calls.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from scylla_spark.bench import report
+from scylla_spark.bench.handlers import BATCH, NOOP
 from scylla_spark.bench.helper import Helper
-from scylla_spark.bench.lateness import violations
 from scylla_spark.bench.load import enqueue, tasks
+from scylla_spark.bench.observe import violations
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_merged, await_value, place, rows_in, say
 from scylla_spark.client import Scheduler
@@ -21,41 +24,74 @@ from scylla_spark.schemas import COMPLETIONS
 from scylla_spark.services.deployment import Deployment
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is drained: so many tasks over so many lanes, for a handler, in a queue."""
+
+    count: int
+    lanes: int
+    handler: str = NOOP
+    queue: str = "default"
+
+
 def run(options: Options) -> dict[str, Any]:
-    """Measures; default 100,000 tasks over 1,000 lanes."""
-    count, lanes = options.tasks or 100_000, options.lanes or 1_000
+    """Measures; default 200,000 tasks over 1,000 lanes."""
+    handler = BATCH if options.batch else NOOP
+    work = Work(options.tasks or 200_000, options.lanes or 1_000, handler)
     with place(options, "ingest") as home:
-        settings = home.settings
-        _load(home, count, lanes)
-        with Helper("facts", settings, expected=count, limit_s=LIMIT_S, idle_s=20, keep=False) as observer:
-            observer.answer()
-            say("dispatch starts")
-            begun = now_us()
-            with Deployment(settings, roles=("dispatch",), spark=home.spark) as dispatch:
-                active = await_value("the first active partition", lambda: _active(dispatch), pause_s=0.002)
-                costs = Costs(observer.pid)
-                with sampled(options.profile):
-                    seen = observer.answer(LIMIT_S)
-                cores, parts = costs.read()
-                first = min(active, seen["first_start_us"] or active)
-                recorded = None if seen["completed"] < count else _recorded(home, count, first)
-        with Helper("pool", settings, count=count, rounds=3) as helper:
+        seconds, seen = drained(home, work, profile=options.profile)
+        with Helper("pool", home.settings, count=min(work.count, 100_000), rounds=3, handler=handler) as helper:
             say("bare pool")
             pool = helper.answer(LIMIT_S)
     return report.rate(
-        "drain", seen["completed"], (seen["last_seen_us"] - first) / 1e6, pool["rate_per_s"],
-        violations=violations(seen), lost=count - seen["completed"], recorded_seconds=recorded,
-        load_seconds=round((first - begun) / 1e6, 3), lanes=lanes, cpu_cores=round(cores, 3), cpu_seconds=parts,
-        floor_rounds=pool["rounds"],
+        "drain", seen.pop("completed"), seconds, pool["rate_per_s"],
+        **seen, lanes=work.lanes, batch=options.batch, floor_rounds=pool["rounds"],
     )  # fmt: skip
 
 
-def _load(home: Deployment, count: int, lanes: int) -> None:
+def drained(home: Deployment, work: Work, *, before: int = 0, profile: bool = False) -> tuple[float, dict[str, Any]]:
+    """Fills the tables of a deployment that only ingests, then drains them.
+
+    Args:
+        home: the deployment.
+        work: what to do.
+        before: tasks that have succeeded on it already.
+        profile: tell stderr where the driver spends its time.
+
+    Returns:
+        Seconds, and fields for the record.
+    """
+    since, total = _load(home, work), before + work.count
+    wanted = {"expected": total, "limit_s": LIMIT_S, "idle_s": 20, "keep": False, "since_us": since}
+    with Helper("facts", home.settings, **wanted) as observer:
+        observer.answer()
+        say("dispatch starts")
+        begun = now_us()
+        with Deployment(home.settings, roles=("dispatch",), spark=home.spark) as dispatch:
+            active = await_value("the first active partition", lambda: _active(dispatch), pause_s=0.002)
+            costs = Costs(observer.pid)
+            with sampled(profile):
+                seen = observer.answer(LIMIT_S)
+            cores, parts = costs.read()
+            first = min(active, seen["first_start_us"] or active)
+            recorded = None if seen["completed"] < work.count else _recorded(home, total, first)
+    return (seen["last_seen_us"] - first) / 1e6, {
+        "completed": seen["completed"], "violations": violations(seen), "lost": work.count - seen["completed"],
+        "recorded_seconds": recorded, "load_seconds": round((first - begun) / 1e6, 3),
+        "cpu_cores": round(cores, 3), "cpu_seconds": parts,
+    }  # fmt: skip
+
+
+def _load(home: Deployment, work: Work) -> int:
+    """Returns when all is in the tables; the scheduled time of the first, microseconds since the epoch."""
     assert home.spark is not None
+    first = now_us()
     with Scheduler(home.settings, spark=home.spark) as scheduler:
-        enqueue(scheduler, tasks(home.spark, count, lanes, now_us(), 1))
-    say(f"{count} tasks enqueued; ingest merges them")
+        frame = tasks(home.spark, work.count, work.lanes, first, 1)
+        enqueue(scheduler, frame, handler=work.handler, queue=work.queue)
+    say(f"{work.count} tasks enqueued; ingest merges them")
     await_merged(home.settings, home)
+    return first
 
 
 def _active(dispatch: Deployment) -> int | None:

@@ -100,25 +100,25 @@ def _read_from_end(reader: Any, settings: Settings, topic: str, partitions: int)
         reader.seek(place, end)
 
 
-def pool(channel: Channel, settings: Settings, *, count: int, rounds: int) -> dict[str, Any]:
+def pool(channel: Channel, settings: Settings, *, count: int, rounds: int, handler: str = NOOP) -> dict[str, Any]:
     """The best rate at which a bare pool runs no-op tasks of lanes of their own, of several rounds of two ways to feed it."""
     dispatch = settings.dispatch
     feeder = _Feeder(LocalPool((MODULE,), min_children=dispatch.min_children, max_children=dispatch.max_children))
     try:
-        feeder.run(_invocations(min(count, 5_000)), at_once=True)
+        feeder.run(_invocations(min(count, 5_000), handler), at_once=True)
         rates: dict[str, list[float]] = {"at_once": [], "by_room": []}
         for _ in range(rounds):
             for way, found in rates.items():
-                found.append(round(feeder.run(_invocations(count), at_once=way == "at_once")))
+                found.append(round(feeder.run(_invocations(count, handler), at_once=way == "at_once")))
     finally:
         feeder.pool.stop(drain_s=0)
     return {"rate_per_s": max(map(max, rates.values())), "rounds": rates}
 
 
-def _invocations(count: int) -> list[Invocation]:
+def _invocations(count: int, handler: str) -> list[Invocation]:
     now = now_us()
     return [
-        Invocation(n + 1, TaskKey(now, f"lane-{n}", f"{n:09d}"), 1, 1, NOOP, "default", '{"n":1}', 0, now, 300_000)
+        Invocation(n + 1, TaskKey(now, f"lane-{n}", f"{n:09d}"), 1, 1, handler, "default", '{"n":1}', 0, now, 300_000)
         for n in range(count)
     ]
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from typing import TYPE_CHECKING
+
 from scylla_spark.clock import now_us
-from scylla_spark.core.task import Task
+from scylla_spark.core.task import Retry, Task
 from scylla_spark.executors.registry import handler
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MODULE = __name__
 NOOP = "bench.noop"
 STAMP = "bench.stamp"
+BATCH = "bench.batch"
+HANG = "bench.hang"
+FAIL = "bench.fail"
+BLOCK = "bench.block"
+MAX_BATCH = 100
 
 
 @handler(NOOP)
@@ -20,3 +31,26 @@ def noop(task: Task) -> None:
 def stamp(task: Task) -> list[int]:
     """When this handler began, and the client's stamp that the task carries (0 without), both microseconds since the epoch."""
     return [now_us(), task.payload.get("sent", 0)]
+
+
+@handler(BATCH, max_batch=MAX_BATCH)
+def batch(tasks: pa.Table) -> None:
+    """Nothing, for many tasks at once."""
+
+
+@handler(HANG, timeout="1h")
+def hang(task: Task) -> None:
+    """Never comes back."""
+    threading.Event().wait()
+
+
+@handler(FAIL, retry=Retry(None, "1s", "1s"))
+def fail(task: Task) -> None:
+    """Fails about once a second, for ever."""
+    raise ValueError("as always")
+
+
+@handler(BLOCK, retry=Retry(None, "1h", "1h"))
+def block(task: Task) -> None:
+    """Fails once, and blocks its lane until long after the benchmark."""
+    raise ValueError("once")

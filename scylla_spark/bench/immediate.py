@@ -12,7 +12,8 @@ from typing import Any
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
 from scylla_spark.bench.helper import Helper
-from scylla_spark.bench.lateness import LEAD_US, violations
+from scylla_spark.bench.observe import violations
+from scylla_spark.bench.paced import LEAD_US
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, place, say
 from scylla_spark.clock import now_us

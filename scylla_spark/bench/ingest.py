@@ -6,17 +6,16 @@ to warm the JVM (`--warm 0`: cold). Floor: a bare batch read of the same records
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import append
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.sampling import sampled
-from scylla_spark.bench.site import Costs, Options, await_merged, ends, place, say
+from scylla_spark.bench.site import Costs, Options, await_merged, ends, place, say, stored_tasks
 from scylla_spark.client import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.io.tables import Tables
-from scylla_spark.schemas import KEY_NAMES, TASKS
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.ingest import Ingest
 
@@ -28,7 +27,9 @@ def run(options: Options) -> dict[str, Any]:
     """Measures; default 400,000 records over 1,000 lanes."""
     count, lanes = options.tasks or 400_000, options.lanes or 1_000
     warm = options.warm if options.warm is not None else min(count // 10, 40_000)
-    with place(options) as home:
+    changes = dict(options.changes or {})
+    changes["ingest"] = {"near": "3h"} | changes.get("ingest", {})  # so that every row is merged, none deferred
+    with place(replace(options, changes=changes)) as home:
         if warm:
             say(f"warming up with {warm} rows")
             _enqueue(home, warm, lanes, "warm")
@@ -39,7 +40,7 @@ def run(options: Options) -> dict[str, Any]:
         costs = Costs()
         seconds = _ingest(home, profile=options.profile)
         cores, parts = costs.read()
-        lost = count - _keys(home)
+        lost = count - stored_tasks(home.settings, "lane-")
         raw, parsed = _floors(home, starts, warm=bool(warm))
     return report.rate(
         "ingest", count - lost, seconds, count / min(raw), violations=0, lost=lost, floor_rounds=[round(count / s) for s in raw],
@@ -67,14 +68,6 @@ def _ingest(home: Deployment, *, profile: bool) -> float:
             return (boot_us() - begun) / 1e6
     finally:
         service.stop()
-
-
-def _keys(home: Deployment) -> int:
-    from pyspark.sql import functions as F
-
-    assert home.spark is not None
-    rows = Tables(home.spark, home.settings.tables_path).read(TASKS)
-    return rows.where(F.col("ordering_id").startswith("lane-")).select(*KEY_NAMES).distinct().count()
 
 
 def _floors(home: Deployment, starts: dict[int, int], *, warm: bool) -> tuple[list[float], list[float]]:

@@ -30,7 +30,7 @@ class Verdict:
         failed: tasks that ended otherwise.
         doubled: counting completions of tasks that had one.
         disorder: completions of a lane that came after one of a greater key.
-        overlaps: attempts of a lane that began before the one before had ended.
+        overlaps: attempts of a lane that began before the one before had ended, unless one batch call ran both.
         retried: counting facts of attempts that did not end their task.
         first_start_us: earliest start of an attempt; 0 without any.
         last_seen_us: when the last completion was received.
@@ -48,18 +48,23 @@ class Verdict:
     results: list[tuple[int, int, str | None]] = field(default_factory=list)
 
 
-def judge(records: Iterable[Seen]) -> Verdict:
-    """Reads records from the very beginning of every partition, in log order, by the fence rule."""
+def judge(records: Iterable[Seen], since_us: int = 0) -> Verdict:
+    """Reads records from the very beginning of every partition, in log order, by the fence rule.
+
+    Args:
+        records: of all partitions.
+        since_us: tasks scheduled before this do not matter, microseconds since the epoch.
+    """
     verdict = Verdict()
     logs: dict[int, FenceLog] = {}
     ended: set[TaskKey] = set()
-    lanes: dict[str, tuple[TaskKey, int]] = {}
+    lanes: dict[str, tuple[TaskKey, int, int]] = {}
     for seen in records:
         record = decode(seen.value)
         if record is None or not logs.setdefault(seen.partition, FenceLog()).admit(record):
             continue
         for fact in record.facts:
-            if fact.outcome == STARTED:
+            if fact.outcome == STARTED or fact.key.time_us < since_us:
                 continue
             _note_lane(verdict, lanes, fact)
             if not fact.terminal:
@@ -72,11 +77,12 @@ def judge(records: Iterable[Seen]) -> Verdict:
     return verdict
 
 
-def _note_lane(verdict: Verdict, lanes: dict[str, tuple[TaskKey, int]], fact: Fact) -> None:
-    key, until = lanes.get(fact.key.ordering_id, (fact.key, 0))
+def _note_lane(verdict: Verdict, lanes: dict[str, tuple[TaskKey, int, int]], fact: Fact) -> None:
+    key, began, until = lanes.get(fact.key.ordering_id, (fact.key, 0, 0))
     verdict.disorder += fact.key < key
-    verdict.overlaps += 0 < fact.started_us < until - SLACK_US
-    lanes[fact.key.ordering_id] = (max(key, fact.key), max(until, fact.finished_us))
+    together = (fact.started_us, fact.finished_us) == (began, until)
+    verdict.overlaps += not together and 0 < fact.started_us < until - SLACK_US
+    lanes[fact.key.ordering_id] = (max(key, fact.key), fact.started_us, max(until, fact.finished_us))
     if fact.started_us and (not verdict.first_start_us or fact.started_us < verdict.first_start_us):
         verdict.first_start_us = fact.started_us
 

@@ -92,11 +92,12 @@ def tasks(
     )
 
 
-def enqueue(scheduler: Scheduler, frame: DataFrame) -> int:
-    """Enqueues the rows of such a frame for the no-op handler; returns how many."""
+def enqueue(scheduler: Scheduler, frame: DataFrame, *, handler: str = NOOP, queue: str = "default") -> int:
+    """Enqueues the rows of such a frame; returns how many."""
     done = scheduler.enqueue_df(
         frame,
-        handler=NOOP,
+        handler=handler,
+        queue=queue,
         ordering_id="ordering_id",
         uniqueness_key="uniqueness_key",
         scheduled_time="scheduled_time",

@@ -17,7 +17,7 @@ _MARK = b'"succeeded"'
 
 
 def facts(
-    channel: Channel, settings: Settings, *, expected: int, limit_s: float, idle_s: float, keep: bool
+    channel: Channel, settings: Settings, *, expected: int, limit_s: float, idle_s: float, keep: bool, since_us: int = 0
 ) -> dict[str, Any]:
     """Reads `outcomes` from the beginning until enough tasks have succeeded, and judges the facts afterwards.
 
@@ -26,10 +26,11 @@ def facts(
     Args:
         channel: hears "ready" once it reads.
         settings: with the broker's address.
-        expected: completions to wait for.
+        expected: completions to wait for, those of earlier runs included.
         limit_s: most seconds to wait in all.
         idle_s: seconds without any record, after the first fact, at which it gives up.
         keep: whether to return `results` of every task.
+        since_us: tasks scheduled before this are not judged, microseconds since the epoch.
     """
     kept: list[Seen] = []
     count = 0
@@ -47,7 +48,12 @@ def facts(
                 count += sum(record.value.count(_MARK) for record in records if record.value)
             if count and boot_us() - heard > idle_s * 1e6:
                 break
-    verdict = judge(kept)
+    verdict = judge(kept, since_us)
     if not keep:
         verdict.results = []
     return asdict(verdict)
+
+
+def violations(seen: dict[str, Any]) -> int:
+    """Rows out of order, overlapping or doubled, in the observer's verdict."""
+    return int(seen["disorder"] + seen["overlaps"] + seen["doubled"])

@@ -21,7 +21,10 @@ LATENCY: Final = (
     "ratio",
     "cpu_cores",
 )
+SECONDS: Final = ("bench", "count", "seconds", "floor_seconds", "ratio", "violations", "lost")
 RATE: Final = ("bench", "count", "rate_per_s", "floor_per_s", "ratio", "violations", "lost")
+
+_KINDS: Final = ((LATENCY, "p50_ms"), (RATE, "rate_per_s"), (SECONDS, "floor_seconds"))
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
@@ -61,6 +64,50 @@ def latency(
     }  # fmt: skip
 
 
+def compared(
+    bench: str, late_us: Sequence[int], plain_us: Sequence[int], *, sent: int, early: int, cpu_cores: float, **more: Any
+) -> dict[str, Any]:
+    """The record of a latency benchmark whose floor is the same load without the burden; `floor` and `ratio` are of p99.
+
+    Args:
+        bench: its name.
+        late_us: one value per task that started, with the burden, microseconds.
+        plain_us: the same without it.
+        sent: how many tasks there were with the burden.
+        early: how many of them started before their time.
+        cpu_cores: CPU time of the whole system over wall time, with the burden.
+        **more: further fields.
+    """
+    record = latency(bench, late_us, plain_us, sent=sent, early=early, cpu_cores=cpu_cores, **more)
+    plain = sorted(plain_us)
+    half, most = _ms(percentile(plain, 0.5)), _ms(percentile(plain, 0.99))
+    del record["floor_p99_ms"]
+    return record | {
+        "floor": most, "ratio": ratio(record["p99_ms"], most), "floor_p50_ms": half,
+        "p50_ratio": ratio(record["p50_ms"], half),
+    }  # fmt: skip
+
+
+def seconds(
+    bench: str, count: int, took_s: float, floor_s: float, *, violations: int, lost: int, **more: Any
+) -> dict[str, Any]:
+    """The record of a benchmark that asks how long something takes; `ratio` is our time over the floor's.
+
+    Args:
+        bench: its name.
+        count: tasks that it was about.
+        took_s: the time, seconds.
+        floor_s: that of the floor.
+        violations: rows out of order, overlapping or doubled.
+        lost: tasks that are missing.
+        **more: further fields.
+    """
+    return {
+        "bench": bench, "count": count, "seconds": round(took_s, 3), "floor_seconds": round(floor_s, 3),
+        "ratio": ratio(took_s, floor_s), "violations": violations, "lost": lost, **more, **machine.facts(),
+    }  # fmt: skip
+
+
 def rate(
     bench: str, count: int, seconds: float, floor_per_s: float, *, violations: int, lost: int, **more: Any
 ) -> dict[str, Any]:
@@ -89,9 +136,9 @@ def ratio(value: float, floor: float) -> float | None:
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line per benchmark, at most 100 columns; latency and rate benchmarks in tables of their own."""
+    """One line per benchmark, at most 100 columns; each kind of benchmark in a table of its own."""
     texts = []
-    for columns, mark in ((LATENCY, "p50_ms"), (RATE, "rate_per_s")):
+    for columns, mark in _KINDS:
         rows = [record for record in records if mark in record]
         if rows:
             texts.append(_table(rows, columns))
@@ -101,7 +148,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def details(record: Mapping[str, Any]) -> str:
     """The fields that the table leaves out, as lines of at most 100 columns."""
-    shown = LATENCY if "p50_ms" in record else RATE
+    shown = next(columns for columns, mark in _KINDS if mark in record)
     lines = [""]
     for name, value in record.items():
         if name in shown:

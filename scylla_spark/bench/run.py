@@ -20,8 +20,22 @@ from scylla_spark.config import Log
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.job import nested
 
-BENCHES: Final = ("lateness", "immediate", "drain", "single", "enqueue", "ingest")
+BENCHES: Final = {
+    "lateness": "how late tasks start that are due some seconds ahead, and what that costs in CPU",
+    "immediate": "from the send of a task due now to the start of its handler",
+    "drain": "overdue tasks worked off in durable lane order; --batch: by a batch handler",
+    "single": "one lane alone; --replay: in a queue of order replay",
+    "enqueue": "rows of a DataFrame, checked and acknowledged",
+    "ingest": "records from Kafka into the tables",
+    "limits": "a drain in a queue with limits that do not bind, against one without limits",
+    "pending": "lateness with a million future tasks in the tables, against without; memory of the dispatcher",
+    "stuck": "lateness beside a head that hangs, one that always fails and a thousand blocked lanes, against without",
+    "spread": "a million tasks over a year from a DataFrame, until they can be queried",
+    "recover": "kill -9 with a million pending tasks; from the new start to the first release",
+    "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
+}
 ALL: Final = "all"
+_APART: Final = ("soak",)  # takes too long to be part of "all"
 _TIDY_S: Final = 120
 
 
@@ -29,7 +43,7 @@ def main(name: str, args: Sequence[str]) -> int:
     """Runs a benchmark.
 
     Args:
-        name: one of BENCHES, or "all".
+        name: one of BENCHES, or "all" for all but soak; "--help" lists them.
         args: options; `--help` lists them.
 
     Returns:
@@ -38,6 +52,9 @@ def main(name: str, args: Sequence[str]) -> int:
     Raises:
         ArgumentError: there is no such benchmark.
     """
+    if name in ("-h", "--help"):
+        sys.stdout.write(listing() + "\n")
+        return 0
     if name not in (*BENCHES, ALL):
         raise ArgumentError(f"There is no benchmark {name!r}.", hint=f"Benchmarks: {', '.join(BENCHES)}, {ALL}.")
     given = _parser(name).parse_args(list(args))
@@ -50,6 +67,8 @@ def main(name: str, args: Sequence[str]) -> int:
         given.warm,
         nested(given.set),
         profile=given.profile,
+        batch=given.batch,
+        replay=given.replay,
     )
     with _result_stream() as out:
         from scylla_spark.log import configure
@@ -64,18 +83,29 @@ def main(name: str, args: Sequence[str]) -> int:
     return 0
 
 
+def listing() -> str:
+    """What there is to measure, a line each."""
+    lines = [f"  {name:<10} {text}" for name, text in BENCHES.items()]
+    lines.append(f"  {ALL:<10} all of them but {', '.join(_APART)}, each in a process of its own")
+    return "\n".join(["Usage: scylla-spark bench NAME [OPTIONS]; `bench NAME --help` shows the options", "", *lines])
+
+
 def _parser(name: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"scylla-spark bench {name}")
+    parser = argparse.ArgumentParser(
+        prog=f"scylla-spark bench {name}", description=BENCHES.get(name, "All benchmarks one after the other.")
+    )
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="json: one object on the last line"
     )
     parser.add_argument("--data", type=Path, help="folder for the run's own folder; default: the temporary one")
-    parser.add_argument("--seconds", type=float, help="length of a latency benchmark")
-    parser.add_argument("--tasks", type=int, help="how many tasks or rows")
+    parser.add_argument("--seconds", type=float, help="length of the steady load")
+    parser.add_argument("--tasks", type=int, help="how many tasks, rows or pending tasks")
     parser.add_argument("--lanes", type=int, help="over how many lanes")
-    parser.add_argument("--rate", type=float, help="tasks per second of a latency benchmark")
-    parser.add_argument("--warm", type=int, help="rows before the measurement of enqueue and ingest; 0: cold")
+    parser.add_argument("--rate", type=float, help="tasks per second of the steady load")
+    parser.add_argument("--warm", type=int, help="rows or tasks before the measurement; 0: cold")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
+    parser.add_argument("--batch", action="store_true", help="drain: with a batch handler")
+    parser.add_argument("--replay", action="store_true", help="single: in a queue of order replay")
     parser.add_argument("--profile", action="store_true", help="tell stderr where the driver spends its time")
     return parser
 
@@ -100,7 +130,7 @@ def _result_stream() -> Iterator[IO[str]]:
 def _all(args: list[str], out: IO[str], *, as_json: bool) -> int:
     """Runs each benchmark in a process of its own, so that none inherits a warm or cluttered JVM."""
     results = []
-    for name in BENCHES:
+    for name in [name for name in BENCHES if name not in _APART]:
         say(f"== {name}")
         results.append(_apart(name, args))
     out.write(report.table(results) + "\n")

@@ -2,17 +2,19 @@
 
 All are enqueued some seconds ahead and due within milliseconds of one instant, from which the clock runs to the receipt of
 the last completion. Floor: a small record sent and read back, one after the other: what one durable fact costs.
+`--replay`: in a queue whose lanes do not wait for their facts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.helper import Helper
-from scylla_spark.bench.lateness import violations
+from scylla_spark.bench.observe import violations
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import LIMIT_S, Costs, Options, place, say
 from scylla_spark.client import Scheduler
@@ -21,19 +23,23 @@ from scylla_spark.config import Settings
 from scylla_spark.errors import ConflictError
 
 FACT_BYTES = 200
+REPLAY: Final = "replay"
 _AHEAD_US = 3_000_000
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Measures; default 2,000 tasks."""
-    count = options.tasks or 2_000
+    """Measures; default 2,000 tasks, or 20,000 in replay order."""
+    count, queue = options.tasks or 2_000, "default"
+    if options.replay:
+        count, queue = options.tasks or 20_000, REPLAY
+        options = replace(options, changes=(options.changes or {}) | {"queues": {REPLAY: {"order": "replay"}}})
     with place(options, "ingest", "dispatch") as deployment:
         settings = deployment.settings
         make_topic(settings, ECHO_TOPIC, settings.partitions)
         before = _round_trips(settings)
         with Helper("facts", settings, expected=count, limit_s=LIMIT_S, idle_s=20, keep=False) as observer:
             observer.answer()
-            first = _enqueue(settings, count)
+            first = _enqueue(settings, count, queue)
             say(f"{count} tasks of one lane")
             with sampled(options.profile):
                 costs = Costs(observer.pid)
@@ -43,15 +49,21 @@ def run(options: Options) -> dict[str, Any]:
     return report.rate(
         "single", seen["completed"], (seen["last_seen_us"] - first) / 1e6, max(before, after),
         violations=violations(seen), lost=count - seen["completed"], floor_rounds=[round(before, 1), round(after, 1)],
-        cpu_cores=round(cores, 3), cpu_seconds=parts,
+        cpu_cores=round(cores, 3), cpu_seconds=parts, queue=queue,
     )  # fmt: skip
 
 
-def _enqueue(settings: Settings, count: int) -> int:
+def _enqueue(settings: Settings, count: int, queue: str) -> int:
     """Returns the time of the first task, microseconds since the epoch."""
     first = now_us() + _AHEAD_US + 300 * count
     batch = [
-        {"handler": NOOP, "ordering_id": "lane-0", "uniqueness_key": f"{n:09d}", "at": from_us(first + n)}
+        {
+            "handler": NOOP,
+            "ordering_id": "lane-0",
+            "uniqueness_key": f"{n:09d}",
+            "at": from_us(first + n),
+            "queue": queue,
+        }
         for n in range(count)
     ]
     with Scheduler.connect(settings) as scheduler:

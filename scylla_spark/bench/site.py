@@ -22,7 +22,7 @@ from scylla_spark.core.partition import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.topics import end_offsets
-from scylla_spark.schemas import Table
+from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
 
 T = TypeVar("T")
@@ -40,9 +40,11 @@ class Options:
         tasks: how many tasks or rows.
         lanes: over how many lanes.
         rate: tasks per second of a latency benchmark.
-        warm: rows that go the same way before the measurement begins.
+        warm: rows or tasks that go the same way before the measurement begins.
         changes: settings to change, nested.
         profile: write to stderr where the driver spends its time.
+        batch: `drain` with a batch handler.
+        replay: `single` in a queue of order "replay".
     """
 
     data: Path | None = None
@@ -53,6 +55,8 @@ class Options:
     warm: int | None = None
     changes: dict[str, Any] | None = None
     profile: bool = False
+    batch: bool = False
+    replay: bool = False
 
 
 def say(text: str) -> None:
@@ -164,11 +168,24 @@ def await_merged(settings: Settings, deployment: Deployment | None = None) -> No
 
 def rows_in(settings: Settings, table: Table) -> int:
     """How many rows the files of a table hold, by its log."""
-    import pyarrow as pa
-    from deltalake import DeltaTable
+    return int(Readers(settings.tables_path).size(table)["rows"])
 
-    actions = pa.table(DeltaTable(f"{settings.tables_path}/{table.name}").get_add_actions(flatten=True))
-    return sum(actions.column("num_records").to_pylist())
+
+def stored_tasks(settings: Settings, prefix: str = "") -> int:
+    """How many tasks of lanes that begin so the tables hold, near and far, each counted once."""
+    import polars as pl
+
+    readers = Readers(settings.tables_path)
+    identity = ("scheduled_time", "ordering_id", "uniqueness_key")
+    keys = [readers.frame(table).select(identity) for table in TABLES if table.name in ("tasks", "deferred")]
+    wanted = pl.concat(keys).filter(pl.col("ordering_id").str.starts_with(prefix))
+    return int(wanted.unique().select(pl.len()).collect().item())
+
+
+def files_in(settings: Settings) -> dict[str, int]:
+    """Table → how many files it has."""
+    readers = Readers(settings.tables_path)
+    return {table.name: int(readers.size(table)["files"]) for table in TABLES}
 
 
 class Costs:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scylla_spark.cli import lane, rejected, service, settings, table, task
+from scylla_spark.cli import lane, rejected, service, settings, simulate, table, task
 from scylla_spark.cli.context import parsed
 
 _EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."
@@ -25,6 +25,7 @@ for name, group in (
 ):
     app.add_typer(group, name=name)
 service.register(app)
+simulate.register(app)
 
 
 @app.callback()

@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the tree."""
     for command in (init, up, run, demo, doctor):
         app.command()(command)
-    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+    # its --help is that of the benchmarks
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(context_settings=passed_on)(bench)
 
 
 def init(
@@ -116,7 +118,7 @@ def doctor(ctx: typer.Context) -> None:
 def bench(
     ctx: typer.Context, name: Annotated[str, typer.Argument(help="Which one, or `all`; --help lists them")] = "all"
 ) -> None:
-    """Measure: lateness, immediate, drain, single, enqueue, ingest, or all. Further arguments go to the benchmark."""
+    """Measure lateness, rates and recovery of a whole deployment; `bench --help` lists the benchmarks, `bench NAME --help` options."""
     try:
         from scylla_spark.bench import main
     except ModuleNotFoundError as error:

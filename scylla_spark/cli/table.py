@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -11,6 +11,11 @@ from scylla_spark.errors import UnreachableError
 
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
+
+_COLUMNS: Final = (
+    "partition", "tasks_behind", "outcomes_behind", "folded_until", "closed_until", "open_hours", "state", "epoch", "lanes", "loaded",
+    "in_flight", "owner",
+)  # fmt: skip
 
 app = typer.Typer(help="Look at the tables.", no_args_is_help=True)
 
@@ -36,11 +41,14 @@ def stats(
         rows = _partitions(cli, scheduler)
     cli.output.rows(
         rows,
-        ("partition", "tasks_behind", "outcomes_behind", "state", "epoch", "lanes", "loaded", "in_flight", "owner"),
+        _COLUMNS,
     )
 
 
 def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
+    from scylla_spark.clock import iso
+    from scylla_spark.core.key import HOUR_US
+    from scylla_spark.core.partition import ALL_FOLDED_US
     from scylla_spark.explain import ask
     from scylla_spark.io.topics import end_offsets
 
@@ -64,6 +72,9 @@ def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
             "partition": number,
             "tasks_behind": ends["tasks"][number] - (tasks.tasks_offset if tasks else 0) if ends else None,
             "outcomes_behind": ends["outcomes"][number] - (outcomes.outcomes_offset if outcomes else 0) if ends else None,
+            "folded_until": iso(tasks.folded_until_us) if tasks and tasks.folded_until_us < ALL_FOLDED_US else None,
+            "closed_until": iso(tasks.closed_hour * HOUR_US) if tasks and tasks.closed_hour else None,
+            "open_hours": len(tasks.open_hours) if tasks else 0,
             "state": held.get("state"), "epoch": held.get("epoch"), "lanes": held.get("lanes"), "loaded": held.get("loaded"),
             "in_flight": held.get("in_flight"), "owner": address.removeprefix("http://") or None,
         })  # fmt: skip

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from scylla_spark.core.fact import OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Invocation
 
 
 class Send(NamedTuple):
-    """Append these records to a partition of `outcomes`, in order; answer with `sent`."""
+    """Append these records to a partition of `outcomes`, in order; answer with `sent`.
+
+    Attributes:
+        content: what the only record says, so that it need not be decoded when it is read back.
+    """
 
     partition: int
     records: list[bytes]
+    content: OutcomeRecord | None = None
 
 
 class SendFence(NamedTuple):

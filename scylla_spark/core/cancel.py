@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scylla_spark.core import action
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState
+from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState, Stage
 from scylla_spark.core.lanes import LaneKeeper
 from scylla_spark.core.partition import Partition, PartitionState
 from scylla_spark.core.task import CANCELLED
@@ -61,7 +61,7 @@ class Canceller(LaneKeeper):
                 entry.attempt, entry.used, entry.next_us = known.attempt, known.used, max(known.next_us, key.time_us)
             if done:
                 lane.remove(key)
-            elif entry.cancelled and not entry.closing and entry is not lane.active:
+            elif entry.cancelled and entry.stage is Stage.OPEN and entry is not lane.active:
                 self._close_cancelled(partition, entry, now)
             if lane.state is LaneState.LOOKUP and lane.active in (entry, None):
                 lane.state = LaneState.WAITING
@@ -75,7 +75,7 @@ class Canceller(LaneKeeper):
             self._answer(partition, command, now)
         elif lane is not None and entry is not None:
             self._cancel_entry(partition, lane, entry, command, now)
-        elif self._surely_new(partition, command):
+        elif key.time_us <= partition.complete_us and not partition.left(key) and self._surely_new(partition, command):
             partition.told[key] = None
             self._cancel_unknown(partition, command, now)
         else:
@@ -87,7 +87,8 @@ class Canceller(LaneKeeper):
         return not replayed and command.key.time_us >= partition.ended.since_us and command.key not in partition.told
 
     def _look_up_for(self, partition: Partition, command: Command) -> None:
-        partition.told[command.key] = None
+        if command.key.time_us <= partition.horizon_us:
+            partition.told[command.key] = None
         waiting = partition.lookups.setdefault(command.key, [])
         waiting.append(command)
         if len(waiting) == 1:
@@ -95,15 +96,16 @@ class Canceller(LaneKeeper):
 
     def _cancel_unknown(self, partition: Partition, command: Command, now: int) -> None:
         """Ends a key of which no task is loaded; once, however many cancels there are."""
+        partition.ending.add(command.key)
         self._record(partition, Fact(command.key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
 
     def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
         entry.cancelled = True
         entry.request_id = command.request_id
-        under_way = entry is lane.active and lane.state in (LaneState.RUNNING, LaneState.RECORDING, LaneState.STARTING)
-        if under_way:
+        starting = entry is lane.active and lane.state is LaneState.STARTING
+        if starting or entry.stage is not Stage.OPEN:
             self._answer(partition, command, now)
-        elif partition.state is PartitionState.ACTIVE and not entry.closing:
+        elif partition.state is PartitionState.ACTIVE:
             if not entry.verified and not self._surely_new(partition, command):
                 self._look_up_for(partition, command)
                 return
@@ -112,6 +114,6 @@ class Canceller(LaneKeeper):
                 self._settle(partition, lane, now)
 
     def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
-        entry.closing = True
+        entry.stage = Stage.CLOSING
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=entry.request_id)
         self._record(partition, fact, now)

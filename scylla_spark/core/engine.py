@@ -12,10 +12,10 @@ from heapq import heappop, heappush
 
 from scylla_spark.core import action
 from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, encode_facts
-from scylla_spark.core.feed import Feeder
-from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState
-from scylla_spark.core.lanes import NEVER, Run, Terms
+from scylla_spark.core.lane import IDLE, Lane, LaneState, Stage
+from scylla_spark.core.lanes import NEVER, Run
 from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.release import Releaser
 from scylla_spark.core.task import (
     CANCELLED,
     FAILED,
@@ -23,16 +23,18 @@ from scylla_spark.core.task import (
     STARTED,
     TIMED_OUT,
     YIELDED,
-    Failure,
-    Invocation,
     Outcome,
-    Retry,
 )
 
 LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
+# A request costs as much as fifty tasks, so facts wait for others: after a large group for about as long as the work that it
+# causes takes anyway, and where no task of the lane waits for them a little longer.
+_GATHER_US = 20  # for each fact of the group before
+_GATHER_MOST_US = 4_000
+_LINGER_US = 20_000
 
 
-class Engine(Feeder):
+class Engine(Releaser):
     """All lanes of the partitions that this process owns: releases what is due, judges outcomes, acts on facts that count."""
 
     def next_wake(self) -> int:
@@ -43,10 +45,18 @@ class Engine(Feeder):
         due = timers[0][0] if timers else NEVER
         while self._long and self._long[0][1] not in self.runs:
             heappop(self._long)
+        due = min(due, self._next_gate_us(), *map(self._sends_from, self.partitions.values()))
         return min(due, self._long[0][0]) if self._long else due
 
-    def tick(self, now: int, room: Mapping[str, int], *, may_start: bool) -> None:
-        """Releases what is due, as far as the executors have room and membership is certain."""
+    def tick(self, now: int, room: Mapping[str, int], *, start_by_us: int) -> None:
+        """Releases what is due, as far as the executors have room and membership is certain.
+
+        Args:
+            now: microseconds since the epoch.
+            room: executor → how many more calls it wants.
+            start_by_us: boot clock until which membership is certain; 0: it is not.
+        """
+        self._start_by_us = start_by_us
         timers = self._timers
         while timers and timers[0][0] <= now:
             _, _, stamp, lane = heappop(timers)
@@ -60,85 +70,10 @@ class Engine(Feeder):
                     if stamp == lane.stamp and lane.active is not None:
                         self._make_ready(lane, lane.active, now)
             self._leave_if_drained(partition, now)
-        if may_start:
+        if start_by_us:
             for executor in list(self._ready):
                 self._release(executor, room.get(executor, NEVER), now)
         self.flush(now)
-
-    def _full(self, partition: Partition, now: int) -> bool:
-        return (
-            partition.in_flight >= self.limits.max_in_flight
-            or partition.oldest_unrecorded_us(now) > self.limits.stall_us
-        )
-
-    def _release(self, executor: str, room: int, now: int) -> None:
-        heap = self._ready[executor]
-        batch: list[Invocation] = []
-        while heap and len(batch) < room:
-            _, _, _, stamp, lane = heappop(heap)
-            partition = lane.partition
-            if stamp != lane.stamp or partition.state is not PartitionState.ACTIVE:
-                continue
-            if self._full(partition, now):
-                partition.overflow.append((stamp, lane))
-                continue
-            invocation = self._prepare(partition, lane, executor, now)
-            if invocation is not None:
-                batch.append(invocation)
-        if batch:
-            self.actions.append(action.Release(executor, batch))
-
-    def _prepare(self, partition: Partition, lane: Lane, executor: str, now: int) -> Invocation | None:
-        """The invocation of a ready lane's head, or None where something else has to come first."""
-        entry = lane.active
-        assert entry is not None
-        if not entry.verified and not self._fresh(partition, entry):
-            lane.state = LaneState.LOOKUP
-            self.actions.append(action.Lookup(partition.number, [entry.key]))
-            return None
-        terms = self._terms(entry.data)
-        retry = Retry.from_ms(*entry.data.retry) if entry.data.retry is not None else terms.retry
-        announced = entry.announced == entry.attempt > 0
-        if entry.cancelled or not (announced or retry.allows(entry.used)):
-            lane.state = LaneState.RECORDING
-            self._close_unrun(partition, entry, now)
-            return None
-        if announced:
-            return self._start(partition, lane, entry, terms, retry, executor, entry.attempt)
-        if lane.cautious:
-            lane.cautious = False
-            lane.state = LaneState.STARTING
-            attempt = entry.attempt + 1
-            self._record(
-                partition, Fact(entry.key, attempt, STARTED, now, planned_us=entry.next_us, used=entry.used + 1), now
-            )
-            return None
-        return self._start(partition, lane, entry, terms, retry, executor, entry.attempt + 1)
-
-    def _start(
-        self, partition: Partition, lane: Lane, entry: Entry, terms: Terms, retry: Retry, executor: str, attempt: int
-    ) -> Invocation:
-        self._sequence += 1
-        data = entry.data
-        assert partition.mine is not None
-        invocation = Invocation(
-            self._sequence, entry.key, attempt, partition.mine.epoch, data.handler or "", data.queue, data.payload,
-            data.priority, entry.next_us, data.timeout_ms or terms.timeout_ms,
-        )  # fmt: skip
-        lane.state = LaneState.RUNNING
-        self.runs[self._sequence] = Run(partition, lane, entry, invocation, executor, retry)
-        partition.in_flight += 1
-        return invocation
-
-    def _close_unrun(self, partition: Partition, entry: Entry, now: int) -> None:
-        if entry.cancelled:
-            self._close_cancelled(partition, entry, now)
-            return
-        failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
-        self.counts["retries_exhausted"] += 1
-        self._record(
-            partition, Fact(entry.key, entry.attempt, FAILED, finished_us=now, used=entry.used, failure=failure), now
-        )
 
     def started(self, ids: Iterable[int], now: int) -> None:
         """The shell handed these invocations over; those still running after a second get a start fact."""
@@ -153,7 +88,7 @@ class Engine(Feeder):
                     run.entry.key, run.invocation.attempt, STARTED, now - LONG_RUN_US,
                     planned_us=run.invocation.planned_us, used=run.entry.used + 1,
                 )  # fmt: skip
-                self._record(run.partition, fact, now)
+                self._record(run.partition, fact, now, now + _LINGER_US)
 
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report."""
@@ -161,13 +96,30 @@ class Engine(Feeder):
             run = self.runs.pop(outcome.id, None)
             if run is None:
                 continue  # of a partition that was dropped
-            run.partition.in_flight -= 1
+            self._end_run(run, now)
+            run.lane.out -= 1
             if outcome.outcome == NOT_STARTED:
-                run.lane.state = LaneState.WAITING
-                self._settle(run.partition, run.lane, now)
-                continue
-            run.lane.state = LaneState.RECORDING
-            self._record(run.partition, self._judge(run, outcome), now)
+                run.lane.put_back(run.entry)
+            else:
+                self._note_pace(run.invocation.handler, outcome.finished_us - outcome.started_us)
+                fact = self._judge(run, outcome)
+                run.entry.stage = Stage.CLOSING if fact.terminal else Stage.DECIDED
+                if fact.terminal and self.gate(run.invocation.queue).terms.replay:
+                    run.lane.let_go(run.entry)
+                self._record(run.partition, fact, now, now if run.lane.waits(now + _LINGER_US) else now + _LINGER_US)
+            self._go_on(run.partition, run.lane, now)
+
+    def _go_on(self, partition: Partition, lane: Lane, now: int) -> None:
+        """A lane whose released tasks have ended, or whose fact counts, does the next thing."""
+        if lane.held:
+            lane.state = LaneState.RUNNING if lane.out else LaneState.RECORDING
+        else:
+            lane.state = LaneState.WAITING
+            self._settle(partition, lane, now)
+
+    def _note_pace(self, handler: str, duration_us: int) -> None:
+        before = self._pace.get(handler, duration_us)
+        self._pace[handler] = before + 0.2 * (min(duration_us, 10 * before + 1000) - before)
 
     def _judge(self, run: Run, outcome: Outcome) -> Fact:
         """The fact that an outcome becomes: the end, or when the next attempt may start."""
@@ -194,12 +146,24 @@ class Engine(Feeder):
 
     def flush(self, now: int) -> None:
         """Sends what was decided, one group per partition at a time."""
-        for partition in self.partitions.values():
-            if partition.outbox and not partition.sending and partition.deciding and partition.mine is not None:
+        pending = [partition for partition in self.partitions.values() if self._sends_from(partition) < NEVER]
+        if any(self._sends_from(partition) <= now for partition in pending):
+            decided = sum(len(partition.outbox) for partition in pending)
+            self._gather_until_us = now + min(decided * _GATHER_US, _GATHER_MOST_US)
+            for partition in pending:  # one request carries the groups of all
+                assert partition.mine is not None
                 partition.sending = True
+                partition.send_by_us = NEVER
                 records = encode_facts(partition.mine, partition.outbox)
+                content = OutcomeRecord(partition.mine, "facts", tuple(partition.outbox))
                 partition.outbox.clear()
-                self.actions.append(action.Send(partition.number, records))
+                self.actions.append(action.Send(partition.number, records, content if len(records) == 1 else None))
+
+    def _sends_from(self, partition: Partition) -> int:
+        """When the partition's next group of facts is sent, if nothing else happens before."""
+        if not partition.outbox or partition.sending or not partition.deciding:
+            return NEVER
+        return 0 if partition.drain_by_us else max(partition.send_by_us, self._gather_until_us)
 
     def sent(self, number: int, *, ok: bool, now: int) -> None:
         """A send was acknowledged, or its fate is unknown: then a new fence decides what stands."""
@@ -240,24 +204,27 @@ class Engine(Feeder):
         entry = lane.find(fact.key) if lane is not None else None
         if fact.terminal:
             partition.ended.add(fact.key, offset, now)
+            partition.ending.discard(fact.key)
             partition.early_facts.pop(fact.key, None)
             self.counts[f"completed_{fact.outcome}"] += 1
         if lane is None or entry is None:
             if not fact.terminal:
                 partition.early_facts[fact.key] = (offset, fact)
             return
-        was_active = entry is lane.active
+        starting = entry is lane.active and lane.state is LaneState.STARTING
         if fact.terminal:
             lane.remove(fact.key)
         else:
             entry.attempt, entry.used = max(entry.attempt, fact.attempt), fact.used
             entry.next_us = max(fact.next_us or 0, entry.key.time_us)
-            if fact.outcome != STARTED:
+            if starting:
+                entry.announced = entry.attempt
+            elif fact.outcome != STARTED:
                 entry.announced = 0
-        if lane.state in IDLE or (was_active and lane.state is LaneState.RECORDING and fact.outcome != STARTED):
+                if entry.stage is Stage.DECIDED:
+                    lane.put_back(entry)
+        if starting or lane.state in IDLE:
             lane.state = LaneState.WAITING
             self._settle(partition, lane, now)
-        elif was_active and lane.state is LaneState.STARTING:
-            entry.announced = entry.attempt
-            lane.state = LaneState.WAITING
-            self._settle(partition, lane, now)
+        elif lane.state in (LaneState.RUNNING, LaneState.RECORDING):
+            self._go_on(partition, lane, now)

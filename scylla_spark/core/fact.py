@@ -10,12 +10,15 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import TERMINAL, Failure
 
 VERSION: Final = 1
 TOO_LATE: Final = "too_late"  # the answer to a cancel that came after the end or while an attempt runs
 MAX_GROUP_BYTES: Final = 512 * 1024
+_FACT_CHARS: Final = 250  # of a fact without result and failure
 
 
 class Fence(NamedTuple):
@@ -115,18 +118,25 @@ def encode_resign(fence: Fence) -> bytes:
 
 
 def encode_facts(fence: Fence, facts: Sequence[Fact]) -> list[bytes]:
-    """Groups facts into records of at most half a MiB."""
-    rows = [json.dumps(_row(fact), separators=(",", ":")) for fact in facts]
-    head = json.dumps({"v": VERSION, "epoch": fence.epoch, "nonce": fence.nonce}, separators=(",", ":"))[:-1]
-    groups: list[list[str]] = [[]]
+    """Groups facts into records of at most about half a MiB."""
+    groups: list[list[Fact]] = [[]]
     size = 0
-    for row in rows:
-        if groups[-1] and size + len(row) > MAX_GROUP_BYTES:
+    for fact in facts:
+        length = _FACT_CHARS + len(fact.result or "") + sum(map(len, fact.failure or ()))
+        if groups[-1] and size + length > MAX_GROUP_BYTES:
             groups.append([])
             size = 0
-        groups[-1].append(row)
-        size += len(row)
-    return [f'{head},"facts":[{",".join(group)}]}}'.encode() for group in groups if group]
+        groups[-1].append(fact)
+        size += length
+    head = {"v": VERSION, "epoch": fence.epoch, "nonce": fence.nonce}
+    return [_dump_quickly(head | {"facts": [(*fact.key, *fact[1:]) for fact in group]}) for group in groups if group]
+
+
+def _dump_quickly(record: dict[str, Any]) -> bytes:
+    try:
+        return to_json(record)
+    except PydanticSerializationError:  # a lone surrogate somewhere; only escaped can it be written
+        return _dump(record)
 
 
 def decode(value: bytes | None) -> OutcomeRecord | None:
@@ -143,11 +153,6 @@ def decode(value: bytes | None) -> OutcomeRecord | None:
         return OutcomeRecord(fence, "resign") if record.get("resign") is True else None
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
-
-
-def _row(fact: Fact) -> list[Any]:
-    time_us, ordering_id, uniqueness_key = fact.key
-    return [time_us, ordering_id, uniqueness_key, *fact[1:]]
 
 
 def _fact(row: list[Any]) -> Fact:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lane import IDLE, Entry
-from scylla_spark.core.partition import Mark, Partition, PartitionState
+from scylla_spark.core.lane import IDLE, Entry, Lane
+from scylla_spark.core.partition import BEFORE_ALL, Mark, Partition, PartitionState
 from scylla_spark.core.take import Taker
 from scylla_spark.core.wire import CANCEL, Command
 
@@ -41,7 +41,10 @@ class Feeder(Taker):
             return
         for command in commands:
             if command.kind == CANCEL:
-                partition.cancelled[command.key] = command.offset
+                if command.key.time_us > partition.horizon_us:
+                    partition.far_offset = command.offset
+                else:
+                    partition.cancelled[command.key] = command.offset
                 if partition.state is PartitionState.ACTIVE:
                     self._cancel(partition, command, now)
                 else:
@@ -54,18 +57,36 @@ class Feeder(Taker):
     def raise_horizon(self, number: int, until_us: int) -> int:
         """Lets the tail keep tasks up to `until_us`; returns the offset that a scan up to there must cover (-1: none)."""
         partition = self.partitions[number]
-        partition.horizon_us = max(partition.horizon_us, until_us)
-        return partition.far_offset
+        if until_us > partition.horizon_us:
+            partition.horizon_us = until_us
+            partition.far_before = partition.far_offset  # what is dropped from now on lies past `until_us`
+        return partition.far_before
 
-    def rows(self, number: int, rows: Iterable[ScanRow], now: int) -> None:
-        """Part of a scan: open tasks of one partition; `scanned` follows after the last part."""
+    def rows(self, number: int, rows: Iterable[ScanRow], now: int, *, whole: bool = True) -> None:
+        """Part of a scan: open tasks of one partition; `scanned` follows after the last part.
+
+        Args:
+            number: partition.
+            rows: of each lane in key order.
+            now: microseconds since the epoch.
+            whole: the scan began at the earliest task, so the rows of a lane are its first ones.
+        """
         partition = self.partitions.get(number)
         if partition is not None:
             cautious = partition.cautious and not partition.scanned
             for row in rows:
-                self._offer_row(partition, row, now, cautious=cautious)
+                if whole or row.command.key.ordering_id in partition.lanes or not partition.left(row.command.key):
+                    self._offer_row(partition, row, now, cautious=cautious)
 
-    def scanned(self, number: int, until_us: int, cuts: Mapping[str, TaskKey], mark: Mark, now: int) -> None:
+    def scanned(
+        self,
+        number: int,
+        until_us: int,
+        cuts: Mapping[str, TaskKey],
+        mark: Mark,
+        now: int,
+        unloaded: frozenset[int] | None = None,
+    ) -> None:
         """A scan of the tables is complete.
 
         Args:
@@ -74,11 +95,14 @@ class Feeder(Taker):
             cuts: ordering id → last key read, for lanes of which the tables hold more.
             mark: progress that was read before the tables were.
             now: microseconds since the epoch.
+            unloaded: of a whole scan: hashes of the ordering ids of lanes that have open tasks, of which none was read.
         """
         partition = self.partitions.get(number)
         if partition is None:
             return
         partition.scanned = True
+        if unloaded is not None:
+            self._leave(partition, unloaded, now)
         partition.complete_us = max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
         for ordering_id, frontier in cuts.items():
@@ -86,6 +110,8 @@ class Feeder(Taker):
             if lane.frontier is None:
                 lane.cut(frontier)
                 self._settle(partition, lane, now)
+            else:
+                lane.missed = lane.reloading
         partition.ended.forget(mark.outcomes_offset, now - REMEMBER_US)
         old = [
             key
@@ -105,6 +131,18 @@ class Feeder(Taker):
                 self._settle(partition, lane, now)
         self._activate_if_loaded(partition, now)
 
+    def _leave(self, partition: Partition, unloaded: frozenset[int], now: int) -> None:
+        partition.unloaded = unloaded
+        if unloaded:
+            for ordering_id, lane in list(partition.lanes.items()):
+                if hash(ordering_id) not in unloaded:
+                    continue
+                if lane.frontier is None:
+                    lane.cut(BEFORE_ALL)
+                    self._settle(partition, lane, now)
+                else:
+                    lane.missed = lane.reloading
+
     def reloaded(self, number: int, ordering_id: str, rows: Sequence[ScanRow], *, more: bool, now: int) -> None:
         """The answer to `Reload`; `more` says that the tables hold further tasks of the lane."""
         partition = self.partitions.get(number)
@@ -121,7 +159,7 @@ class Feeder(Taker):
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
         key = command.key
-        if key in partition.ended or key in partition.cancelled:
+        if key in partition.ended or key in partition.cancelled or key in partition.ending:
             self.counts["offers_ended"] += 1
             return
         lane = partition.lanes.get(key.ordering_id)
@@ -138,9 +176,11 @@ class Feeder(Taker):
 
     def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         key = row.command.key
-        if key in partition.ended:
+        if key in partition.ended or key in partition.ending:
             return
-        lane = partition.lane(key.ordering_id)
+        lane = partition.lanes.get(key.ordering_id)
+        if lane is None:
+            lane = partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
         lane.cautious = lane.cautious or (cautious and key.time_us <= now)
         entry = lane.find(key)
         if entry is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,15 @@ class LaneState(StrEnum):
 IDLE = frozenset({LaneState.WAITING, LaneState.READY, LaneState.PARKED})
 
 
+class Stage(IntEnum):
+    """How far one task is; the lane waits for tasks that are not OPEN, except for those that `replay` lets go ahead of their fact."""
+
+    OPEN = 0  # may start when its time and turn have come
+    RELEASED = 1  # an executor has it
+    DECIDED = 2  # its attempt ended without ending the task; the fact is being written
+    CLOSING = 3  # its completion is being written
+
+
 class Entry:
     """One open task as the dispatcher knows it.
 
@@ -40,7 +49,8 @@ class Entry:
         next_us: earliest start of the next attempt.
         verified: known not to be completed.
         cancelled: a cancel was seen; no further attempt starts.
-        closing: its completion is being written though it never became active.
+        stage: how far it is.
+        held: the lane waits for its outcome, or for the fact of it.
         request_id: of the cancel, if its sender waits.
     """
 
@@ -48,11 +58,12 @@ class Entry:
         "announced",
         "attempt",
         "cancelled",
-        "closing",
         "data",
+        "held",
         "key",
         "next_us",
         "request_id",
+        "stage",
         "used",
         "verified",
     )
@@ -66,7 +77,8 @@ class Entry:
         self.next_us = max(next_us, data.key.time_us)
         self.announced = 0
         self.cancelled = False
-        self.closing = False
+        self.stage = Stage.OPEN
+        self.held = False
         self.request_id: str | None = None
 
 
@@ -76,13 +88,16 @@ class Lane:
     Attributes:
         frontier: where the tables hold more of this lane than is loaded: the last loaded key; nothing beyond counts as loaded.
         beyond: arrivals past the frontier, kept until a reload reaches them.
-        active: the entry that is ready or under way.
+        active: the head, once it is ready or being prepared.
+        held: how many released tasks the lane waits for: for their end, and in durable order for the facts of it.
+        out: how many of them an executor has.
         stamp: grows whenever older timer and ready marks of this lane become void.
         missed: rows past the frontier were offered while a reload was under way, so its answer may be too old.
     """
 
     __slots__ = (
-        "_heap", "active", "beyond", "cautious", "entries", "frontier", "missed", "ordering_id", "partition", "reloading", "stamp", "state",
+        "_heap", "active", "beyond", "cautious", "entries", "frontier", "held", "missed", "ordering_id", "out",
+        "partition", "reloading", "stamp", "state",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, ordering_id: str) -> None:
@@ -94,6 +109,8 @@ class Lane:
         self.state = LaneState.WAITING
         self.active: Entry | None = None
         self.stamp = 0
+        self.held = 0
+        self.out = 0
         self.cautious = False
         self.reloading = False
         self.missed = False
@@ -113,29 +130,62 @@ class Lane:
 
     def remove(self, key: TaskKey) -> None:
         """Forgets a task."""
-        self.beyond.pop(key, None)
+        aside = self.beyond.pop(key, None)
         entry = self.entries.pop(key, None)
-        if entry is not None and entry is self.active:
-            self.active = None
+        if entry is not None or aside is not None:
+            self.partition.loaded -= 1
+        if entry is not None:
+            self.let_go(entry)
+            if entry is self.active:
+                self.active = None
 
     def head(self) -> Entry | None:
-        """The task with the smallest key."""
+        """The task with the smallest key of those that the lane does not hold already."""
         heap, entries = self._heap, self.entries
         while heap:
             entry = entries.get(heap[0])
-            if entry is not None:
+            if entry is not None and not entry.held:
                 return entry
             heappop(heap)
         return None
+
+    def hold(self, entry: Entry) -> None:
+        """The head is released: the lane waits for it."""
+        heappop(self._heap)
+        entry.held, entry.stage = True, Stage.RELEASED
+        self.held += 1
+        self.out += 1
+
+    def let_go(self, entry: Entry) -> None:
+        """The lane waits no longer for this task."""
+        if entry.held:
+            entry.held = False
+            self.held -= 1
+
+    def put_back(self, entry: Entry) -> None:
+        """A released task is open again."""
+        self.let_go(entry)
+        entry.stage = Stage.OPEN
+        heappush(self._heap, entry.key)
+
+    def pass_over(self) -> None:
+        """Goes on behind the head, whose completion is on its way."""
+        heappop(self._heap)
 
     def cut(self, frontier: TaskKey | None) -> None:
         """Sets the frontier; tasks past it move aside, tasks kept aside up to it move in."""
         self.frontier = frontier
         if frontier is not None:
-            for key in [key for key in self.entries if key > frontier and self.entries[key] is not self.active]:
-                self.beyond[key] = self.entries.pop(key)
+            for key, entry in list(self.entries.items()):
+                if key > frontier and entry is not self.active and not entry.held:
+                    self.beyond[key] = self.entries.pop(key)
         for key in [key for key in self.beyond if frontier is None or key <= frontier]:
             self.add(self.beyond.pop(key))
+
+    def waits(self, until_us: int) -> bool:
+        """Whether a further task of the lane may start before that time."""
+        head = self.head()
+        return self.frontier is not None or (head is not None and head.next_us <= until_us)
 
     @property
     def empty(self) -> bool:

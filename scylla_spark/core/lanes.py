@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappush
 from typing import NamedTuple
 
 from scylla_spark.core import action
 from scylla_spark.core.fact import TOO_LATE, Fact
-from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState
+from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState, Stage
 from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.queue import FREE, Gate, QueueTerms
 from scylla_spark.core.task import Invocation, Retry
 from scylla_spark.core.wire import Command
 
@@ -21,11 +22,12 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How commands of one handler run: executor name ("" parks the lane), time limit and retry policy."""
+    """How commands of one handler run: executor name ("" parks the lane), time limit, retry policy, and tasks per call."""
 
     executor: str
     timeout_ms: int
     retry: Retry
+    max_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,19 @@ class Limits:
         lane_depth: tasks of a lane loaded at a time; a reload is asked for at half of it.
         stall_us: release stops while the oldest unrecorded fact is older than this.
         drain_us: how long running tasks may finish after a revocation.
+        partitions: how many the deployment has, over which limits of queues are shared out.
+        max_unrecorded: release stops while so many facts of a partition were decided but not read back.
     """
 
     max_in_flight: int = 1_000
     lane_depth: int = 200
     stall_us: int = 2_000_000
     drain_us: int = 10_000_000
+    partitions: int = 1
+    max_unrecorded: int = 20_000
+
+
+Ready = tuple[int, int, int, int, Lane]  # (-priority, planned, sequence, stamp, lane): the smallest starts first
 
 
 class Run(NamedTuple):
@@ -64,10 +73,16 @@ class LaneKeeper:
         limits: bounds.
         rng: source of back-off jitter and nonces.
         address: where this process serves its state; stands in its fences.
+        queues: limits of queues by name; others have none.
     """
 
     def __init__(
-        self, terms: Callable[[Command], Terms], limits: Limits, rng: random.Random, address: str = ""
+        self,
+        terms: Callable[[Command], Terms],
+        limits: Limits,
+        rng: random.Random,
+        address: str = "",
+        queues: Mapping[str, QueueTerms] | None = None,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self.actions: list[action.Action] = []
@@ -78,8 +93,13 @@ class LaneKeeper:
         self._terms = terms
         self._rng = rng
         self._timers: list[tuple[int, int, int, Lane]] = []
-        self._ready: dict[str, list[tuple[int, int, int, int, Lane]]] = {}
+        self._queues = dict(queues or {})
+        self._gates: dict[str, Gate] = {}
+        self._ready: dict[str, dict[str, list[Ready]]] = {}  # executor → queue → lanes whose head is due
         self._long: list[tuple[int, int]] = []  # (when a start fact is owed, invocation id)
+        self._pace: dict[str, float] = {}  # handler → how long its tasks take lately, microseconds
+        self._start_by_us = 0
+        self._gather_until_us = 0
         self._sequence = 0
 
     def _settle(self, partition: Partition, lane: Lane, now: int) -> None:
@@ -93,11 +113,14 @@ class LaneKeeper:
             return
         self._reload_if_low(partition, lane)
         head = lane.head()
+        while head is not None and head.stage is Stage.CLOSING and self.gate(head.data.queue).terms.replay:
+            lane.pass_over()
+            head = lane.head()
         if head is None:
             lane.state = LaneState.WAITING
-            if lane.empty:
-                partition.lanes.pop(lane.ordering_id, None)
-        elif head.closing:
+            if lane.empty and partition.lanes.get(lane.ordering_id) is lane:  # not a later one of that name
+                del partition.lanes[lane.ordering_id]
+        elif head.stage is Stage.CLOSING:
             lane.state, lane.active = LaneState.RECORDING, head
         elif head.next_us <= now:
             self._make_ready(lane, head, now)
@@ -117,9 +140,37 @@ class LaneKeeper:
             return
         lane.state, lane.active = LaneState.READY, head
         self._sequence += 1
-        heappush(
-            self._ready.setdefault(executor, []), (-head.data.priority, head.next_us, self._sequence, lane.stamp, lane)
-        )
+        queues = self._ready.get(executor)
+        if queues is None:
+            queues = self._ready[executor] = {}
+        heap = queues.get(head.data.queue)
+        if heap is None:
+            heap = queues[head.data.queue] = []
+        heappush(heap, (-head.data.priority, head.next_us, self._sequence, lane.stamp, lane))
+
+    def gate(self, queue: str) -> Gate:
+        """What may start of a queue here."""
+        gate = self._gates.get(queue)
+        if gate is None:
+            gate = self._gates[queue] = Gate(self._queues.get(queue, FREE))
+            gate.share(frozenset(self.partitions), self.limits.partitions)
+        return gate
+
+    def _share_queues(self) -> None:
+        """The set of held partitions has changed, and with it our share of what queues allow."""
+        owned = frozenset(self.partitions)
+        for gate in self._gates.values():
+            gate.share(owned, self.limits.partitions)
+
+    def _end_run(self, run: Run, now: int) -> None:
+        """A released task is no longer under way, whatever became of it."""
+        run.partition.in_flight -= 1
+        data = run.entry.data
+        self._let_in(self.gate(run.invocation.queue).end(data.key.ordering_id), now)
+
+    def _let_in(self, waiting: tuple[int, Lane] | None, now: int) -> None:
+        if waiting is not None and waiting[1].active is not None:
+            self._make_ready(waiting[1], waiting[1].active, now)
 
     def _reload_if_low(self, partition: Partition, lane: Lane) -> None:
         if lane.frontier is not None and not lane.reloading and len(lane.entries) <= self.limits.lane_depth // 2:
@@ -133,17 +184,22 @@ class LaneKeeper:
             entry.next_us = max(entry.next_us, fact.next_us or 0)
         lane = partition.lane(entry.key.ordering_id)
         lane.add(entry)
+        partition.loaded += 1
         if lane.state in IDLE:
             self._settle(partition, lane, now)
+        elif lane.state is LaneState.RECORDING and partition.outbox and entry.next_us <= now:
+            partition.send_by_us = 0
 
     def _fresh(self, partition: Partition, entry: Entry) -> bool:
         return entry.key.time_us >= partition.ended.since_us and entry.key not in partition.told
 
-    def _record(self, partition: Partition, fact: Fact, now: int) -> None:
+    def _record(self, partition: Partition, fact: Fact, now: int, by_us: int = 0) -> None:
+        """Decides a fact; it is sent by that time at the latest, with others if there are any."""
         identity = (fact.key, fact.attempt, fact.outcome)
         if identity not in partition.unrecorded:
             partition.outbox.append(fact)
             partition.unrecorded[identity] = (fact, now)
+            partition.send_by_us = min(partition.send_by_us, by_us)
 
     def _answer(self, partition: Partition, command: Command, now: int) -> None:
         if command.request_id is not None:

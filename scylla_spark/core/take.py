@@ -5,6 +5,8 @@ from __future__ import annotations
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Canceller
 from scylla_spark.core.fact import Fence, encode_fence, encode_resign
+from scylla_spark.core.lane import Stage
+from scylla_spark.core.lanes import NEVER
 from scylla_spark.core.partition import Mark, Partition, PartitionState
 
 
@@ -15,6 +17,7 @@ class Taker(Canceller):
         """The group gave us a partition; the shell begins to feed both logs from the mark, and scans it."""
         self._discard(number)
         self.partitions[number] = Partition(number, mark, now)
+        self._share_queues()
 
     def noted_end(self, number: int, outcomes_end: int, now: int) -> None:
         """Where `outcomes` ended at the assignment; once read up to there, the fence is sent."""
@@ -35,12 +38,22 @@ class Taker(Canceller):
         partition = self.partitions.get(number)
         if partition is None:
             self.actions.append(action.Left(number, True))
-        elif partition.state is PartitionState.ACTIVE:
-            partition.state = PartitionState.DRAINING
-            partition.drain_by_us = now + self.limits.drain_us
+        elif partition.deciding or partition.in_flight or partition.unrecorded:
+            if not partition.drain_by_us:
+                partition.drain_by_us = now + self.limits.drain_us
+            if partition.deciding:
+                partition.state = PartitionState.DRAINING
             self._leave_if_drained(partition, now)
-        elif partition.state is not PartitionState.DRAINING:
+        else:
             self.drop(number)
+
+    def doubt(self, now: int) -> None:
+        """Something is amiss, such as a step of the clock: every partition is fenced anew before anything more starts."""
+        for partition in self.partitions.values():
+            if partition.drain_by_us:  # was reckoned by the clock as it was
+                partition.drain_by_us = now + self.limits.drain_us
+            if partition.deciding:
+                self._fence(partition, now)
 
     def drop(self, number: int) -> None:
         """The partition was lost: forget it at once; what runs is killed and not recorded."""
@@ -54,8 +67,9 @@ class Taker(Canceller):
             return False
         partition.state = PartitionState.DROPPED
         self._kill(partition)
+        self._share_queues()
         for key in [key for key, run in self.runs.items() if run.partition is partition]:
-            del self.runs[key]
+            self._end_run(self.runs.pop(key), 0)
         return True
 
     def _fence_if_read(self, partition: Partition, now: int) -> None:
@@ -75,6 +89,7 @@ class Taker(Canceller):
             partition.state = PartitionState.DRAINING if partition.drain_by_us else PartitionState.LOADING
             partition.outbox.clear()
             partition.outbox.extend(fact for fact, _ in partition.unrecorded.values())
+            partition.send_by_us = 0 if partition.outbox else NEVER
             self.actions.append(action.Confirm(partition.number))
         elif partition.mine is not None:
             self.counts["fenced_off"] += 1
@@ -91,17 +106,19 @@ class Taker(Canceller):
         for command in early:
             self._cancel(partition, command, now)
         for lane in list(partition.lanes.values()):
-            for entry in [entry for entry in lane.entries.values() if entry.cancelled and not entry.closing]:
-                if entry is not lane.active and entry.verified:
+            for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
+                if entry.stage is Stage.OPEN and entry is not lane.active and entry.verified:
                     self._close_cancelled(partition, entry, now)
             self._settle(partition, lane, now)
 
     def _leave_if_drained(self, partition: Partition, now: int) -> None:
-        if partition.state is not PartitionState.DRAINING:
+        if not partition.drain_by_us:
             return
-        if not partition.in_flight and not partition.unrecorded:
+        drained = not partition.in_flight and not partition.unrecorded
+        if drained and partition.state is PartitionState.DRAINING:
             del self.partitions[partition.number]
             partition.state = PartitionState.DROPPED
+            self._share_queues()
             assert partition.mine is not None
             self.actions.append(action.Send(partition.number, [encode_resign(partition.mine)]))
             self.actions.append(action.Left(partition.number, True))

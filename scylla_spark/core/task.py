@@ -122,6 +122,7 @@ class Invocation(NamedTuple):
         payload: JSON text.
         planned_us: when this attempt was to start, microseconds since the epoch.
         timeout_ms: how long the handler may run.
+        start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
     """
 
     id: int
@@ -134,6 +135,7 @@ class Invocation(NamedTuple):
     priority: int
     planned_us: int
     timeout_ms: int
+    start_by_us: int = 1 << 62
 
 
 class Failure(NamedTuple):

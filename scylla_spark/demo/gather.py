@@ -12,7 +12,8 @@ from scylla_spark.demo.bad import BadRecord
 from scylla_spark.demo.history import Completion, History, Reject, Wait, Want, visits
 from scylla_spark.demo.load import Plan
 from scylla_spark.demo.receiver import Receiver
-from scylla_spark.io.readers import Readers, in_us
+from scylla_spark.io.readers import Readers
+from scylla_spark.io.rows import in_us
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS, Table
 
 if TYPE_CHECKING:

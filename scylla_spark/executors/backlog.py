@@ -20,22 +20,25 @@ class _Lane:
         out: how many were taken and are not finished.
         batch: name of the batch handler whose queue the waiting ones are in; empty otherwise.
         held: those that must not be ready yet, in order.
+        broken: one did not succeed; those behind it that are out still must not be tried again.
     """
 
-    __slots__ = ("batch", "held", "out", "waiting")
+    __slots__ = ("batch", "broken", "held", "out", "waiting")
 
     def __init__(self) -> None:
         self.waiting = 0
         self.out = 0
         self.batch = ""
         self.held: deque[Invocation] | None = None
+        self.broken = False
 
 
 class Backlog:
     """Waiting invocations. Not thread-safe.
 
-    An invocation of a lane is ready only when nothing earlier of this lane is unfinished. Only a batch handler may
-    get several of one lane, in their order, in one call.
+    An invocation of a lane is ready only when nothing earlier of this lane is unfinished. A batch handler may get several
+    of one lane, in their order, in one call; others may follow each other in one child (`follower`), which runs them
+    only as long as each succeeds.
 
     Args:
         max_batch: the most tasks in a call of a handler; None for one task a call.
@@ -93,6 +96,33 @@ class Backlog:
                 return call
         return []
 
+    def follower(self, item: Invocation) -> Invocation | None:
+        """The next of a lane whose `item` was just taken, if it may follow in the same child."""
+        lane = self._lanes[item.key[1]]
+        if not lane.held or lane.batch or lane.broken or self._max_batch(lane.held[0].handler) is not None:
+            return None
+        lane.out += 1
+        self._waiting -= 1
+        return lane.held.popleft()
+
+    def fail(self, ordering_id: str) -> list[Invocation]:
+        """One of the lane did not succeed: removes and returns what waits behind it. To be told before `finish`."""
+        lane = self._lanes[ordering_id]
+        lane.broken = True
+        gone = list(lane.held or ())
+        lane.held = None
+        if lane.waiting and lane.batch:
+            queue = self._batches[lane.batch]
+            gone = [item for item in queue if item.key[1] == ordering_id] + gone
+            self._batches[lane.batch] = deque(item for item in queue if item.key[1] != ordering_id)
+            lane.waiting = 0
+        self._waiting -= len(gone)
+        return gone
+
+    def broken(self, ordering_id: str) -> bool:
+        """Whether one of the lane has failed while others were out behind it."""
+        return self._lanes[ordering_id].broken
+
     def finish(self, call: Sequence[Invocation]) -> None:
         """Tells that taken invocations are over, which makes their lanes' next ones ready."""
         for item in call:
@@ -105,15 +135,29 @@ class Backlog:
         """Returns taken invocations that were not started to the front (of several calls, the last one first)."""
         self._waiting += len(call)
         name = call[0].handler
-        batch = self._max_batch(name) is not None
+        if self._max_batch(name) is None:
+            self._put_back_one(call[0])
+            return
         for item in reversed(call):
             lane = self._lanes[item.key[1]]
             lane.out -= 1
             lane.waiting += 1
-            (self._batches[name] if batch else self._ready).appendleft(item)
-        if batch and name not in self._marked:
+            self._batches[name].appendleft(item)
+        if name not in self._marked:
             self._marked.add(name)
             self._ready.appendleft(name)
+
+    def _put_back_one(self, item: Invocation) -> None:
+        """Into its place in the lane; ready only when all that were out with it are back or finished."""
+        lane = self._lanes[item.key[1]]
+        lane.out -= 1
+        held = lane.held = lane.held or deque()
+        place = next((index for index, other in enumerate(held) if other.id > item.id), len(held))
+        held.insert(place, item)
+        if not lane.out:
+            lane.waiting += 1
+            lane.batch = ""
+            self._ready.appendleft(held.popleft())
 
     def discard(self, ids: Container[int] | None = None) -> list[Invocation]:
         """Removes those invocations (default: all) that wait, and returns them."""
@@ -145,6 +189,7 @@ class Backlog:
             if lane.batch and not lane.out:
                 self._mark(lane.batch)
         elif not lane.out:
+            lane.broken = False
             if not lane.held:
                 del self._lanes[ordering_id]
                 return

@@ -4,10 +4,11 @@ A single thread, so that handlers may fork, and so that no switching between thr
 work while a handler runs (taking work back, seeing who runs since when) goes through the shared `Slot` and needs no
 help from here.
 
-Frames to the child: a list of calls. A call is `[number, handler, *row]`, or `[number, handler, [row, …]]` for a
-batch handler; for `row` see `call.call`. Frames from the child: a list of records, `[number, outcome, started_us,
-duration_us, result, failure, after_ms, output]`; for a batch, outcome is "batch" and result the list of verdicts;
-for a call found revoked, `[number, "returned"]`.
+Frames to the child: a list of calls. A call is `[number, handler, start_by_us, *row]`, or `[number, handler,
+start_by_us, [row, …]]` for a batch handler; for `row` see `call.call`. A negative number says: only if the call
+before it succeeded. Frames from the child: a list of records, `[number, outcome, started_us, duration_us, result,
+failure, after_ms, output]`; for a batch, outcome is "batch" and result the list of verdicts; for a call that was
+found revoked, came too late, or must not run because of the one before it, `[number, "returned"]`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scylla_spark.clock import boot_us, now_us
+from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors.batch import call_batch
 from scylla_spark.executors.call import call, clean, failed
 from scylla_spark.executors.capture import Capture
@@ -32,8 +34,9 @@ from scylla_spark.executors.slot import Slot
 
 RETURNED: Final = "returned"
 BATCH: Final = "batch"
-FLUSH_RECORDS: Final = 32
-FLUSH_US: Final = 1_000
+FLUSH_RECORDS: Final = 64
+FLUSH_US: Final = 3_000
+QUICK_US: Final = 1_000
 _RECV_BYTES: Final = 256 * 1024
 _PR_SET_PDEATHSIG: Final = 1
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -69,6 +72,7 @@ class Child:
         self._unsent = 0
         self._sent_us = 0
         self._quick: set[str] = set()
+        self._failed = 0  # the last call that did not succeed or did not run
 
     def serve(self) -> None:
         """The main loop."""
@@ -80,12 +84,14 @@ class Child:
             self._flush()
 
     def _run(self, item: list[Any]) -> None:
-        number, name = item[0], item[1]
+        number, name = abs(item[0]), item[1]
         if self._unsent and name not in self._quick:
             self._flush()  # the next one may take long, or may be the last
-        started = now_us()  # before `begun`, so that started + duration never lies in the future
-        begun = boot_us()
-        if not self._slot.claim(number, begun):
+        started, begun = both_us()
+        void = begun > item[2] or (item[0] < 0 and self._failed == number - 1)
+        if not self._slot.claim(number, begun) or void:
+            self._failed = number
+            self._slot.rest()
             self._report([number, RETURNED], begun)
             return
         sys.stdout = sys.stderr = self._output
@@ -93,19 +99,21 @@ class Child:
         if handler is None:
             record: list[Any] = [*failed("handler_unknown", f"No handler {name!r} is registered here.")]
         elif handler.info.max_batch is not None:
-            record = [BATCH, call_batch(handler, item[2]), None, 0]
+            record = [BATCH, call_batch(handler, item[3]), None, 0]
         else:
-            record = [*call(handler, item[2:], started)]
+            record = [*call(handler, item[3:], started)]
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
         ended = boot_us()
         duration = ended - begun
-        if duration < FLUSH_US:
+        if duration < QUICK_US:
             self._quick.add(name)
         else:
             self._quick.discard(name)
         text = self._output.take()
         outcome, result, failure, after_ms = record
+        if outcome != SUCCEEDED:
+            self._failed = number
         self._report(
             [number, outcome, started, duration, result, failure, after_ms, clean(text) if self._wants_output else ""],
             ended,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scylla_spark.clock import now_us
-from scylla_spark.core.task import FAILED, NOT_STARTED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.child import RETURNED
 from scylla_spark.executors.interface import HandlerInfo
@@ -61,6 +61,7 @@ class Crew:
         self._backlog = Backlog(lambda name: handlers[name].max_batch)
         self._pace = Pace()
         self._killed: set[int] = set()
+        self._depth = 0  # how many calls a child could have when it was last given some
         self._next_number = 1
         self._spawn_from_us = 0
         self._stop_us = 0
@@ -117,7 +118,10 @@ class Crew:
         members = list(self.members.values())
         idle = sum(not member.calls and not member.ending for member in members)
         free = self.limits.max_children - len(members) + idle
-        ahead = sum(member.depth - len(member.calls) for member in members if member.calls and member.depth > 2)
+        fast = [member for member in members if member.calls and member.depth > 2]
+        ahead = sum(member.depth - len(member.calls) for member in fast)
+        if self._depth > 2:  # the latest calls were fast ones; more of them are likely
+            ahead += min(idle, max(0, self.limits.fast_children - len(fast))) * (self._depth - 1)
         return max(0, free + ahead - len(self._backlog))
 
     @property
@@ -134,6 +138,10 @@ class Crew:
             return False
         able = [m for m in self.members.values() if len(m.calls) <= m.depth // 2 and m.usable(now)]
         able.sort(key=lambda member: len(member.calls))
+        head = self._backlog.head()
+        if head is not None and self._pace.depth(head) > 1:  # a few children do fast calls in fewer and larger frames
+            busy = sum(m not in able and bool(m.calls) and not m.hangs(now) for m in self.members.values())
+            able = able[: max(1, self.limits.fast_children - busy)]
         for index, member in enumerate(able):
             share = -(-self._backlog.ready // (len(able) - index))
             if share == 0:
@@ -168,6 +176,7 @@ class Crew:
         queued = len(member.calls)
         depth = member.depth if queued else MAX_DEPTH
         calls: list[Call] = []
+        followers: set[int] = set()
         chars = 0
         while len(calls) < share and chars < FRAME_CHARS and (head := backlog.head()) is not None:
             depth = min(depth, pace.depth(head))
@@ -177,10 +186,18 @@ class Crew:
             if not call:
                 break
             calls.append(call)
-            chars += len(call[0].payload) if len(call) == 1 else sum(len(item.payload) for item in call)
+            chars += sum(len(item.payload) for item in call)
+            last = call[0]
+            while (
+                queued + len(calls) < depth and chars < FRAME_CHARS and (behind := backlog.follower(last)) is not None
+            ):
+                calls.append([behind])
+                chars += len(behind.payload)
+                followers.add(behind.id)
+                last = behind
         if calls:
-            member.depth = depth
-            member.send(calls, self._batches)
+            member.depth = self._depth = depth
+            member.send(calls, self._batches, followers)
 
     # ---- results in ----
 
@@ -217,17 +234,28 @@ class Crew:
         if record[1] == RETURNED:
             self._take_back(call)
             return
-        self._backlog.finish(call)
+        overdue = member.victim == number and member.ending == TIMED_OUT and record[3] >= timeout_us(call)
+        self._conclude(call, late(call, record) if overdue else reported(call, record))
         self._pace.note(call[0].handler, record[3])
         if record[7]:
             self.outputs.append((call, record[7]))
-        overdue = member.victim == number and member.ending == TIMED_OUT and record[3] >= timeout_us(call)
-        self.done += late(call, record) if overdue else reported(call, record)
         if self._killed:
             self._killed.difference_update(item.id for item in call)
 
+    def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
+        """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
+        self.done += outcomes
+        for item, outcome in zip(call, outcomes, strict=True):
+            if outcome.outcome != SUCCEEDED:
+                self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(item.key.ordering_id)]
+        self._backlog.finish(call)
+
     def _take_back(self, call: Call) -> None:
-        keep = [item for item in call if not self._stop_us and item.id not in self._killed]
+        broken, now = self._backlog.broken, boot_us()
+        keep = [
+            item for item in call
+            if not (self._stop_us or item.id in self._killed or broken(item.key.ordering_id) or item.start_by_us <= now)
+        ]  # fmt: skip
         gone = [item for item in call if item not in keep] if len(keep) < len(call) else []
         if keep:
             self._backlog.put_back(keep)
@@ -237,9 +265,8 @@ class Crew:
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
     def _lose(self, member: Member, number: int, call: Call, status: int, now: int) -> None:
-        self.done += lost(member, number, call, status, self._killed, (now_us(), now))
+        self._conclude(call, lost(member, number, call, status, self._killed, (now_us(), now)))
         self._killed.difference_update(item.id for item in call)
-        self._backlog.finish(call)
         self._pace.note(call[0].handler, SLOW_US)
 
     # ---- time ----

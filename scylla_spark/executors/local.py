@@ -54,7 +54,7 @@ class LocalPool:
         on_output: OnOutput | None = None,
     ) -> None:
         self._modules = tuple(modules)
-        fast = min(max_children, max(min_children, os.cpu_count() or 1))
+        fast = min(max_children, max(2, os.cpu_count() or 1))
         self._limits = Limits(min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000))
         self._on_output = on_output
         self._lock = threading.Lock()

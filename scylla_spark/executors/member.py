@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, Protocol
 
 from scylla_spark.core.task import Invocation
@@ -83,8 +83,14 @@ class Member:
         """Whether calls wait behind the current one."""
         return bool(self.calls) and next(reversed(self.calls)) > self.slot.claimed
 
-    def send(self, calls: Sequence[Call], batches: set[str]) -> None:
-        """Gives calls to the child, without ever waiting for it."""
+    def send(self, calls: Sequence[Call], batches: set[str], followers: Container[int] = ()) -> None:
+        """Gives calls to the child, without ever waiting for it.
+
+        Args:
+            calls: in the order in which they are to run.
+            batches: names of batch handlers.
+            followers: ids of invocations that run only if the call before succeeded.
+        """
         rows = []
         for call in calls:
             number = self._next
@@ -92,9 +98,11 @@ class Member:
             self.calls[number] = call
             first = call[0]
             if first.handler in batches:
-                rows.append([number, first.handler, [_row(item) for item in call]])
+                rows.append([number, first.handler, first.start_by_us, [_row(item) for item in call]])
+            elif first.id in followers:
+                rows.append([-number, first.handler, first.start_by_us, *_row(first)])
             else:
-                rows.append([number, first.handler, *_row(first)])
+                rows.append([number, first.handler, first.start_by_us, *_row(first)])
         self._unsent += pack(rows)
         self.flush()
 
@@ -175,4 +183,6 @@ class Nursery(Protocol):
 
 def _row(item: Invocation) -> tuple[object, ...]:
     key = item.key
-    return (key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms)
+    return (
+        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
+    )  # fmt: skip

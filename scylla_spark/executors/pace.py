@@ -6,8 +6,8 @@ from typing import Final
 
 FAST_US: Final = 1_000
 SLOW_US: Final = 5_000
-MAX_DEPTH: Final = 128
-_AHEAD_US: Final = 4_000  # queue no more than this in one child
+MAX_DEPTH: Final = 512
+_AHEAD_US: Final = 8_000  # queue no more than this in one child
 
 
 class Pace:

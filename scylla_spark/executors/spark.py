@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.task import NOT_STARTED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo, Sink
@@ -233,19 +233,23 @@ class SparkPool:
         return 1 if average is None else max(1, min(self._max_chunk, int(_CHUNK_US / (average + 100))))
 
     def _end(self, chunk: _Chunk, found: list[Outcome]) -> None:
+        outcomes = found
+        if len(found) < len(chunk.invocations):
+            outcomes = found + self._missing(chunk, {one.id for one in found})
+        tasks = {item.id: item for item in chunk.invocations}
         with self._news:
             if chunk not in self._running:
                 return  # given up by `stop`
             self._running.remove(chunk)
-            self._backlog.finish(chunk.invocations)
-            handlers = {item.id: item.handler for item in chunk.invocations}
             for one in found:
-                self._pace.note(handlers[one.id], one.finished_us - one.started_us)
+                self._pace.note(tasks[one.id].handler, one.finished_us - one.started_us)
+            failed = [tasks[one.id].key.ordering_id for one in outcomes if one.outcome != SUCCEEDED]
+            behind = [item for ordering_id in failed for item in self._backlog.fail(ordering_id)]
+            self._backlog.finish(chunk.invocations)
             self._news.notify_all()
-        if len(found) < len(chunk.invocations):
-            found = found + self._missing(chunk, {one.id for one in found})
+        outcomes = outcomes + [Outcome(item.id, NOT_STARTED) for item in behind]
         try:
-            self._sink(found)
+            self._sink(outcomes)
         except Exception:
             _log.exception("the sink of the pool failed")
         chunk.over.set()

@@ -12,17 +12,17 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.state import OPEN, STATE_SQL, STATES
 from scylla_spark.core.wire import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.readers import Pruning, Readers, after_key, hours_between, in_us, newest_attempts
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES, TASKS
+from scylla_spark.io.readers import Readers
+from scylla_spark.io.rows import IDENTITY, Pruning, after_key, hours_between, in_us, newest_attempts
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
 
 if TYPE_CHECKING:
     import polars as pl
 
 MAX_WINDOW_US: Final = duration_ms("8h") * 1000
 MAX_LIMIT: Final = 10_000
-_IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 _LISTED: Final = (
-    *_IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
+    *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
 )  # fmt: skip
 
 
@@ -98,12 +98,14 @@ class Listings:
             raise ArgumentError(f"There is no state {sorted(unknown)}.", hint=f"States: {', '.join(STATES)}.")
         pruning, within = self._conditions(wanted)
         open_only = open_only or (bool(states) and states <= set(OPEN))
-        rows = self._with_state(pruning, within, _data_conditions(wanted), now, open_only=open_only)
-        if states:
-            import polars as pl
+        data = _data_conditions(wanted, states)
 
-            rows = rows.filter(pl.col("state").is_in(sorted(states)))
-        return in_us(rows.sort(*_IDENTITY).head(limit).select(*_LISTED)).collect().to_dicts()
+        def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
+            rows = self._with_state(tasks, pruning, within, now, open_only=open_only).filter(*data)
+            return in_us(rows.sort(*IDENTITY).head(most).select(*_LISTED)).collect().to_dicts()
+
+        until_us = wanted.stop_us - 1 if wanted.stop_us is not None else None
+        return self._readers.paged(pruning, within, until_us, limit, page)
 
     def rejected(self, limit: int, *, reason: str | None = None, since_us: int | None = None) -> list[dict[str, Any]]:
         """Refused records, newest first, with raw `key` and `value`.
@@ -152,25 +154,19 @@ class Listings:
         return (pruning if pruning[0] else []), within
 
     def _with_state(
-        self, pruning: Pruning, within: list[pl.Expr], data: list[pl.Expr], now: int, *, open_only: bool
+        self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], now: int, *, open_only: bool
     ) -> pl.LazyFrame:
         import polars as pl
 
-        tasks = self._readers.frame(TASKS, pruning).filter(*within, *data)
         ended = (
-            self._readers.frame(COMPLETIONS, pruning)
-            .filter(*within)
-            .sort("fact_offset")
-            .unique(_IDENTITY, keep="first")
+            self._readers.frame(COMPLETIONS, pruning).filter(*within).sort("fact_offset").unique(IDENTITY, keep="first")
         )
         if open_only:
-            tasks = tasks.join(ended.select(*_IDENTITY), on=_IDENTITY, how="anti")
-        ends = ended.select(
-            *_IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at"
-        )
-        rows = tasks.join(ends, on=_IDENTITY, how="left")
+            tasks = tasks.join(ended.select(*IDENTITY), on=IDENTITY, how="anti")
+        ends = ended.select(*IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at")
+        rows = tasks.join(ends, on=IDENTITY, how="left")
         rows = rows.join(
-            newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=_IDENTITY, how="left"
+            newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=IDENTITY, how="left"
         )
         rows = rows.with_columns(
             as_of=pl.lit(from_us(now)),
@@ -193,10 +189,10 @@ def check_limit(limit: int) -> None:
         raise ArgumentError(f"The limit is {limit}.", hint=f"Pass 1 to {MAX_LIMIT}.")
 
 
-def _data_conditions(wanted: Filter) -> list[pl.Expr]:
+def _data_conditions(wanted: Filter, states: Collection[str]) -> list[pl.Expr]:
     import polars as pl
 
-    conditions = []
+    conditions = [pl.col("state").is_in(sorted(states))] if states else []
     if wanted.queue is not None:
         conditions.append(pl.col("queue").fill_null(DEFAULT_QUEUE) == wanted.queue)
     if wanted.handler is not None:

@@ -8,29 +8,39 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from scylla_spark.clock import from_us
+from scylla_spark.clock import from_us, to_us
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.partition import Mark, stored_mark
-from scylla_spark.core.task import STARTED, Failure
-from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms, Rules
+from scylla_spark.core.partition import ALL_FOLDED_US, Mark, stored_mark
+from scylla_spark.core.task import STARTED
+from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConfigError, NotFoundError
-from scylla_spark.io.tables import stored_rules
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEPLOYMENT, PROGRESS, TASKS, Table
+from scylla_spark.io.fixed import stored_rules
+from scylla_spark.io.rows import (
+    IDENTITY,
+    Pruning,
+    after_key,
+    around,
+    epoch_us,
+    fact,
+    folded,
+    in_us,
+    is_key,
+    newest_attempts,
+    polars_type,
+    scan_row,
+)  # fmt: skip
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, TASKS, Table
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
-
-Pruning = list[list[tuple[str, str, Any]]]
-_IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
-_ATTEMPT_ORDER: Final = ("attempt", "fact_offset", "settled")
 
 
 class Readers:
@@ -71,25 +81,36 @@ class Readers:
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
-        rows = self._small(PROGRESS, ("topic", "partition_id", "next_offset", "epoch", "nonce", "resigned"))
-        return {(row["topic"], row["partition_id"]): stored_mark(row) for row in rows}
+        columns = tuple(name for name in PROGRESS.names if name != "updated_at")
+        found = {}
+        for row in self._small(PROGRESS, columns):
+            instants = {name: to_us(row[name]) for name in ("folded_until", "appended_at") if row[name] is not None}
+            found[row["topic"], row["partition_id"]] = stored_mark(row | instants)
+        return found
+
+    def folded_until_us(self) -> int:
+        """Tasks due before this stand in `tasks` alone, later ones also in `deferred` (microseconds since the epoch)."""
+        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
 
     # -- look-ups -------------------------------------------------------------------------------------------------------
 
     def task(self, key: TaskKey) -> ScanRow | None:
         """The stored task of a key (whether open or ended), without its attempts; a cancel without data has kind "cancel"."""
-        rows = self._rows(self._at(TASKS, [key]).filter(*_is(key)))
-        rows.sort(key=lambda row: row["data_offset"] if row["data_offset"] is not None else -1)
+        far = key.time_us >= self.folded_until_us()
+        tasks = self._at(TASKS, [key]).filter(*is_key(key))
+        if far:
+            tasks = folded(tasks, self._deferred(around(key.time_us, key.time_us)).filter(*is_key(key)))
+        rows = self._rows(tasks)
         return scan_row(rows[-1]) if rows else None
 
     def completion(self, key: TaskKey) -> Fact | None:
         """How the task of a key ended, or None."""
-        rows = self._rows(self._at(COMPLETIONS, [key]).filter(*_is(key)))
+        rows = self._rows(self._at(COMPLETIONS, [key]).filter(*is_key(key)))
         return fact(min(rows, key=lambda row: row["fact_offset"] or 0)) if rows else None
 
     def attempts(self, key: TaskKey) -> list[Fact]:
         """All recorded starts and unfinal attempts of a key, in log order; repeats are possible."""
-        rows = self._rows(self._at(ATTEMPTS, [key]).filter(*_is(key)))
+        rows = self._rows(self._at(ATTEMPTS, [key]).filter(*is_key(key)))
         return [
             fact(row)
             for row in sorted(
@@ -103,7 +124,7 @@ class Readers:
             return set()
         return {
             TaskKey(*row)
-            for row in self._only(keys, self._at(COMPLETIONS, keys)).select(*_IDENTITY).collect().iter_rows()
+            for row in self._only(keys, self._at(COMPLETIONS, keys)).select(*IDENTITY).collect().iter_rows()
         }
 
     def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
@@ -130,7 +151,9 @@ class Readers:
         inside = pl.col("scheduled_time").is_between(pl.lit(from_us(first)), pl.lit(from_us(last)))
         return frame.filter(inside).with_columns(epoch_us("scheduled_time")).join(wanted, on=list(columns), how="semi")
 
-    def lane(self, partition: int, ordering_id: str, after: TaskKey | None, limit: int) -> list[ScanRow]:
+    def lane(
+        self, partition: int, ordering_id: str, after: TaskKey | None, limit: int, until_us: int | None = None
+    ) -> list[ScanRow]:
         """The next open tasks of a lane.
 
         Args:
@@ -138,6 +161,8 @@ class Readers:
             ordering_id: the lane.
             after: only keys greater than this.
             limit: most rows; as many rows mean that there may be more.
+            until_us: only scheduled times up to this, itself included, microseconds since the epoch. Asked for what is near,
+                it spares reading what is far.
 
         Returns:
             In key order. Those that were completed when `completions` was read, after `tasks`, are left out.
@@ -149,25 +174,58 @@ class Readers:
         if after is not None:
             pruning[0].append(("hour", ">=", after.hour))
             within.append(after_key(after))
-        return [scan_row(row) for row in self._rows(self.open_tasks(pruning, within, limit))]
+        if until_us is not None:
+            pruning[0].append(("hour", "<=", until_us // HOUR_US))
+            within.append(pl.col("scheduled_time") <= pl.lit(from_us(until_us)))
 
-    def open_tasks(self, pruning: Pruning, within: Iterable[pl.Expr], limit: int | None) -> pl.LazyFrame:
-        """Open tasks with their newest attempt, in key order: the columns of `tasks`, `last_outcome`, `attempt`, `used`, `next_at`.
+        def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
+            return self._rows(self._uncompleted(tasks, pruning, within, most))
+
+        return [scan_row(row) for row in self.paged(pruning, within, until_us, limit, page)]
+
+    def paged(
+        self,
+        pruning: Pruning,
+        within: list[pl.Expr],
+        until_us: int | None,
+        limit: int,
+        page: Callable[[pl.LazyFrame, int], list[dict[str, Any]]],
+    ) -> list[dict[str, Any]]:
+        """The first rows, in key order, that `page` finds among tasks; far ones are read only if the near ones are too few.
 
         Args:
             pruning: alternatives of conditions on `partition_id` and `hour`, by which files are left out.
             within: conditions on key columns.
+            until_us: the conditions let no later scheduled time pass (microseconds since the epoch); None: any.
             limit: most rows.
+            page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in key order.
         """
-        conditions = list(within)
-        tasks = self.frame(TASKS, pruning).filter(
-            *conditions
-        )  # before completions: what ends in between counts as ended
-        ended = self.frame(COMPLETIONS, pruning).filter(*conditions).select(*_IDENTITY)
-        rows = tasks.join(ended, on=_IDENTITY, how="anti").sort(*_IDENTITY)
-        rows = rows if limit is None else rows.head(limit)
-        attempts = newest_attempts(self.frame(ATTEMPTS, pruning).filter(*conditions))
-        return rows.join(attempts, on=_IDENTITY, how="left", maintain_order="left")
+        import polars as pl
+
+        edge_us = self.folded_until_us()
+        if edge_us >= ALL_FOLDED_US or (until_us is not None and until_us < edge_us):
+            return page(self.frame(TASKS, pruning).filter(*within), limit)
+        edge = pl.lit(from_us(edge_us))
+        rows = page(self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") < edge), limit)
+        if len(rows) < limit:
+            merged = self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") >= edge)
+            far = self._deferred(around(edge_us, None), pruning)
+            operations = far.filter(*within, pl.col("scheduled_time") >= edge)
+            rows += page(folded(merged, operations), limit - len(rows))
+        return rows
+
+    def _uncompleted(self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], limit: int) -> pl.LazyFrame:
+        """Those without completion, in key order, with `last_outcome`, `attempt`, `used`, `next_at` of the newest attempt."""
+        # `tasks` was opened before completions: what ends in between counts as ended
+        ended = self.frame(COMPLETIONS, pruning).filter(*within).select(*IDENTITY)
+        rows = tasks.join(ended, on=IDENTITY, how="anti").sort(*IDENTITY).head(limit)
+        attempts = newest_attempts(self.frame(ATTEMPTS, pruning).filter(*within))
+        return rows.join(attempts, on=IDENTITY, how="left", maintain_order="left")
+
+    def _deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
+        """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions."""
+        alternatives = [[*conditions, *more] for more in pruning or [[]]]
+        return self.frame(DEFERRED, alternatives).drop(TASKS.partitioned_by)
 
     # -- files ----------------------------------------------------------------------------------------------------------
 
@@ -182,9 +240,7 @@ class Readers:
 
         files = self._files(table, pruning)
         schema = {
-            column.name: _polars_type(column.type)
-            for column in table.columns
-            if column.name not in table.partitioned_by
+            column.name: polars_type(column.type) for column in table.columns if column.name not in table.partitioned_by
         }
         if not files:
             return pl.LazyFrame(schema=schema)
@@ -198,6 +254,18 @@ class Readers:
             extra_columns="ignore",
             cast_options=casts,
         )
+
+    def files(self, table: Table) -> list[dict[str, Any]]:
+        """One row per file of a table, from its log: its partition columns, `rows`, `bytes`, and `first_at` if the table has times.
+
+        `first_at` is the earliest scheduled time, as an aware datetime; None where it is not known.
+        """
+        with self._lock:
+            actions = self._newest(table).get_add_actions(flatten=True)
+        columns = {"num_records": "rows", "size_bytes": "bytes", "min.scheduled_time": "first_at"}
+        columns |= {f"partition.{name}": name for name in table.partitioned_by}
+        values = {short: actions[name].to_pylist() for name, short in columns.items() if name in actions.schema.names}
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
     def size(self, table: Table) -> dict[str, Any]:
         """Rows, files, bytes and version of a table, from its log."""
@@ -258,111 +326,3 @@ class Readers:
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
         return in_us(frame).collect().to_dicts()
-
-
-def in_us(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Instants as microseconds since the epoch."""
-    import polars.selectors as cs
-
-    return frame.with_columns(cs.datetime().dt.epoch("us"))
-
-
-def epoch_us(name: str) -> pl.Expr:
-    """An instant column as microseconds since the epoch."""
-    import polars as pl
-
-    return pl.col(name).dt.epoch("us")
-
-
-def scan_row(row: Mapping[str, Any]) -> ScanRow:
-    """What the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
-    known = row["data_offset"] is not None
-    retry = row["retry"]
-    command = Command(
-        kind=ENQUEUE if known else CANCEL,
-        key=TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
-        offset=row["data_offset"] if known else row["cancel_offset"],
-        handler=row["handler"],
-        queue=row["queue"] or "default",
-        payload=row["payload"] or "{}",
-        priority=row["priority"] or 0,
-        timeout_ms=row["timeout_ms"],
-        retry=RetryTerms(retry["max_retries"], retry["base_ms"], retry["cap_ms"])
-        if retry and retry["base_ms"] is not None
-        else None,
-        enqueued_us=row["enqueued_at"] or 0,
-        extra=row["extra"],
-    )
-    return ScanRow(
-        command,
-        row["cancel_offset"] is not None,
-        row.get("attempt") or 0,
-        row.get("used") or 0,
-        row.get("next_at") or 0,
-    )
-
-
-def fact(row: Mapping[str, Any]) -> Fact:
-    """The fact in a row of `completions` or `attempts`."""
-    failure = (
-        Failure(row["error_class"], row["error_message"] or "", row["error_stack"] or "")
-        if row["error_class"]
-        else None
-    )
-    return Fact(
-        TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
-        row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
-        row.get("next_at"), row["result"], failure,
-    )  # fmt: skip
-
-
-def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` of its newest recorded attempt."""
-    import polars as pl
-
-    newest = attempts.with_columns(settled=pl.col("outcome") != STARTED).sort(*_ATTEMPT_ORDER)
-    newest = newest.unique(subset=_IDENTITY, keep="last", maintain_order=True)
-    return newest.select(*_IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
-
-
-def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, str, Any]]:
-    """Conditions on `hour` for scheduled times in [start_us, stop_us); None: without that bound."""
-    hours: list[tuple[str, str, Any]] = []
-    if start_us is not None:
-        hours.append(("hour", ">=", start_us // HOUR_US))
-    if stop_us is not None:
-        hours.append(("hour", "<=", (stop_us - 1) // HOUR_US))
-    return hours
-
-
-def _is(key: TaskKey) -> list[pl.Expr]:
-    import polars as pl
-
-    return [
-        pl.col("scheduled_time") == pl.lit(key.scheduled_time),
-        pl.col("ordering_id") == key.ordering_id,
-        pl.col("uniqueness_key") == key.uniqueness_key,
-    ]
-
-
-def after_key(key: TaskKey) -> pl.Expr:
-    """Whether a row's key is greater."""
-    import polars as pl
-
-    time, lane, unique = pl.col("scheduled_time"), pl.col("ordering_id"), pl.col("uniqueness_key")
-    at = pl.lit(key.scheduled_time)
-    return (time > at) | (
-        (time == at) & ((lane > key.ordering_id) | ((lane == key.ordering_id) & (unique > key.uniqueness_key)))
-    )
-
-
-def _polars_type(spark_type: str) -> Any:
-    import polars as pl
-
-    if spark_type.startswith("struct<"):
-        fields = (field.split(":") for field in spark_type[len("struct<") : -1].split(","))
-        return pl.Struct({name.strip(): _polars_type(kind.strip()) for name, kind in fields})
-    return {
-        "int": pl.Int32, "bigint": pl.Int64, "string": pl.String, "timestamp": pl.Datetime("us", "UTC"),
-        "date": pl.Date, "binary": pl.Binary, "boolean": pl.Boolean,
-    }[spark_type]  # fmt: skip

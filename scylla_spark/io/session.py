@@ -14,6 +14,7 @@ from scylla_spark.errors import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_launch: threading.Thread | None = None
 _NICENESS = 5  # about a third of the weight of a process of normal priority
 _ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -59,8 +60,9 @@ def open_session(settings: Settings, name: str) -> SparkSession:
         running.conf.set("spark.sql.session.timeZone", "UTC")
         return running
     chosen = options(settings)
-    if chosen.get("spark.master", "").startswith("local"):
-        _launch_with_low_priority(chosen)
+    launching = launch_jvm(settings)
+    if launching is not None:
+        launching.join()
     builder = SparkSession.builder.appName(name)
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -70,17 +72,25 @@ def open_session(settings: Settings, name: str) -> SparkSession:
     return session
 
 
-def _launch_with_low_priority(chosen: dict[str, str]) -> None:
-    """Starts the JVM so that it yields to the dispatcher, the broker and the handlers of this machine.
+def launch_jvm(settings: Settings) -> threading.Thread | None:
+    """Begins to start the JVM of a session on this machine; `open_session` waits for it. Does nothing where there is one.
 
-    Lateness does not depend on how fast the tables are written. Niceness belongs to a thread and is inherited by what it starts.
+    It runs at low priority, so that it yields to the dispatcher, the broker and the handlers: lateness does not depend on how
+    fast the tables are written. Niceness belongs to a thread and is inherited by what it starts.
     """
-    from pyspark import SparkConf, SparkContext, java_gateway
-
+    global _launch
+    try:
+        from pyspark import SparkConf, SparkContext, java_gateway
+    except ImportError:
+        return None  # open_session says what is missing
+    chosen = options(settings)
+    if not chosen.get("spark.master", "").startswith("local") or not hasattr(os, "setpriority"):
+        return None
+    if SparkContext._gateway is not None:  # noqa: SLF001 - no other way to ask
+        return None
+    if _launch is not None and _launch.is_alive():
+        return _launch
     start: Any = java_gateway.launch_gateway  # untyped
-
-    if SparkContext._gateway is not None or not hasattr(os, "setpriority"):  # noqa: SLF001 - no other way to ask
-        return
 
     def launch() -> None:
         with contextlib.suppress(OSError):
@@ -88,9 +98,9 @@ def _launch_with_low_priority(chosen: dict[str, str]) -> None:
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
         SparkContext._ensure_initialized(gateway=start(conf))  # noqa: SLF001
 
-    starter = threading.Thread(target=launch, name="spark-launch")
-    starter.start()
-    starter.join()
+    _launch = threading.Thread(target=launch, name="spark-launch")
+    _launch.start()
+    return _launch
 
 
 def options(settings: Settings) -> dict[str, str]:

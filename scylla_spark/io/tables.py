@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Collection, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config import Settings
-from scylla_spark.core.partition import Mark, stored_mark
+from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.partition import ALL_FOLDED_US, Mark, joined, stored_mark
 from scylla_spark.core.wire import Rules
-from scylla_spark.errors import ConfigError, NotFoundError
-from scylla_spark.schemas import DEPLOYMENT, PROGRESS, TABLES, Table
+from scylla_spark.errors import NotFoundError
+from scylla_spark.io.fixed import check, deployment, stored_rules
+from scylla_spark.io.folding import folded, is_news, newest
+from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+_ROWS_PER_FILE: Final = 200_000  # of `deferred`
+
+
+class Place(NamedTuple):
+    """One hour of one partition: a folder of `tasks`, `completions` and `attempts`."""
+
+    partition: int
+    hour: int
+
+
+class Extent(NamedTuple):
+    """Where rows of `tasks` lie: their places, first and last scheduled time (microseconds since the epoch)."""
+
+    places: Collection[Place]
+    first_us: int
+    last_us: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Extent:
+        """From one row per (partition_id, hour) with the columns of `bounds`; at least one."""
+        places = [Place(row["partition_id"], row["hour"]) for row in rows]
+        return cls(places, min(row["first_us"] for row in rows), max(row["last_us"] for row in rows))
+
+
+def bounds() -> list[Column]:
+    """Aggregates over rows with a scheduled time: `rows`, `first_us` and `last_us` (microseconds since the epoch)."""
+    time = F.unix_micros("scheduled_time")
+    return [F.count(F.lit(1)).alias("rows"), F.min(time).alias("first_us"), F.max(time).alias("last_us")]
+
+
+def in_places(places: Collection[Place]) -> Column:
+    """Predicate on partition columns alone: in one of these places; at least one."""
+    hours: dict[int, list[int]] = {}
+    for place in places:
+        hours.setdefault(place.partition, []).append(place.hour)
+    partition, hour = F.col("partition_id"), F.col("hour")
+    return reduce(
+        operator.or_, ((partition == number) & hour.isin(sorted(found)) for number, found in sorted(hours.items()))
+    )
+
+
+def before(us: int) -> Column:
+    """Whether a row's scheduled time is before an instant (microseconds since the epoch)."""
+    return F.col("scheduled_time") < _instant(us)
 
 
 class Tables:
@@ -40,6 +93,61 @@ class Tables:
         """A frame of the table's schema without rows."""
         return self.spark.createDataFrame([], table.ddl)
 
+    def tasks_between(
+        self, partitions: Sequence[int] | None, after_us: int | None, until_us: int | None, folded_until_us: int
+    ) -> DataFrame:
+        """All tasks of a window, near and far, lazily: columns of `tasks`, one row per key.
+
+        Args:
+            partitions: which; None: all.
+            after_us: only scheduled times after this, microseconds since the epoch; None: no bound.
+            until_us: only scheduled times up to this, itself included; None: no bound.
+            folded_until_us: from a progress that was read before; an older one is as right, only slower.
+        """
+        tasks = self.read(TASKS).where(between(partitions, after_us, until_us))
+        if folded_until_us >= ALL_FOLDED_US or (until_us is not None and until_us < folded_until_us):
+            return tasks
+        far_us = folded_until_us - 1 if after_us is None else max(after_us, folded_until_us - 1)
+        far = between(partitions, far_us, until_us)
+        operations = self.read(DEFERRED).where(far).unionByName(tasks.where(far))
+        near = tasks.where(between(None, None, folded_until_us - 1))
+        return near.unionByName(folded(operations))
+
+    def deferred_between(self, from_us: int, until_us: int) -> DataFrame:
+        """The deferred tasks with from ≤ scheduled time < until (microseconds since the epoch): columns of `tasks`, one row per key."""
+        return folded(self.read(DEFERRED).where(between(None, from_us - 1, until_us - 1)))
+
+    def deferred_places(self, from_us: int, until_us: int) -> dict[Place, int]:
+        """Place → rows of `deferred`, repeats included, in the same window."""
+        rows = (
+            self.read(DEFERRED).where(between(None, from_us - 1, until_us - 1)).groupBy("partition_id", "hour").count()
+        )
+        return {Place(row["partition_id"], row["hour"]): row["count"] for row in rows.collect()}
+
+    def merge_tasks(self, rows: DataFrame, extent: Extent) -> None:
+        """Folds rows into `tasks`; a repeat changes nothing.
+
+        Args:
+            rows: columns of `tasks`, one row per key.
+            extent: where the rows lie; as literals in the condition they let partitions and file statistics prune what is read.
+        """
+        from delta.tables import DeltaTable
+
+        condition = F.col("t.partition_id").isin(sorted({place.partition for place in extent.places}))
+        condition &= F.col("t.hour").isin(sorted({place.hour for place in extent.places}))
+        condition &= F.col("t.scheduled_time").between(_instant(extent.first_us), _instant(extent.last_us))
+        for name in KEY_NAMES:
+            condition &= F.col(f"t.{name}") == F.col(f"s.{name}")
+        table = DeltaTable.forPath(self.spark, self.location(TASKS)).alias("t")
+        merge = table.merge(rows.select(*TASKS.names).alias("s"), condition)
+        merge.whenMatchedUpdate(is_news(), newest()).whenNotMatchedInsertAll().execute()
+
+    def defer(self, rows: DataFrame, count: int, *, app_id: str, version: int) -> None:
+        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per (app_id, version)."""
+        files = -(-count // _ROWS_PER_FILE)
+        spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
+        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, app_id=app_id, version=version)
+
     def append(self, frame: DataFrame, table: Table, *, app_id: str, version: int) -> None:
         """Appends rows once per (app_id, version): a repeat is skipped by the table itself."""
         options = {"txnAppId": f"{app_id}/{table.name}", "txnVersion": str(version)}
@@ -61,7 +169,7 @@ class Tables:
         for table in TABLES:
             if not self._exists(table):
                 self._create(table)
-        wanted = _deployment(settings, topic_ids)
+        wanted = deployment(settings, topic_ids)
         stored = self.stored()
         if not stored:
             rows = [(name, json.dumps(value)) for name, value in wanted.items()]
@@ -69,7 +177,7 @@ class Tables:
                 self.location(DEPLOYMENT)
             )
             stored = wanted
-        check_deployment(stored, wanted)
+        check(stored, wanted)
         return stored_rules(stored)
 
     def stored(self) -> dict[str, Any]:
@@ -91,28 +199,28 @@ class Tables:
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
-        rows = self.read(PROGRESS).collect()
+        instants = {name: F.unix_micros(name) for name in ("folded_until", "appended_at")}
+        rows = self.read(PROGRESS).withColumns(instants).drop("updated_at").collect()
         return {(row["topic"], row["partition_id"]): stored_mark(row.asDict()) for row in rows}
+
+    def folded_until_us(self) -> int:
+        """Tasks due before this stand in `tasks` alone (microseconds since the epoch)."""
+        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
 
     def partition_marks(self) -> dict[int, Mark]:
         """The marks of both topics joined: partition → mark."""
-        found: dict[int, Mark] = {}
-        for (topic, number), mark in self.marks().items():
-            known = found.get(number, Mark())
-            if topic == "tasks":
-                found[number] = known._replace(tasks_offset=mark.tasks_offset)
-            else:
-                found[number] = mark._replace(tasks_offset=known.tasks_offset)
-        return found
+        return joined(self.marks())
 
     def write_marks(self, marks: dict[tuple[str, int], Mark]) -> None:
         """Replaces the progress table; the caller serialises its calls and never lets a mark fall."""
         stamp = from_us(now_us())
-        rows = []
-        for (topic, partition), mark in sorted(marks.items()):
-            offset = mark.tasks_offset if topic == "tasks" else mark.outcomes_offset
-            rows.append((topic, partition, offset, mark.fence.epoch, mark.fence.nonce, mark.resigned, stamp))
-        frame = self.spark.createDataFrame(rows, PROGRESS.ddl).coalesce(1)
+        rows = [
+            _progress_row(topic, partition, mark) | {"updated_at": stamp}
+            for (topic, partition), mark in sorted(marks.items())
+        ]
+        frame = self.spark.createDataFrame(
+            [tuple(row.get(name) for name in PROGRESS.names) for row in rows], PROGRESS.ddl
+        ).coalesce(1)
         frame.write.format("delta").mode("overwrite").save(self.location(PROGRESS))
 
     def _exists(self, table: Table) -> bool:
@@ -128,11 +236,13 @@ class Tables:
             builder = builder.addColumn(column.name, column.type, comment=column.comment)
         if table.partitioned_by:
             builder = builder.partitionedBy(*table.partitioned_by)
+        if table.clustered_by:
+            builder = builder.clusterBy(*table.clustered_by)
         properties = {
             "delta.enableDeletionVectors": "false",
             "delta.checkpointInterval": "100",
-            "delta.logRetentionDuration": "interval 2 days",
-            "delta.deletedFileRetentionDuration": "interval 1 days",
+            "delta.logRetentionDuration": "interval 12 hours",
+            "delta.deletedFileRetentionDuration": "interval 6 hours",
             "delta.dataSkippingNumIndexedCols": "5",
         }
         for name, value in properties.items():
@@ -140,41 +250,36 @@ class Tables:
         builder.execute()
 
 
-def stored_rules(stored: dict[str, Any]) -> Rules:
-    """The rules in a deployment's stored settings."""
-    return Rules(stored["partitions"], stored["grace_ms"], stored["retention_ms"], stored["default_handler"])
+def between(partitions: Sequence[int] | None, after_us: int | None, until_us: int | None) -> Column:
+    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until, microseconds; None: no bound."""
+    time, predicate = F.col("scheduled_time"), F.lit(True)
+    if partitions is not None:
+        predicate &= F.col("partition_id").isin(list(partitions))
+    if after_us is not None:
+        predicate &= (F.col("hour") >= (after_us + 1) // HOUR_US) & (time > _instant(after_us))
+    if until_us is not None:
+        predicate &= (F.col("hour") <= until_us // HOUR_US) & (time <= _instant(until_us))
+    return predicate
 
 
-def check_deployment(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Compares what must not change.
-
-    Raises:
-        ConfigError: the partition count differs, or a topic was deleted and made again.
-    """
-    if stored["partitions"] != wanted["partitions"]:
-        raise ConfigError(
-            f"These tables were made with {stored['partitions']} partitions; the settings say {wanted['partitions']}.",
-            hint=f"The count is fixed for the life of a deployment: set partitions = {stored['partitions']}.",
-        )
-    for name, identity in wanted["topic_ids"].items():
-        if stored["topic_ids"].get(name) != identity:
-            raise ConfigError(
-                f"Topic {name!r} is not the one these tables were filled from: it was deleted and made again, or is of another cluster.",
-                hint="Point the settings at the old cluster, or at a new folder for the tables.",
-            )
-    for name in ("grace_ms", "retention_ms", "default_handler"):
-        if stored[name] != wanted[name]:
-            raise ConfigError(
-                f"These tables were made with {name} = {stored[name]!r}; the settings say {wanted[name]!r}.",
-                hint="All parts must judge records alike, so it is fixed when the tables are made.",
-            )
+def _instant(us: int) -> Column:
+    return F.timestamp_micros(F.lit(us))
 
 
-def _deployment(settings: Settings, topic_ids: dict[str, str]) -> dict[str, Any]:
-    return {
-        "partitions": settings.partitions,
-        "grace_ms": int(settings.ingest.grace.total_seconds() * 1000),
-        "retention_ms": int(settings.ingest.retention.total_seconds() * 1000),
-        "default_handler": settings.ingest.default_handler,
-        "topic_ids": topic_ids,
+def _progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
+    row = {"topic": topic, "partition_id": partition}
+    if topic != "tasks":
+        fence = mark.fence
+        return row | {
+            "next_offset": mark.outcomes_offset,
+            "epoch": fence.epoch,
+            "nonce": fence.nonce,
+            "resigned": mark.resigned,
+        }
+    return row | {
+        "next_offset": mark.tasks_offset,
+        "folded_until": from_us(mark.folded_until_us) if mark.folded_until_us < ALL_FOLDED_US else None,
+        "closed_hour": mark.closed_hour,
+        "open_hours": list(mark.open_hours),
+        "appended_at": from_us(mark.appended_us) if mark.appended_us else None,
     }

@@ -13,6 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io.recovering import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
@@ -126,7 +127,7 @@ def producer(settings: Settings, **options: Any) -> KafkaProducer:
     """
     # kafka-python may land a batch that it reported as expired; whoever sends facts must fence after a failure
     defaults = {"delivery_timeout_ms": 15_000, "max_block_ms": 15_000, "max_request_size": MAX_MESSAGE_BYTES}
-    return _connected(lambda: KafkaProducer(**client_options(settings) | defaults | options), settings)
+    return _connected(lambda: recovering(KafkaProducer(**client_options(settings) | defaults | options)), settings)
 
 
 def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
@@ -161,6 +162,14 @@ def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[i
     with consumer(settings) as reader:
         ends = reader.end_offsets([TopicPartition(topic, number) for number in partitions])
     return {place.partition: offset for place, offset in ends.items()}
+
+
+def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+    """First offset that is still kept, and end offset, of each partition of a topic."""
+    places = [TopicPartition(topic, number) for number in partitions]
+    with consumer(settings) as reader:
+        firsts, ends = reader.beginning_offsets(places), reader.end_offsets(places)
+    return {place.partition: (firsts[place], ends[place]) for place in places}
 
 
 def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:

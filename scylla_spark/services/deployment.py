@@ -12,8 +12,10 @@ from typing import IO, TYPE_CHECKING, Self
 
 import structlog
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config import Settings
 from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.io.session import launch_jvm, open_session
 from scylla_spark.io.topics import announce, with_broker
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("deployment")
 
 ROLES = ("ingest", "dispatch")
+_INGEST_WAITS_S = 8.0
 
 
 class Deployment:
@@ -79,31 +82,53 @@ class Deployment:
         data_dir = self.settings.data_dir
         data_dir.mkdir(parents=True, exist_ok=True)
         if not self.settings.kafka.bootstrap_servers:
-            self._lock = _lock(data_dir / "up.lock")
-            from scylla_spark.io.broker import EmbeddedBroker
-
-            log.info("starting the embedded broker", data=str(data_dir))
-            self.broker = EmbeddedBroker(data_dir / "kafka").start()
-            self.settings = with_broker(self.settings, self.broker.bootstrap)
-        from scylla_spark.io.session import open_session
-
-        log.info("starting Spark")
-        if self.spark is None:
-            from pyspark.sql import SparkSession
-
-            self._own_session = SparkSession.getActiveSession() is None
-            self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}")
+            self._start_broker()
+        self._open_session()
+        assert self.spark is not None
         if "ingest" in self.roles:
             from scylla_spark.services.ingest import Ingest
 
             self.ingest = Ingest(self.spark, self.settings)
             self.ingest.prepare()
-            self.ingest.start()
-            log.info("ingest runs")
         if "dispatch" in self.roles:
             self._start_dispatch(self.spark)
+        if self.ingest is not None:
+            if self.dispatcher is not None:  # what is due starts sooner while ingest does not compete for the cores
+                self._await_dispatch(_INGEST_WAITS_S)
+            self.ingest.start()
+            log.info("ingest runs")
         if self.broker is not None:
             announce(data_dir, {"kafka": self.broker.bootstrap, "metrics": self.metrics, "pid": os.getpid()})
+
+    def _start_broker(self) -> None:
+        data_dir = self.settings.data_dir
+        self._lock = _lock(data_dir / "up.lock")
+        from scylla_spark.io.broker import EmbeddedBroker
+
+        if self.spark is None:
+            launch_jvm(self.settings)  # both take seconds to start: side by side
+        log.info("starting the embedded broker", data=str(data_dir))
+        self.broker = EmbeddedBroker(data_dir / "kafka").start()
+        self.settings = with_broker(self.settings, self.broker.bootstrap)
+        if "dispatch" in self.roles and self.settings.dispatch.instance_id is None:
+            # the only dispatcher of this folder: after a crash it takes its partitions back without waiting for itself
+            alone = self.settings.dispatch.model_copy(update={"instance_id": "up"})
+            self.settings = self.settings.model_copy(update={"dispatch": alone})
+
+    def _open_session(self) -> None:
+        if self.spark is not None:
+            return
+        from pyspark.sql import SparkSession
+
+        log.info("starting Spark")
+        self._own_session = SparkSession.getActiveSession() is None
+        self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}")
+
+    def _await_dispatch(self, limit_s: float) -> None:
+        pause, until = threading.Event(), boot_us() + limit_s * 1e6
+        while self.dispatcher is not None and boot_us() < until and not self.dispatcher.ready():
+            self.check()
+            pause.wait(0.05)
 
     def _start_dispatch(self, spark: SparkSession) -> None:
         from scylla_spark.executors.interface import Executor

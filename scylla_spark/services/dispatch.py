@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,20 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from scylla_spark.clock import now_us
+from scylla_spark import failpoint
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config import Settings
 from scylla_spark.core import action
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import OutcomeRecord
+from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import Limits, Terms
-from scylla_spark.core.partition import Mark
+from scylla_spark.core.lanes import Terms
+from scylla_spark.core.partition import Mark, joined
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.wire import Command
 from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import producer
+from scylla_spark.services.limits import engine_limits, queue_terms
 from scylla_spark.services.mailbox import Mailbox
 from scylla_spark.services.measure import Measures
 from scylla_spark.services.scan import Scanner
@@ -39,10 +44,9 @@ log = structlog.get_logger("dispatch")
 LOCAL = "local"
 SPARK = "spark"
 _MAX_SLEEP_S = 0.5
-_BUSY_RUNS = (
-    64  # with more under way, outcomes and facts are gathered for a moment: few large batches cost less than many small
-)
-_GATHER_S = 0.002
+# With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.
+_BUSY_RUNS = 64
+_GATHER_S = 0.002  # not longer: while we gather, children run out of work
 _CLOCK_TOLERANCE_US = 1_000_000
 
 
@@ -62,19 +66,22 @@ class Dispatcher:
         self.mailbox = Mailbox()
         self.measures = Measures(settings.metrics.payload_labels)
         self.tables = Tables(spark, settings.tables_path)
-        self.engine = Engine(self._terms_of, _limits(settings), random.Random())
+        self.engine = Engine(self._terms_of, engine_limits(settings), random.Random(), queues=queue_terms(settings))
         self.failure: BaseException | None = None
         self._known: dict[str, Terms] = {}
         self._default = self._terms(HandlerInfo(""))
         self._parked = Terms("", self._default.timeout_ms, self._default.retry)
-        self._scanner = Scanner(self.tables, settings, self.mailbox, self.engine)
         self._readers = Readers(settings.tables_path)
+        self._openings = Openings(self._readers)
+        self._scanner = Scanner(self.tables, self._readers, settings, self.mailbox, self.engine)
         self._producer: Any = None
         self._lookups = ThreadPoolExecutor(1, thread_name_prefix="lookup")
+        self._reloads: deque[tuple[int, str, TaskKey]] = deque()  # partition, ordering id, key after which to read
         self._fences: dict[int, int] = {}
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
         self._now = 0
+        self._offset = now_us() - boot_us()  # changes when the clock is set
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._tasks: TasksTail | None = None
         self._outcomes = OutcomesTail(settings, self._outcome_records, self._noted_end)
@@ -93,7 +100,7 @@ class Dispatcher:
             self.handlers |= executor.handlers()
         self._known = {name: self._terms(info) for name, info in self.handlers.items()}
         rules = self.tables.rules()
-        self._tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self.tables.partition_marks)
+        self._tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._marks)
         self._thread.start()
         self._outcomes.start()
         self._scanner.start()
@@ -155,11 +162,15 @@ class Dispatcher:
     def step(self) -> None:
         """Runs all messages, releases what is due, carries out what the engine asks for."""
         now = self._clock()
+        if abs(now_us() - boot_us() - self._offset) > _CLOCK_TOLERANCE_US:
+            self._offset = now_us() - boot_us()
+            log.warning("the clock was set; fences show whether it is right now")
+            self.engine.doubt(now)
         for message in self.mailbox.drain():
             message(now)
         room = {name: executor.room() for name, executor in self.executors.items()}
-        may_start = self._tasks is not None and self._tasks.fresh()
-        self.engine.tick(self._clock(), room, may_start=may_start)
+        start_by_us = self._tasks.certain_until_us() if self._tasks is not None else 0
+        self.engine.tick(self._clock(), room, start_by_us=start_by_us)
         actions, self.engine.actions = self.engine.actions, []
         lookups: dict[int, list[TaskKey]] = {}
         for item in actions:
@@ -178,14 +189,19 @@ class Dispatcher:
 
     def _release(self, item: action.Release) -> None:
         executor = self.executors.get(item.executor) or self.executors[LOCAL]
+        failpoint.reach("dispatch.release.decided")
         executor.submit(item.invocations)
+        failpoint.reach("dispatch.release.submitted")
         self.engine.started([invocation.id for invocation in item.invocations], self._now)
 
     def _perform(self, item: action.Action) -> None:
         match item:
-            case action.Send(partition, records):
+            case action.Send(partition, records, content):
+                if content is not None:
+                    self._outcomes.expect(records[0], content)
                 self._send(partition, records)
             case action.SendFence(partition, record):
+                failpoint.reach("dispatch.take.fencing")
                 self._fences[partition] = now_us()
                 self._send(partition, [record])
             case action.Confirm(partition):
@@ -194,7 +210,8 @@ class Dispatcher:
             case action.Kill(name, ids):
                 self.executors[name].kill(ids)
             case action.Reload(partition, ordering_id, after):
-                self._lookups.submit(self._reload, partition, ordering_id, after)
+                self._reloads.append((partition, ordering_id, after))
+                self._lookups.submit(self._reload)
             case action.Left(partition, clean):
                 self._forget(partition, clean=clean)
 
@@ -205,6 +222,7 @@ class Dispatcher:
 
         def done(*, ok: bool) -> None:
             nonlocal remaining
+            failpoint.reach("dispatch.send.acknowledged")
             remaining = remaining - 1 if ok else -1
             if remaining == 0 or not ok:
                 self.measures.persisted(now_us() - begun)
@@ -215,10 +233,12 @@ class Dispatcher:
             done(ok=False)
 
         try:
+            failpoint.reach("dispatch.send.begun")
             for record in records:
                 future = self._producer.send(self.settings.topics.outcomes, value=record, partition=partition)
                 future.add_callback(lambda _metadata: done(ok=True))
                 future.add_errback(failed)
+            failpoint.reach("dispatch.send.handed_over")
         except Exception as error:
             failed(error)
 
@@ -226,6 +246,7 @@ class Dispatcher:
 
     def gained(self, marks: Mapping[int, Mark]) -> None:
         """The group assigned partitions: begin their takes."""
+        failpoint.reach("dispatch.take.assigned")
         horizon = self._scanner.horizon(now_us())
 
         def begin(now: int) -> None:
@@ -237,6 +258,7 @@ class Dispatcher:
         for number, mark in marks.items():
             self._outcomes.add(number, mark.outcomes_offset)
             self._scanner.add(number, horizon)
+        self._scanner.soon()
         log.info("assigned", partitions=sorted(marks))
 
     def losing(self, partitions: list[int]) -> None:
@@ -266,6 +288,11 @@ class Dispatcher:
             event.set()
         if not clean:
             log.warning("partition dropped", partition=partition)
+            if self._tasks is not None:
+                self._tasks.retake(partition)
+
+    def _marks(self) -> Mapping[int, Mark]:
+        return joined(self._readers.marks())
 
     def _finished(self, outcomes: Sequence[Outcome]) -> None:
         def report(now: int) -> None:
@@ -277,6 +304,7 @@ class Dispatcher:
     def _outcome_records(
         self, partition: int, records: list[tuple[int, OutcomeRecord | None, int]], next_offset: int
     ) -> None:
+        failpoint.reach("dispatch.facts.read_back")
         plain = [(offset, record) for offset, record, _ in records]
         for _, record, append_ms in records:
             if record is not None and record.kind == "fence":
@@ -299,14 +327,23 @@ class Dispatcher:
     def _look_up(self, partition: int, keys: list[TaskKey]) -> None:
         self._tried(lambda: self._readers.known(keys), lambda found, now: self.engine.looked_up(partition, found, now))
 
-    def _reload(self, partition: int, ordering_id: str, after: TaskKey) -> None:
-        depth = self.settings.dispatch.lane_depth
-        self._tried(
-            lambda: self._readers.lane(partition, ordering_id, after, depth + 1),
-            lambda rows, now: self.engine.reloaded(
-                partition, ordering_id, rows[:depth], more=len(rows) > depth, now=now
-            ),
-        )
+    def _reload(self) -> None:
+        """Reads what was asked for by now, all lanes of a partition together."""
+        wanted: dict[int, dict[str, TaskKey]] = {}
+        while self._reloads:
+            number, ordering_id, after = self._reloads.popleft()
+            wanted.setdefault(number, {})[ordering_id] = after
+        for partition, lanes in wanted.items():
+            held = self.engine.partitions.get(partition)
+            if held is not None:
+                read = partial(
+                    self._openings.lanes, partition, lanes, self.settings.dispatch.lane_depth, held.horizon_us
+                )
+                self._tried(read, partial(self._reloaded, partition))
+
+    def _reloaded(self, partition: int, found: Mapping[str, tuple[list[ScanRow], bool]], now: int) -> None:
+        for ordering_id, (rows, more) in found.items():
+            self.engine.reloaded(partition, ordering_id, rows, more=more, now=now)
 
     def _tried(self, read: Callable[[], Any], tell: Callable[[Any, int], None]) -> None:
         """Reads from the tables until it works; the lanes that asked wait meanwhile."""
@@ -325,20 +362,13 @@ class Dispatcher:
         executor = info.runs_on if info.runs_on in self.executors else LOCAL
         timeout_ms = info.timeout_ms if info.timeout_ms is not None else int(dispatch.timeout.total_seconds() * 1000)
         return Terms(
-            executor, timeout_ms, info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap)
+            executor,
+            timeout_ms,
+            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
+            info.max_batch or 1,
         )
 
     def _terms_of(self, command: Command) -> Terms:
         if command.handler is None:
             return self._parked
         return self._known.get(command.handler, self._default)
-
-
-def _limits(settings: Settings) -> Limits:
-    dispatch = settings.dispatch
-    return Limits(
-        dispatch.max_in_flight,
-        dispatch.lane_depth,
-        int(dispatch.stall.total_seconds() * 1e6),
-        int(dispatch.drain.total_seconds() * 1e6),
-    )

@@ -2,37 +2,48 @@
 
 Order of writes within a batch: data first, `progress` last. A crash between them repeats the batch, which changes nothing:
 the MERGE is idempotent by (key, offset), the appends by (checkpoint, batch id), and records below progress are skipped.
+What is due before progress's `folded_until` is merged into `tasks`; the rest is appended to `deferred`. A timer does what is due
+between batches. One lock per topic serialises all that writes its tables.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from pyspark.sql import functions as F
 
+from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
 from scylla_spark.core.fact import Fence
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConflictError
-from scylla_spark.io.tables import Tables
-from scylla_spark.io.topics import ensure_topics, spark_options
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DATA, KEY_NAMES, REJECTED, TASKS
+from scylla_spark.io.tables import Extent, Tables, before, bounds
+from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
+from scylla_spark.services.maintain import Maintenance
+from scylla_spark.services.progress import End, Progress, check_position
+from scylla_spark.services.promotion import Promotion
 from scylla_spark.transforms import records
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("ingest")
 
+_SMALL_BATCH = 5_000  # fewer new records than this wait for more …
+_TRIGGERS_WAITED = 3  # … through so many triggers: a batch costs a second of CPU, however little is in it …
+_LEAST_WAIT = timedelta(seconds=15)  # … unless triggers are short, so that somebody wants to see rows soon
 _STOP_PATIENCE = 150  # tenths of a second
+_BUSY_S, _IDLE_S, _FAILED_S = 1.0, 5.0, 30.0  # pauses of the timer; batches that wait for a table come in between
+_TIMER_END_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +69,15 @@ class Ingest:
         self.tables = Tables(spark, settings.tables_path)
         self.results: dict[str, BatchResult] = {}
         self._rules = Rules(settings.partitions)
-        self._marks: dict[tuple[str, int], Mark] = {}
-        self._progress = threading.Lock()
+        self.progress = Progress(self.tables)
+        self.promotion = Promotion(self.tables, self.progress, settings)
+        self.tasks_lock = threading.Lock()
+        self.outcomes_lock = threading.Lock()
+        self.maintenance = Maintenance(
+            self.tables, self.progress, settings, self.tasks_lock, self.outcomes_lock, self._ends
+        )
+        self._stopping = threading.Event()
+        self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
         self._lock: Any = None
 
@@ -67,12 +85,13 @@ class Ingest:
         """Makes topics and tables, checks them, and becomes the one writer.
 
         Raises:
-            ConfigError: topics or tables belong to another deployment.
+            ConfigError: topics or tables belong to another deployment, or the log does not reach to where the tables are.
             ConflictError: another ingest holds the tables.
         """
         topic_ids = ensure_topics(self.settings)
         self._lock = exclusive(self.spark, self.settings)
         self.open_tables(topic_ids)
+        self._check_positions()
 
     def open_tables(self, topic_ids: dict[str, str]) -> None:
         """Makes and checks the tables and reads how far they are.
@@ -84,7 +103,22 @@ class Ingest:
             ConfigError: the tables belong to another deployment.
         """
         self._rules = self.tables.create(self.settings, topic_ids)
-        self._marks = self.tables.marks()
+        self.progress.load(self.settings.partitions, self.promotion.target_us(now_us()))
+        failpoint.reach("ingest.tables.prepared")
+
+    def _ends(self) -> dict[int, int]:
+        """End offsets of `tasks`; none where there is no broker."""
+        if not self.settings.kafka.bootstrap_servers:
+            return {}
+        return end_offsets(self.settings, self.settings.topics.tasks, list(range(self.settings.partitions)))
+
+    def _check_positions(self) -> None:
+        tasks = {number: mark.tasks_offset for number, mark in self.progress.tasks().items()}
+        outcomes = {number: mark.outcomes_offset for number, mark in self.progress.outcomes().items()}
+        for topic, positions in ((self.settings.topics.tasks, tasks), (self.settings.topics.outcomes, outcomes)):
+            kept_of = offset_ranges(self.settings, topic, sorted(positions)) if positions else {}
+            for number, kept in kept_of.items():
+                check_position(topic, number, positions[number], kept)
 
     def start(self) -> None:
         """Starts both queries; they run until `stop`."""
@@ -100,6 +134,27 @@ class Ingest:
                 stream.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
             )
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
+        self._timer = threading.Thread(target=self._keep_time, name="ingest-timer", daemon=True)
+        self._timer.start()
+
+    def turn(self, now: int) -> bool:
+        """One piece of what is done between batches; returns whether there was something to do."""
+        if self.promotion.due(now):
+            with self.tasks_lock:
+                self.promotion.turn(now)
+            return True
+        return self.maintenance.turn(now)
+
+    def _keep_time(self) -> None:
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                pause = _BUSY_S if self.turn(now_us()) else _IDLE_S
+            except Exception:  # nothing depends on its being in time
+                pause = _FAILED_S
+                if not self._stopping.is_set():
+                    log.exception("work between batches failed; tried again", after_s=pause)
 
     def alive(self) -> bool:
         """Whether both queries run; a failed one raises its error.
@@ -115,77 +170,99 @@ class Ingest:
 
     def stop(self) -> None:
         """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
+        self._stopping.set()
         for query in self._queries:
             _stop_between_batches(query)
         self._queries.clear()
+        if self._timer is not None:
+            self._timer.join(_TIMER_END_S)
+            self._timer = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def write_tasks(self, batch: DataFrame, batch_id: int) -> None:
-        """One batch of the `tasks` topic: MERGE, `rejected`, `progress`. Idempotent under replay."""
+        """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""
         begun = now_us()
-        offsets = {number: mark.tasks_offset for (topic, number), mark in self._marks.items() if topic == "tasks"}
-        judged = batch.mapInArrow(
-            records.judge_commands(self._rules, offsets), records.ddl(records.COMMAND_ROWS)
-        ).persist()
-        try:
-            summary = judged.groupBy("kind", "partition_id", "hour").agg(*_bounds()).collect()
-            slices = [row for row in summary if row["kind"] == records.ROW]
-            rejected = sum(row["rows"] for row in summary if row["kind"] == records.REJECT)
-            if slices:
-                self._merge(judged.where(F.col("kind") == records.ROW).select(*TASKS.names), slices)
-            if rejected:
-                refused = judged.where(F.col("kind") == records.REJECT).withColumn(
-                    "topic", F.lit(self.settings.topics.tasks)
-                )
-                self.tables.append(refused, REJECTED, app_id=self._app_id(batch), version=batch_id)
-            ends = {row["partition_id"]: Mark(row["next_offset"]) for row in summary if row["kind"] == records.END}
-            self._advance("tasks", ends)
-        finally:
-            judged.unpersist()
-        self._note("tasks", sum(row["rows"] for row in slices), rejected, begun)
+        with self.tasks_lock:
+            offsets = {number: mark.tasks_offset for number, mark in self.progress.tasks().items()}
+            judge = records.judge_commands(self._rules, offsets)
+            judged = batch.mapInArrow(judge, records.ddl(records.COMMAND_ROWS)).persist()
+            try:
+                rows, rejected = self._write_judged(judged, self._app_id(batch), batch_id)
+            finally:
+                judged.unpersist()
+        self._note("tasks", rows, rejected, begun)
+
+    def _write_judged(self, judged: DataFrame, app_id: str, batch_id: int) -> tuple[int, int]:
+        near = before(self.progress.folded_until_us)
+        ends = [F.max("next_offset").alias("next_offset"), F.max(F.unix_micros("appended_at")).alias("appended_us")]
+        found = (
+            judged.groupBy("kind", "partition_id", F.when(near, F.col("hour")).alias("hour"))
+            .agg(*bounds(), *ends)
+            .collect()
+        )
+        rows = [row for row in found if row["kind"] == records.ROW]
+        slices = [row for row in rows if row["hour"] is not None]
+        far = sum(row["rows"] for row in rows if row["hour"] is None)
+        rejected = sum(row["rows"] for row in found if row["kind"] == records.REJECT)
+        failpoint.reach("ingest.tasks.judged")
+        valid = judged.where(F.col("kind") == records.ROW)
+        if slices:
+            self.tables.merge_tasks(valid.where(near), Extent.of(slices))
+            failpoint.reach("ingest.tasks.merged")
+        if far:
+            self.tables.defer(valid.where(~near), far, app_id=app_id, version=batch_id)
+            failpoint.reach("ingest.tasks.deferred")
+        if rejected:
+            refused = judged.where(F.col("kind") == records.REJECT)
+            refused = refused.withColumn("topic", F.lit(self.settings.topics.tasks))
+            self.tables.append(refused, REJECTED, app_id=app_id, version=batch_id)
+            failpoint.reach("ingest.tasks.rejected")
+        reached = {
+            row["partition_id"]: End(row["next_offset"], row["appended_us"])
+            for row in found
+            if row["kind"] == records.END
+        }
+        self.progress.tasks_written(reached, ((row["partition_id"], row["hour"]) for row in slices))
+        failpoint.reach("ingest.tasks.progressed")
+        return sum(row["rows"] for row in rows), rejected
 
     def write_outcomes(self, batch: DataFrame, batch_id: int) -> None:
         """One batch of the `outcomes` topic: completions and attempts of facts that count, `progress`. Idempotent under replay."""
         begun = now_us()
-        marks = {number: mark for (topic, number), mark in self._marks.items() if topic == "outcomes"}
-        judged = batch.mapInArrow(records.judge_facts(marks), records.ddl(records.FACT_ROWS)).persist()
+        with self.outcomes_lock:
+            written = self._write_facts(batch, batch_id)
+        self._note("outcomes", written, 0, begun)
+
+    def _write_facts(self, batch: DataFrame, batch_id: int) -> int:
+        judged = batch.mapInArrow(
+            records.judge_facts(self.progress.outcomes()), records.ddl(records.FACT_ROWS)
+        ).persist()
         try:
             columns = ("kind", "partition_id", "next_offset", "epoch", "nonce", "resigned")
             ends = judged.where(F.col("kind") == records.END).select(*columns).collect()
             counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
+            failpoint.reach("ingest.outcomes.judged")
             for kind, table in ((records.COMPLETION, COMPLETIONS), (records.ATTEMPT, ATTEMPTS)):
                 if counts.get(kind):
                     self.tables.append(
                         judged.where(F.col("kind") == kind), table, app_id=self._app_id(batch), version=batch_id
                     )
+                    failpoint.reach("ingest.outcomes.appended")
             found = {
                 row["partition_id"]: Mark(0, row["next_offset"], Fence(row["epoch"], row["nonce"]), row["resigned"])
                 for row in ends
             }
-            self._advance("outcomes", found)
+            self.progress.outcomes_written(found)
+            failpoint.reach("ingest.outcomes.progressed")
         finally:
             judged.unpersist()
-        self._note("outcomes", counts.get(records.COMPLETION, 0) + counts.get(records.ATTEMPT, 0), 0, begun)
-
-    def _merge(self, rows: DataFrame, slices: list[Any]) -> None:
-        from delta.tables import DeltaTable
-
-        # literal partitions and times: file statistics then prune what the MERGE has to read
-        low, high = min(row["low"] for row in slices), max(row["high"] for row in slices)
-        condition = F.col("t.partition_id").isin(sorted({row["partition_id"] for row in slices}))
-        condition &= F.col("t.hour").isin(sorted({row["hour"] for row in slices}))
-        condition &= F.col("t.scheduled_time").between(F.timestamp_micros(F.lit(low)), F.timestamp_micros(F.lit(high)))
-        for name in KEY_NAMES:
-            condition &= F.col(f"t.{name}") == F.col(f"s.{name}")
-        table = DeltaTable.forPath(self.spark, self.tables.location(TASKS)).alias("t")
-        merge = table.merge(rows.alias("s"), condition)
-        merge.whenMatchedUpdate(_is_news(), _newest()).whenNotMatchedInsertAll().execute()
+        return int(counts.get(records.COMPLETION, 0) + counts.get(records.ATTEMPT, 0))
 
     def _source(self, topic: str) -> DataFrame:
         reader = self.spark.readStream.format("kafka").options(**spark_options(self.settings))
-        return reader.options(
+        reader = reader.options(
             **{
                 "subscribe": topic,
                 "startingOffsets": "earliest",
@@ -193,17 +270,12 @@ class Ingest:
                 "failOnDataLoss": "true",
                 "kafka.fetch.max.wait.ms": "10",  # the default makes every micro-batch wait half a second
             }
-        ).load()
-
-    def _advance(self, topic: str, ends: Mapping[int, Mark]) -> None:
-        """Writes how far the tables are; never lets a mark fall."""
-        with self._progress:
-            for partition, mark in ends.items():
-                known = self._marks.get((topic, partition), Mark())
-                if (mark.tasks_offset, mark.outcomes_offset) > (known.tasks_offset, known.outcomes_offset):
-                    self._marks[(topic, partition)] = mark
-            if ends:
-                self.tables.write_marks(self._marks)
+        )
+        wait = self.settings.ingest.trigger * _TRIGGERS_WAITED
+        if wait >= _LEAST_WAIT:
+            reader = reader.option("minOffsetsPerTrigger", str(_SMALL_BATCH))
+            reader = reader.option("maxTriggerDelay", f"{int(wait.total_seconds())}s")
+        return reader.load()
 
     def _app_id(self, batch: DataFrame) -> str:
         """Identity of the checkpoint that numbers the batches; of the call itself outside a stream."""
@@ -225,32 +297,6 @@ def _stop_between_batches(query: StreamingQuery) -> None:
             break
         pause.wait(0.1)
     query.stop()
-
-
-def _bounds() -> list[Column]:
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.max("next_offset").alias("next_offset"),
-        F.min(F.unix_micros("scheduled_time")).alias("low"),
-        F.max(F.unix_micros("scheduled_time")).alias("high"),
-    ]
-
-
-def _is_news() -> Column:
-    """Whether the source row tells something that the target row does not hold yet."""
-    return (F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))) | (
-        F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
-    )
-
-
-def _newest() -> dict[str, str | Column]:
-    """The fold of two rows of one key: data of the highest offset, the newest cancel."""
-    newer = F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
-    names = [column.name for column in DATA if column.name != "cancel_offset"]
-    chosen: dict[str, str | Column] = {
-        name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in names
-    }
-    return chosen | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}
 
 
 class _FileLock:

@@ -92,7 +92,7 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
             ]
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
-                "why": _why(partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,
+                "why": _why(engine, partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,
             }  # fmt: skip
     return {
         "ordering_id": ordering_id,
@@ -118,9 +118,9 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
         if lane is not None and entry is not None:
             head = lane.active or lane.head()
             if head is not None and head is not entry:
-                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {_why(partition, lane, now)}"
+                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {_why(engine, partition, lane, now)}"
             else:
-                why = _why(partition, lane, now)
+                why = _why(engine, partition, lane, now)
             return {"key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why}
     return {
         "key": str(key),
@@ -130,14 +130,18 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
     }
 
 
-def _why(partition: Partition, lane: Lane, now: int) -> str:
+def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     head = lane.active or lane.head()
     if partition.state is not PartitionState.ACTIVE:
         return f"Its partition {partition.number} is {partition.state} and releases nothing."
     if head is None:
         return "Its tasks are being read from the tables."
+    queue = head.data.queue
+    closed = engine.gate(queue).why()
     texts = {
-        LaneState.READY: "It is due and waits for room in the executor.",
+        LaneState.READY: f"It is due, but queue {queue!r} {closed}."
+        if closed
+        else "It is due and waits for room in the executor.",
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",
         LaneState.STARTING: "Its start is being recorded.",
         LaneState.RUNNING: f"It is running, attempt {head.attempt + 1}.",

@@ -19,6 +19,7 @@ from kafka.errors import KafkaError
 from kafka.net.selector import KernelEvent
 from kafka.structs import OffsetAndMetadata
 
+from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config import Settings
 from scylla_spark.core.engine import Engine
@@ -34,6 +35,8 @@ T = TypeVar("T")
 CONFIRM_EVERY_US = 2_000_000
 MARGIN_US = 3_000_000
 POLL_MS = 100
+RETAKE_US = 1_000_000
+MOST_EXPECTED = 10_000
 
 
 class Taker(Protocol):
@@ -80,6 +83,8 @@ class TasksTail:
         self._marks = marks
         self._topic = settings.topics.tasks
         self._requests: SimpleQueue[int] = SimpleQueue()
+        self._dropped: SimpleQueue[int] = SimpleQueue()
+        self._retakes: dict[int, int] = {}  # partition → boot clock
         self._stopping = threading.Event()
         self._consumer: KafkaConsumer = None
         self._thread = threading.Thread(target=self._run, name="tasks-tail", daemon=True)
@@ -97,10 +102,14 @@ class TasksTail:
         """Asks for a confirmation of membership and the end of the partition; the engine gets `confirmed`."""
         self._requests.put(partition)
 
-    def fresh(self) -> bool:
-        """Whether membership was confirmed recently enough to start a task."""
-        session_us = int(self._settings.dispatch.session_timeout.total_seconds() * 1e6)
-        return boot_us() - self.confirmed_us < session_us - MARGIN_US
+    def retake(self, partition: int) -> None:
+        """Takes a dropped partition anew, a second later, if the group still assigns it to us."""
+        self._dropped.put(partition)
+
+    def certain_until_us(self) -> int:
+        """Boot clock until which the partitions are certainly ours; 0 if that is past: nothing may start."""
+        until = self.confirmed_us + int(self._settings.dispatch.session_timeout.total_seconds() * 1e6) - MARGIN_US
+        return until if until > boot_us() else 0
 
     def _run(self) -> None:
         try:
@@ -115,7 +124,8 @@ class TasksTail:
             confirmed = 0
             while not self._stopping.is_set():
                 self._poll()
-                asked = self._asked()
+                self._retake()
+                asked = _drained(self._requests)
                 if asked or boot_us() - confirmed > CONFIRM_EVERY_US:
                     confirmed = boot_us()
                     self._confirm(asked)
@@ -127,6 +137,7 @@ class TasksTail:
             log.error("tasks tail ended", error=repr(error))
 
     def _poll(self) -> None:
+        self._hold_back()
         for place, records in self._consumer.poll(timeout_ms=POLL_MS).items():
             number = place.partition
             commands = []
@@ -139,13 +150,29 @@ class TasksTail:
             end = records[-1].offset + 1
             self._mailbox.post(partial(self._engine.commands, number, commands, end))
 
-    def _asked(self) -> list[int]:
-        asked = []
-        try:
-            while True:
-                asked.append(self._requests.get_nowait())
-        except Empty:
-            return asked
+    def _hold_back(self) -> None:
+        """Reads no further while too many tasks are in memory; Kafka keeps the rest."""
+        loaded = sum(partition.loaded for partition in list(self._engine.partitions.values()))
+        most = self._settings.dispatch.max_loaded
+        paused = self._consumer.paused()
+        if loaded > most and not paused:
+            self._consumer.pause(*self._consumer.assignment())
+            log.warning("too many tasks in memory, reading stops", loaded=loaded, most=most)
+        elif paused and loaded < most * 0.9:
+            self._consumer.resume(*paused)
+            log.info("reading goes on", loaded=loaded)
+
+    def _retake(self) -> None:
+        now = boot_us()
+        self._retakes |= dict.fromkeys(_drained(self._dropped), now + RETAKE_US)
+        due = [number for number, at in self._retakes.items() if at <= now]
+        for number in due:
+            del self._retakes[number]
+        assigned = {place.partition for place in self._consumer.assignment()}
+        if assigned.intersection(due):
+            held = self._mailbox.ask(lambda _now: set(self._engine.partitions))
+            numbers = [number for number in due if number in assigned - held]
+            self._taker.gained(self._positioned(numbers, self._marks()))
 
     def _confirm(self, asked: list[int]) -> None:
         """A synchronous offset commit: it fails for a generation that is gone."""
@@ -162,6 +189,7 @@ class TasksTail:
                 self._requests.put(number)
             return
         self.confirmed_us = sent
+        failpoint.reach("dispatch.membership.confirmed")
         owned = [
             TopicPartition(self._topic, number) for number in asked if TopicPartition(self._topic, number) in places
         ]
@@ -171,11 +199,14 @@ class TasksTail:
 
     async def assigned(self, numbers: list[int]) -> None:
         """Positions the consumer at the tables' progress and begins the takes."""
-        marks = await _in_thread(self._marks)
+        chosen = self._positioned(numbers, await _in_thread(self._marks))
+        await _in_thread(partial(self._taker.gained, chosen))
+
+    def _positioned(self, numbers: list[int], marks: Mapping[int, Mark]) -> dict[int, Mark]:
         chosen = {number: marks.get(number, Mark()) for number in numbers}
         for number, mark in chosen.items():
             self._consumer.seek(TopicPartition(self._topic, number), mark.tasks_offset)
-        await _in_thread(partial(self._taker.gained, chosen))
+        return chosen
 
     async def revoked(self, numbers: list[int]) -> None:
         """Lets go of partitions in good order."""
@@ -200,6 +231,15 @@ async def _in_thread(work: Callable[[], T]) -> T:
     while not done.done():
         await KernelEvent("_sleep", 0.01)  # what its loop calls sleep; it has no way to await another thread
     return done.result()
+
+
+def _drained(queue: SimpleQueue[int]) -> list[int]:
+    found = []
+    try:
+        while True:
+            found.append(queue.get_nowait())
+    except Empty:
+        return found
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
@@ -238,6 +278,7 @@ class OutcomesTail:
         self._settings = settings
         self._topic = settings.topics.outcomes
         self._deliver = deliver
+        self._expected: dict[bytes, OutcomeRecord] = {}  # what we have written ourselves
         self._ended = ended
         self._controls: SimpleQueue[tuple[int, int | None]] = SimpleQueue()
         self._stopping = threading.Event()
@@ -256,6 +297,12 @@ class OutcomesTail:
     def add(self, partition: int, offset: int) -> None:
         """Reads a partition from an offset on."""
         self._controls.put((partition, offset))
+
+    def expect(self, value: bytes, record: OutcomeRecord) -> None:
+        """We write this, so it need not be decoded when it is read."""
+        if len(self._expected) >= MOST_EXPECTED:
+            self._expected.clear()  # left over from sends that failed
+        self._expected[value] = record
 
     def remove(self, partition: int) -> None:
         """Stops reading a partition."""
@@ -300,7 +347,10 @@ class OutcomesTail:
 
     def _poll(self, reader: KafkaConsumer) -> None:
         for place, records in reader.poll(timeout_ms=POLL_MS).items():
-            decoded = [(record.offset, decode(record.value), record.timestamp) for record in records]
+            decoded = [
+                (record.offset, self._expected.pop(record.value, None) or decode(record.value), record.timestamp)
+                for record in records
+            ]
             self._deliver(place.partition, decoded, records[-1].offset + 1)
 
 

@@ -16,14 +16,24 @@ if TYPE_CHECKING:
 _DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
 
 
-def window(partitions: Sequence[int], after_us: int | None, until_us: int) -> Column:
-    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until, microseconds."""
+def window(
+    partitions: Sequence[int], after_us: int | None, until_us: int, closed_hour: int = 0, open_hours: Sequence[int] = ()
+) -> Column:
+    """Predicate on any table with the key columns: after < scheduled_time ≤ until (microseconds since the epoch).
+
+    Args:
+        partitions: which.
+        after_us: None: from the beginning, closed hours left out.
+        until_us: last scheduled time.
+        closed_hour: in all hours below, nothing is open …
+        open_hours: … except in these.
+    """
     column = F.col("scheduled_time")
     predicate = F.col("partition_id").isin(list(partitions)) & (F.col("hour") <= until_us // 3_600_000_000)
     predicate &= column <= F.timestamp_micros(F.lit(until_us))
     if after_us is not None:
-        predicate &= (F.col("hour") >= after_us // 3_600_000_000) & (column > F.timestamp_micros(F.lit(after_us)))
-    return predicate
+        return predicate & (F.col("hour") >= after_us // 3_600_000_000) & (column > F.timestamp_micros(F.lit(after_us)))
+    return predicate & ((F.col("hour") >= closed_hour) | F.col("hour").isin(list(open_hours)))
 
 
 def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -> DataFrame:
@@ -59,7 +69,8 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
 
     Returns:
         Grain: one row per task. Key, data and attempt columns with instants as microseconds (`time_us`, `next_us`,
-        `enqueued_us`), `offset` of the newest record, `cancelled`, and `lane_rows`: how many open tasks the lane has in all.
+        `enqueued_us`), `offset` of the newest record, `cancelled`, `lane_rank` from 1, and `more`: whether the tables hold
+        further open tasks of the lane.
     """
     lane = Window.partitionBy("partition_id", "ordering_id")
     ranked = open_tasks.withColumns(
@@ -83,5 +94,33 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         "attempt",
         "used",
         F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
-        "lane_rows",
+        "lane_rank",
+        (F.col("lane_rows") > depth).alias("more"),
     )
+
+
+def first_of_queues(rows: DataFrame, *, budget: int, now: int, paused: Sequence[str]) -> DataFrame:
+    """At most `budget` rows of every queue: heads of lanes before those behind them, the urgent and overdue first.
+
+    Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
+    they are they keep nobody else out.
+
+    Args:
+        rows: as `due` returns.
+        budget: rows per queue.
+        now: microseconds since the epoch.
+        paused: names of paused queues.
+
+    Returns:
+        Grain: one row per task that is kept, and the head of every lane of which nothing is: columns of `rows` and `kept`. Of a
+        lane the first tasks are kept; `more` is set where any is not.
+    """
+    lane = Window.partitionBy("partition_id", "ordering_id")
+    in_order = lane.orderBy("lane_rank")
+    head = F.col("lane_rank") == 1
+    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(paused)))
+    queue = Window.partitionBy("queue").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
+    ranked = rows.withColumn("blocked", F.max(stuck).over(lane)).withColumn("place", F.row_number().over(queue))
+    over = F.max(F.col("place") > budget).over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    kept = ranked.withColumn("kept", ~over).withColumn("more", F.col("more") | ~F.min("kept").over(lane))
+    return kept.where(F.col("kept") | head).drop("blocked", "place")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
@@ -65,11 +66,11 @@ def judge_commands(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folded: dict[TaskKey, Folded] = {}
         rows: list[dict[str, Any]] = []
-        ends: dict[int, int] = {}
+        ends: dict[int, tuple[int, int]] = {}
         for partition, offset, appended, key, value in _records(batches):
             if offset < marks.get(partition, 0):
                 continue
-            ends[partition] = offset + 1
+            ends[partition] = offset + 1, appended
             verdict = validate(partition, offset, appended, key, value, rules)
             if isinstance(verdict, Rejection):
                 rows.append(_rejected(verdict, appended, key, value) | {"partition_id": partition})
@@ -81,10 +82,13 @@ def judge_commands(
             if entry is None:
                 entry = folded[verdict.key] = Folded()
             entry.add(verdict)
-        rows += [{"kind": END, "partition_id": partition, "next_offset": end} for partition, end in ends.items()]
+        rows += [
+            {"kind": END, "partition_id": partition, "next_offset": end, "appended_at": from_us(appended)}
+            for partition, (end, appended) in ends.items()
+        ]
         yield _batch(rows, COMMAND_ROWS)
         partition = next(iter(ends), 0)
-        yield from _chunks((_task_row(partition, key, entry) for key, entry in folded.items()), COMMAND_ROWS)
+        yield from _task_batches(partition, folded)
 
     return run
 
@@ -148,19 +152,36 @@ def _key_columns(partition: int, key: TaskKey) -> dict[str, Any]:
     return dict(zip((column.name for column in KEY), values, strict=True))
 
 
-def _task_row(partition: int, key: TaskKey, entry: Folded) -> dict[str, Any]:
-    row = {"kind": ROW, **_key_columns(partition, key), "cancel_offset": entry.cancel.offset if entry.cancel else None}
-    if entry.data is not None:
-        row |= _data_columns(entry.data)
-    return row
+def _task_batches(partition: int, folded: Mapping[TaskKey, Folded]) -> Iterator[pa.RecordBatch]:
+    """Task rows, column by column: there are many, and most of their columns are empty."""
+    entries = iter(folded.items())
+    while chunk := list(islice(entries, _CHUNK)):
+        keys = [key for key, _ in chunk]
+        columns: dict[str, list[Any]] = {
+            "kind": [ROW] * len(chunk),
+            "partition_id": [partition] * len(chunk),
+            "hour": [key.hour for key in keys],
+            "scheduled_time": [key.time_us for key in keys],
+            "ordering_id": [key.ordering_id for key in keys],
+            "uniqueness_key": [key.uniqueness_key for key in keys],
+            "cancel_offset": [entry.cancel.offset if entry.cancel is not None else None for _, entry in chunk],
+        }
+        data = [_data(entry.data) for _, entry in chunk]
+        yield _filled(columns | dict(zip(_DATA_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS)
 
 
-def _data_columns(data: Command) -> dict[str, Any]:
-    return {
-        "handler": data.handler, "queue": data.queue, "priority": data.priority, "payload": data.payload,
-        "timeout_ms": data.timeout_ms, "retry": data.retry._asdict() if data.retry is not None else None,
-        "enqueued_at": from_us(data.enqueued_us), "extra": data.extra, "data_offset": data.offset,
-    }  # fmt: skip
+_DATA_NAMES: Final = (
+    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset"
+)  # fmt: skip
+
+
+def _data(data: Command | None) -> tuple[Any, ...]:
+    if data is None:
+        return (None,) * len(_DATA_NAMES)
+    retry = data.retry._asdict() if data.retry is not None else None
+    return (
+        data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset
+    )  # fmt: skip
 
 
 def _fact_rows(partition: int, offset: int, fence: Fence, fact: Fact) -> Iterator[dict[str, Any]]:
@@ -192,10 +213,19 @@ def _chunks(rows: Iterator[dict[str, Any]], columns: tuple[Column, ...]) -> Iter
 
 
 def _batch(rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> pa.RecordBatch:
+    names = {name for row in rows for name in row} or {_KIND.name}
+    return _filled({name: [row.get(name) for row in rows] for name in names}, columns)
+
+
+def _filled(values: Mapping[str, list[Any]], columns: tuple[Column, ...]) -> pa.RecordBatch:
+    """A batch of all columns, null where there are no values; instants as datetimes or microseconds since the epoch."""
     import pyarrow as pa
 
-    schema = arrow_schema(columns)
-    arrays = [pa.array([row.get(field.name) for row in rows], field.type) for field in schema]
+    schema, count = arrow_schema(columns), len(next(iter(values.values())))
+    arrays = [
+        pa.array(values[field.name], field.type) if field.name in values else pa.nulls(count, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

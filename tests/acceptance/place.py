@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -153,7 +154,8 @@ class Place:
         for client in self._clients:
             client.close()
         for line in self.left():
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.split()[0]), signal.SIGKILL)
 
     # -- asking -----------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_lateness_gives_one_json_object_with_its_floor_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("scylla-spark")), "bench", "lateness", "--seconds", "5", "-o", "json"]
+    program = str(Path(sys.executable).with_name("scylla-spark"))
+    arguments = ["--seconds", "5", "--warm", "100", "-o", "json", "--data", str(tmp_path)]
     process = subprocess.Popen(
-        [*command, "--data", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [program, "bench", "lateness", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     told, log = process.communicate(timeout=400)
     assert process.returncode == 0, log[-3000:]

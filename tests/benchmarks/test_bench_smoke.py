@@ -9,17 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.bench.report import LATENCY, RATE
+from scylla_spark.bench.report import LATENCY, RATE, SECONDS
 
 pytestmark = pytest.mark.benchmark
 
 SMALL = {
-    "lateness": (["--seconds", "5"], LATENCY),
+    "lateness": (["--seconds", "5", "--warm", "100"], LATENCY),
     "immediate": (["--seconds", "5"], LATENCY),
     "drain": (["--tasks", "5000", "--lanes", "100"], (*RATE, "recorded_seconds")),
     "single": (["--tasks", "100"], RATE),
     "enqueue": (["--tasks", "20000"], RATE),
     "ingest": (["--tasks", "20000"], RATE),
+    "limits": (["--tasks", "3000", "--lanes", "100"], (*RATE, "cost_percent")),
+    "pending": (["--tasks", "5000", "--seconds", "3", "--warm", "100"], (*LATENCY, "rss_mb", "pending", "held")),
+    "stuck": (["--seconds", "3", "--warm", "100"], (*LATENCY, "blocked_lanes")),
+    "spread": (["--tasks", "1000", "--lanes", "50"], SECONDS),
+    "recover": (["--tasks", "5000"], (*SECONDS, "ready_seconds", "all_seconds")),
+    "soak": (["--seconds", "6", "--warm", "100"], (*LATENCY, "memory_mb_first", "files_last")),
 }
 
 
@@ -47,5 +53,6 @@ def test_benchmark_gives_its_fields_and_leaves_nothing_behind(name: str, tmp_pat
     record = json.loads(line)
     assert set(fields) <= set(record)
     assert (record["bench"], record["lost"], record.get("early", 0), record["violations"]) == (name, 0, 0, 0)
+    assert record.get("pending_lost", 0) == 0
     assert record["ratio"] > 0
     assert list(tmp_path.iterdir()) == []

@@ -14,22 +14,42 @@ from heapq import heappop, heappush
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import FenceLog, OutcomeRecord, decode
+from scylla_spark.core.fact import NO_FENCE, FenceLog, OutcomeRecord, decode
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import Limits, Terms
-from scylla_spark.core.partition import Mark
-from scylla_spark.core.task import FAILED, NOT_STARTED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome, Retry
+from scylla_spark.core.lanes import NEVER, Limits, Terms
+from scylla_spark.core.partition import Mark, Partition
+from scylla_spark.core.queue import QueueTerms
+from scylla_spark.core.task import (
+    FAILED,
+    NOT_STARTED,
+    STARTED,
+    SUCCEEDED,
+    TIMED_OUT,
+    YIELDED,
+    Invocation,
+    Outcome,
+    Retry,
+)
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 PARTITIONS = 2
-LANES = 5
+LANES = 7
 SESSION = 10 * SECOND
 MARGIN = 3 * SECOND
 LOOK_AHEAD = 20 * SECOND
+RETRIES = 4
+BUDGET = 2  # rows of a scan
+CLOCK_TOLERANCE = 1 * SECOND
+QUEUES = {
+    "default": QueueTerms(),
+    "replay": QueueTerms(replay=True),
+    "narrow": QueueTerms(concurrency=2, rate=20.0),
+    "grouped": QueueTerms(replay=True, group_concurrency=1, group_separator="e"),
+}
 
 
 @dataclass
@@ -41,6 +61,7 @@ class Faults:
     ambiguous_send: float = 0.03
     stale_scan: float = 0.3
     slow_ingest: float = 0.2
+    clock_step: float = 0.01
     broken: frozenset[str] = frozenset()
 
 
@@ -54,6 +75,31 @@ class Run:
     process: int
     started: int
     ended: int | None = None
+    outcome: str = ""
+    tenure: Partition | None = None
+
+
+RULES = {
+    "a fence is sent without reading the log to its end": "takes_unread",
+    "facts of fenced-off owners are written to the tables": "ingest_ignores_fences",
+    "a stored position forgets which fence holds there": "bare_positions",
+    "an owner acts on a fact when its send returned": "acts_on_sends",
+    "a failed send is believed to have failed": "trusts_failed_sends",
+    "tasks start without fresh membership": "starts_without_membership",
+    "children of a frozen dispatcher start what it handed them": "late_starts",
+    "a revoked partition is given away at once": "revokes_at_once",
+    "children outlive their dispatcher": "orphans",
+    "a set clock goes unnoticed": "ignores_clock_steps",
+    "tasks start before the tail has caught up": "starts_behind_the_tail",
+    "progress is read before the horizon is raised": "horizon_after_progress",
+    "a look-ahead scan does not wait for far records": "scan_ignores_far_records",
+    "completed keys are forgotten at once": "forgets_ended",
+    "overdue keys are not looked up": "no_lookup",
+    "cancelled keys of the tables are not remembered": "forgets_cancelled",
+    "lanes that were cut count as loaded": "ignores_cuts",
+    "lanes that were left in the tables count as empty": "forgets_left_lanes",
+}
+"""What may be broken on purpose → the switch that breaks it (`Faults.broken`)."""
 
 
 class Violation(AssertionError):
@@ -98,6 +144,12 @@ class World:
         self.owner: dict[int, int | None] = dict.fromkeys(range(PARTITIONS))
         self.next_process = 0
         self.calm = False
+        self.queue_of = {f"lane{n}": self.rng.choice(list(QUEUES)) for n in range(LANES)}
+        self.handler_of = {f"lane{n}": self.rng.choice(["h", "h", "batch"]) for n in range(LANES)}
+
+    def broken(self, switch: str) -> bool:
+        """Whether a rule is broken on purpose."""
+        return switch in self.faults.broken
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -152,7 +204,15 @@ class World:
         partition = int(key.ordering_id[4:]) % PARTITIONS
         offset = len(self.tasks[partition])
         self.tasks[partition].append(
-            Command(kind, key, offset, "h", enqueued_us=self.now, request_id="r" if kind == CANCEL else None)
+            Command(
+                kind,
+                key,
+                offset,
+                self.handler_of[key.ordering_id],
+                self.queue_of[key.ordering_id],
+                enqueued_us=self.now,
+                request_id="r" if kind == CANCEL else None,
+            )
         )
         if kind == CANCEL:
             self.cancels.add(key)
@@ -172,6 +232,8 @@ class World:
                 self.after(self.jitter(500, 6000), self.add_process)
             elif dice < self.faults.crash + self.faults.pause:
                 process.pause(self.jitter(500, 30_000))
+            elif dice < self.faults.crash + self.faults.pause + self.faults.clock_step:
+                process.skew = self.rng.choice([-20, -3, 3, 20]) * SECOND
         if self.rng.random() < 0.02 and len(self.processes) < 4:
             self.add_process()
 
@@ -194,9 +256,13 @@ class World:
             if owner == target:
                 continue
             if owner is not None and owner in self.processes and self.processes[owner].member:
-                self.processes[owner].revoke(number, lambda n=number, t=target: self.give(n, t))
+                self.processes[owner].revoke(number, lambda n=number, o=owner, t=target: self.hand_over(n, o, t))
             else:
                 self.give(number, target)
+
+    def hand_over(self, number: int, owner: int, target: int) -> None:
+        if self.owner[number] == owner:
+            self.give(number, target)
 
     def give(self, number: int, target: int) -> None:
         process = self.processes.get(target)
@@ -223,7 +289,7 @@ class World:
         log = self.ingest_logs[number]
         outcomes_end = self.rng.randint(mark.outcomes_offset, len(self.outcomes[number]))
         for record in self.outcomes[number][mark.outcomes_offset : outcomes_end]:
-            counts = log.admit(record) or "ingest_ignores_fences" in self.faults.broken
+            counts = log.admit(record) or self.broken("ingest_ignores_fences")
             for fact in record.facts if counts else ():
                 if fact.terminal:
                     table.completed.add(fact.key)
@@ -232,24 +298,32 @@ class World:
                     table.attempts[fact.key] = max(
                         known, (fact.attempt, fact.used, fact.next_us or 0), key=lambda a: a[0]
                     )
-        self.marks[number] = Mark(tasks_end, outcomes_end, log.fence, log.resigned)
+        fence = NO_FENCE if self.broken("bare_positions") else log.fence
+        self.marks[number] = Mark(tasks_end, outcomes_end, fence, log.resigned)
 
     def rows(
-        self, number: int, wanted: Callable[[TaskKey], bool], depth: int
-    ) -> tuple[list[ScanRow], dict[str, TaskKey]]:
+        self, number: int, wanted: Callable[[TaskKey], bool], depth: int, budget: int = 10**9
+    ) -> tuple[list[ScanRow], dict[str, TaskKey], frozenset[int]]:
+        """Open tasks, at most `depth` per lane and `budget` in all, first of all lanes first; cut lanes; lanes left out."""
         table = self.tables[number]
         lanes: dict[str, list[ScanRow]] = defaultdict(list)
-        cuts: dict[str, TaskKey] = {}
         for key in sorted(table.rows):
-            if key in table.completed or not wanted(key):
-                continue
-            folded, lane = table.rows[key], lanes[key.ordering_id]
-            if len(lane) >= depth:
-                cuts[key.ordering_id] = lane[-1].command.key
-                continue
-            command = folded.data or Command(ENQUEUE, key, folded.cancel.offset if folded.cancel else 0, "h")
-            lane.append(ScanRow(command, folded.cancel is not None, *table.attempts.get(key, (0, 0, 0))))
-        return [row for lane in lanes.values() for row in lane], cuts
+            if key not in table.completed and wanted(key):
+                folded = table.rows[key]
+                command = folded.data or Command(ENQUEUE, key, folded.cancel.offset if folded.cancel else 0, "h")
+                row = ScanRow(command, folded.cancel is not None, *table.attempts.get(key, (0, 0, 0)))
+                lanes[key.ordering_id].append(row)
+        ranked = sorted(
+            (rank, row.command.key, row) for lane in lanes.values() for rank, row in enumerate(lane[:depth])
+        )
+        chosen = [row for _, _, row in ranked[:budget]]
+        cuts: dict[str, TaskKey] = {}
+        for ordering_id, lane in lanes.items():
+            loaded = [row.command.key for row in chosen if row.command.key.ordering_id == ordering_id]
+            if loaded and len(loaded) < len(lane):
+                cuts[ordering_id] = max(loaded)
+        left = {hash(name) for name in lanes} - {hash(row.command.key.ordering_id) for row in chosen}
+        return sorted(chosen, key=lambda row: row.command.key), cuts, frozenset(left)
 
     # -- the log and the judge ------------------------------------------------------------------------------------------
 
@@ -290,6 +364,8 @@ class World:
                 and other < key
                 and other_offset < offset
                 and other not in self.ended
+                and other not in run.tenure.ending  # its cancel was seen; the completion is being written
+                and not (self.goes_ahead(key.ordering_id) and self.has_ended(other, run))
             ):
                 raise Violation(
                     f"{key} started before {other}, which is earlier in its lane and was enqueued before it"
@@ -297,9 +373,19 @@ class World:
         for earlier in self.runs:
             if earlier.ended is not None or earlier.key.ordering_id != key.ordering_id:
                 continue
-            process = self.processes.get(earlier.process)
-            if process is not None and not process.paused and earlier.started > process.expelled_at:  # a live owner's
+            process = self.processes.get(earlier.process)  # a frozen one's children run on, a dead one's do not
+            if process is None or (not process.paused and earlier.started > process.expelled_at):
                 raise Violation(f"{key} overlaps {earlier.key} in its lane")
+
+    def has_ended(self, key: TaskKey, by: Run) -> bool:
+        """Whether a cancel or an attempt of the same owner ended the task, though that may not be recorded yet."""
+        return key in self.cancels or any(
+            run.key == key and run.outcome and run.tenure is by.tenure for run in self.runs
+        )
+
+    def goes_ahead(self, lane: str) -> bool:
+        """Whether tasks of the lane may start before the completion of the one before is recorded."""
+        return QUEUES[self.queue_of[lane]].replay or self.handler_of[lane] == "batch"
 
     def check_end(self) -> None:
         for key in self.acked:
@@ -324,16 +410,31 @@ class Process:
         self.dead = False
         self.confirmed = world.now
         self.expelled_at = 0
-        retry = Retry.from_ms(4, 500, 4000)
-        limits = Limits(max_in_flight=50, lane_depth=3, stall_us=2 * SECOND, drain_us=3 * SECOND)
+        self.told_at = 0  # when it hears that it was expelled
+        self.skew = 0  # of the wall clock
+        self.known_skew = 0
+        self.latest = 0
+        retry = Retry.from_ms(RETRIES, 500, 4000)
+        limits = Limits(50, lane_depth=3, stall_us=2 * SECOND, drain_us=3 * SECOND, partitions=PARTITIONS)
+        terms = {"h": Terms("local", 10_000, retry), "batch": Terms("local", 10_000, retry, max_batch=3)}
         self.engine = Engine(
-            lambda command: Terms("local", 10_000, retry), limits, random.Random(world.rng.getrandbits(32))
+            lambda command: terms[command.handler or "h"],
+            limits,
+            random.Random(world.rng.getrandbits(32)),
+            queues=QUEUES,
         )
         self.reading: dict[int, list[int]] = {}  # partition → [tasks position, outcomes position]
         self.reach: dict[int, tuple[int | None, int]] = {}
+        self.scanning: set[int] = set()
         self.waiting: dict[int, Callable[[], None]] = {}
         self.backlog: list[Callable[[], None]] = []
         self.running: dict[int, Run] = {}
+        self.queued: dict[str, list[Invocation]] = {}  # lane → what the executor holds behind what runs of it
+
+    def clock(self) -> int:
+        """The process's wall clock, which never goes back."""
+        self.latest = max(self.latest, self.world.now + self.skew)
+        return self.latest
 
     def describe(self, key: TaskKey) -> str:
         for partition in self.engine.partitions.values():
@@ -365,14 +466,23 @@ class Process:
 
     def step(self) -> None:
         world, engine = self.world, self.engine
-        fresh = self.member and world.now - self.confirmed < SESSION - MARGIN
-        if "starts_without_membership" in world.faults.broken:
-            fresh = True
-        if not self.member and self.reading:
+        start_by = self.confirmed + SESSION - MARGIN
+        if not self.member or start_by <= world.now:
+            start_by = 0
+        if world.broken("starts_without_membership"):
+            start_by = NEVER
+        if not self.member and self.reading and world.now > self.told_at:
             self.lose(list(self.reading))  # what the client library tells a member that was expelled
+        if self.skew != self.known_skew and not world.broken("ignores_clock_steps"):
+            self.known_skew = self.skew
+            engine.doubt(self.clock())
         self.look_ahead()
-        engine.tick(world.now, {"local": 4}, may_start=fresh)
-        actions, engine.actions = engine.actions, []
+        engine.tick(self.clock(), {"local": 4}, start_by_us=start_by)
+        self.act()
+
+    def act(self) -> None:
+        """Carries out what the engine asks for."""
+        actions, self.engine.actions = self.engine.actions, []
         for item in actions:
             self.perform(item)
 
@@ -382,7 +492,9 @@ class Process:
         self.dead = True
         del self.world.processes[self.number]
         for run in self.running.values():
-            run.ended = self.world.now
+            if not self.world.broken("orphans"):
+                run.ended = self.world.now
+        self.queued.clear()
         self.world.after(SESSION, self.expel)
 
     def pause(self, length: int) -> None:
@@ -393,6 +505,7 @@ class Process:
 
     def resume(self) -> None:
         self.paused = False
+        self.told_at = self.world.now + self.world.jitter(0, 3000)
         backlog, self.backlog = self.backlog, []
         for call in backlog:
             if not self.paused:
@@ -410,7 +523,14 @@ class Process:
                 self.world.owner[number] = None
         self.world.after(0, self.world.rebalance)
         if not self.dead:
-            self.later(self.world.jitter(10, 500), self.rejoin)
+            self.later(self.world.jitter(10, 500), self.hear)
+
+    def hear(self) -> None:
+        """A frozen process hears only some time after it goes on."""
+        if self.world.now >= self.told_at:
+            self.rejoin()
+        else:
+            self.later(self.told_at - self.world.now, self.rejoin)
 
     def rejoin(self) -> None:
         self.lose(list(self.reading))
@@ -423,6 +543,8 @@ class Process:
             self.engine.drop(number)
             self.reading.pop(number, None)
             self.reach.pop(number, None)
+            self.scanning.discard(number)
+        self.act()
 
     # -- group ----------------------------------------------------------------------------------------------------------
 
@@ -430,14 +552,16 @@ class Process:
         mark = self.world.marks[number]
 
         def begin() -> None:
-            if self.world.owner[number] != self.number:
+            self.act()
+            if self.world.owner[number] != self.number or number in self.engine.partitions:
                 return
-            now = self.world.now
+            now = self.clock()
             self.engine.assign(number, mark, now)
             self.reach[number] = (None, now + LOOK_AHEAD)
             self.engine.raise_horizon(number, now + LOOK_AHEAD)
             self.reading[number] = [mark.tasks_offset, mark.outcomes_offset]
-            self.engine.noted_end(number, len(self.world.outcomes[number]), now)
+            unread = self.world.broken("takes_unread")
+            self.engine.noted_end(number, mark.outcomes_offset if unread else len(self.world.outcomes[number]), now)
             self.wake_tail(number)
             self.later(self.world.jitter(50, 800), lambda: self.scan(number))
 
@@ -445,8 +569,13 @@ class Process:
 
     def revoke(self, number: int, then: Callable[[], None]) -> None:
         def begin() -> None:
+            if number in self.waiting:
+                return
             self.waiting[number] = then
-            self.engine.revoke(number, self.world.now)
+            if self.world.broken("revokes_at_once"):
+                self.engine.drop(number)
+            else:
+                self.engine.revoke(number, self.clock())
             self.step()
 
         self.later(self.world.jitter(1, 200), begin)
@@ -473,30 +602,54 @@ class Process:
     def tail_tasks(self, number: int, position: list[int]) -> None:
         world = self.world
         end = world.rng.randint(position[0], len(world.tasks[number]))
-        self.engine.commands(number, world.tasks[number][position[0] : end], end, world.now)
+        self.engine.commands(number, world.tasks[number][position[0] : end], end, self.clock())
         position[0] = end
 
     def tail_outcomes(self, number: int, position: list[int]) -> None:
         world = self.world
         end = world.rng.randint(position[1], len(world.outcomes[number]))
         records = [(offset, world.outcomes[number][offset]) for offset in range(position[1], end)]
-        self.engine.outcome_records(number, records, end, world.now)
+        if abs(self.skew) > CLOCK_TOLERANCE and any(self.is_mine(number, record) for _, record in records):
+            self.crash()  # its own fence shows that its clock is wrong: it ends with an error, and is started again
+            world.after(world.jitter(500, 6000), world.add_process)
+            return
+        self.engine.outcome_records(number, records, end, self.clock())
         position[1] = end
+
+    def is_mine(self, number: int, record: OutcomeRecord) -> bool:
+        return (
+            record.kind == "fence"
+            and record.fence == self.engine.partitions[number].mine
+            and not self.world.broken("ignores_clock_steps")
+        )
 
     def look_ahead(self) -> None:
         for number, (scanned, horizon) in list(self.reach.items()):
-            if scanned is not None and scanned == horizon and horizon - self.world.now < LOOK_AHEAD // 2:
+            if number not in self.engine.partitions or number in self.scanning:
+                continue
+            partition = self.engine.partitions[number]
+            low = bool(partition.unloaded) and len(partition.lanes) <= 1
+            if low or horizon - self.world.now < LOOK_AHEAD // 2:
                 self.reach[number] = (scanned, self.world.now + LOOK_AHEAD)
                 self.scan(number)
+
+    def raise_horizon(self, number: int, until: int) -> None:
+        if number in self.engine.partitions:
+            self.engine.raise_horizon(number, until)
 
     def scan(self, number: int) -> None:
         """Raise the horizon, read progress, read the tables some time later, deliver some time after that."""
         if number not in self.reach or number not in self.engine.partitions:
             return
+        self.scanning.add(number)
         after, until = self.reach[number]
-        far = self.engine.raise_horizon(number, until)
-        mark = self.world.marks[number]
-        if mark.tasks_offset <= far and "scan_ignores_far_records" not in self.world.faults.broken:
+        if self.world.broken("horizon_after_progress"):
+            mark, far = self.world.marks[number], self.engine.partitions[number].far_offset
+            self.later(self.world.jitter(50, 900), lambda: self.raise_horizon(number, until))
+        else:
+            far = self.engine.raise_horizon(number, until)
+            mark = self.world.marks[number]
+        if mark.tasks_offset <= far and not self.world.broken("scan_ignores_far_records"):
             self.later(self.world.jitter(500, 1500), lambda: self.scan(number))
             return
         stale = self.world.rng.random() < self.world.faults.stale_scan
@@ -504,23 +657,32 @@ class Process:
 
         def read() -> None:
             wanted = lambda key: key.time_us <= until and (after is None or key.time_us > after)  # noqa: E731
-            rows, cuts = self.world.rows(number, wanted, 3)
-            cancelled = [key for key, folded in self.world.tables[number].rows.items() if folded.cancel]
+            rows, cuts, left = self.world.rows(number, wanted, 3, BUDGET if after is None else 10**9)
+            table = self.world.tables[number].rows
+            cancelled = [key for key, folded in table.items() if folded.cancel and wanted(key)]
             self.later(
                 self.world.jitter(200, 9000) if stale else self.world.jitter(10, 300),
-                lambda: deliver(rows, cuts, cancelled),
+                lambda: deliver(rows, cuts, left, cancelled),
             )
 
-        def deliver(rows: list[ScanRow], cuts: dict[str, TaskKey], cancelled: list[TaskKey]) -> None:
+        def deliver(
+            rows: list[ScanRow], cuts: dict[str, TaskKey], left: frozenset[int], cancelled: list[TaskKey]
+        ) -> None:
             if self.engine.partitions.get(number) is not partition:
                 return
-            if after is None:
+            whole = after is None
+            if not self.world.broken("forgets_cancelled"):
                 self.engine.remember_cancelled(number, cancelled)
-            self.engine.rows(number, rows, self.world.now)
-            self.engine.scanned(number, until, cuts, mark, self.world.now)
-            self.reach[number] = (until, self.reach[number][1])
-            if self.reach[number][1] > until:
-                self.scan(number)
+            if self.world.broken("ignores_cuts"):
+                cuts.clear()
+            self.engine.rows(number, rows, self.clock(), whole=whole)
+            if whole and self.world.broken("forgets_left_lanes"):
+                left = frozenset()
+            self.engine.scanned(number, until, cuts, mark, self.clock(), left if whole else None)
+            if self.world.broken("forgets_ended"):
+                partition.ended.forget(1 << 62, 1 << 62)
+            self.reach[number] = (None if partition.unloaded else until, self.reach[number][1])
+            self.scanning.discard(number)
 
         self.later(self.world.jitter(1, 400), read)
 
@@ -534,12 +696,10 @@ class Process:
                 self.later(self.world.jitter(1, 50), lambda: self.confirm(number))
             case action.Release(_, invocations):
                 for invocation in invocations:
-                    self.start(invocation)
-                self.engine.started([i.id for i in invocations], self.world.now)
+                    self.submit(invocation)
+                self.engine.started([i.id for i in invocations], self.clock())
             case action.Kill(_, ids):
-                for number in ids:
-                    if number in self.running:
-                        self.later(self.world.jitter(1, 500), lambda n=number: self.finish(n, TIMED_OUT))
+                self.kill(ids)
             case action.Lookup(number, keys):
                 self.later(self.world.jitter(5, 500), lambda: self.look_up(number, keys))
             case action.Reload(number, ordering_id, after):
@@ -547,6 +707,7 @@ class Process:
             case action.Left(number, _):
                 self.reading.pop(number, None)
                 self.reach.pop(number, None)
+                self.scanning.discard(number)
                 then = self.waiting.pop(number, None)
                 if then is not None:
                     then()
@@ -567,47 +728,70 @@ class Process:
             return
         for record in decoded:  # what has left the process arrives even if the process stops
             world.after(delay, lambda r=record: world.append_outcome(number, r))
-        self.later(delay + world.jitter(1, 5), lambda: self.report(number, ok=True))
+        self.later(delay + world.jitter(1, 5), lambda: self.report(number, ok=True, records=decoded))
 
-    def report(self, number: int, *, ok: bool) -> None:
-        self.engine.sent(number, ok=ok or "trusts_failed_sends" in self.world.faults.broken, now=self.world.now)
+    def report(self, number: int, *, ok: bool, records: list[OutcomeRecord] | None = None) -> None:
+        partition = self.engine.partitions.get(number)
+        if ok and partition is not None and self.world.broken("acts_on_sends"):
+            for fact in [fact for record in records or () for fact in record.facts]:
+                self.engine._apply(partition, fact, len(self.world.outcomes[number]), self.clock())
+        self.engine.sent(number, ok=ok or self.world.broken("trusts_failed_sends"), now=self.clock())
 
     def confirm(self, number: int) -> None:
         if self.member and self.world.owner[number] == self.number:
             self.confirmed = self.world.now
-            self.engine.confirmed(number, len(self.world.tasks[number]), self.world.now)
+            end = 0 if self.world.broken("starts_behind_the_tail") else len(self.world.tasks[number])
+            self.engine.confirmed(number, end, self.clock())
+        elif number in self.reading:
+            self.later(500_000, lambda: self.confirm(number))
 
     def look_up(self, number: int, keys: list[TaskKey]) -> None:
         tables = self.world.tables[number]
         found = {key: Known(key in tables.completed, *tables.attempts.get(key, (0, 0, 0))) for key in keys}
-        if "no_lookup" in self.world.faults.broken:
+        if self.world.broken("no_lookup"):
             found = {key: Known() for key in keys}
-        self.later(self.world.jitter(5, 500), lambda: self.engine.looked_up(number, found, self.world.now))
+        self.later(self.world.jitter(5, 500), lambda: self.engine.looked_up(number, found, self.clock()))
 
     def reload(self, number: int, ordering_id: str, after: TaskKey) -> None:
         partition = self.engine.partitions.get(number)
 
         def read() -> None:
-            rows, cuts = self.world.rows(number, lambda key: key.ordering_id == ordering_id and key > after, 3)
+            held = self.engine.partitions.get(number)
+            until = held.horizon_us if held is not None else 0
+            rows, cuts, _ = self.world.rows(
+                number, lambda key: key.ordering_id == ordering_id and key > after and key.time_us <= until, 3
+            )
             more = ordering_id in cuts
             self.later(self.world.jitter(5, 3000), lambda: deliver(rows, more=more))
 
         def deliver(rows: list[ScanRow], *, more: bool) -> None:
             if self.engine.partitions.get(number) is partition:
-                self.engine.reloaded(number, ordering_id, rows, more=more, now=self.world.now)
+                self.engine.reloaded(number, ordering_id, rows, more=more, now=self.clock())
 
         self.later(self.world.jitter(5, 500), read)
 
     # -- children -------------------------------------------------------------------------------------------------------
 
-    def start(self, invocation: object) -> None:
+    def submit(self, invocation: Invocation) -> None:
+        """The executor: one task of a lane at a time, in the order given."""
+        lane = invocation.key.ordering_id
+        if (
+            any(run.key.ordering_id == lane and run.ended is None for run in self.running.values())
+            or lane in self.queued
+        ):
+            self.queued.setdefault(lane, []).append(invocation)
+        else:
+            self.start(invocation)
+
+    def start(self, invocation: Invocation) -> None:
         world = self.world
-        if world.rng.random() < 0.02:
-            self.later(
-                world.jitter(1, 50), lambda: self.engine.finished([Outcome(invocation.id, NOT_STARTED)], world.now)
-            )
+        late = world.now > invocation.start_by_us and not world.broken("late_starts")
+        if world.rng.random() < 0.02 or late:
+            self.queued.setdefault(invocation.key.ordering_id, [])
+            self.later(world.jitter(1, 50), lambda: self.hand_back(invocation))
             return
         run = Run(invocation.key, invocation.attempt, invocation.epoch, self.number, world.now)
+        run.tenure = self.engine.partitions.get(int(invocation.key.ordering_id[4:]) % PARTITIONS)
         world.judge_start(run)
         world.runs.append(run)
         self.running[invocation.id] = run
@@ -622,13 +806,36 @@ class Process:
 
         world.after(duration, end)
 
+    def hand_back(self, invocation: Invocation) -> None:
+        """Not started, and so neither is what waits behind it."""
+        behind = self.queued.pop(invocation.key.ordering_id, [])
+        self.engine.finished([Outcome(item.id, NOT_STARTED) for item in [invocation, *behind]], self.clock())
+
+    def kill(self, ids: list[int]) -> None:
+        for lane, waiting in list(self.queued.items()):
+            gone = [item for item in waiting if item.id in ids]
+            self.queued[lane] = [item for item in waiting if item.id not in ids]
+            self.engine.finished([Outcome(item.id, NOT_STARTED) for item in gone], self.clock())
+        for number in ids:
+            if number in self.running:
+                self.later(self.world.jitter(1, 1200), lambda n=number: self.finish(n, TIMED_OUT))
+
     def finish(self, number: int, outcome: str) -> None:
         run = self.running.pop(number, None)
         if run is None:
             return
         run.ended = run.ended or self.world.now
-        done = Outcome(number, outcome, run.started, run.ended, after_ms=200)
-        self.engine.finished([done], self.world.now)
+        run.outcome = outcome if outcome == SUCCEEDED or run.attempt > RETRIES else ""
+        outcomes = [Outcome(number, outcome, run.started, run.ended, after_ms=200)]
+        waiting = self.queued.pop(run.key.ordering_id, [])
+        if outcome != SUCCEEDED:
+            outcomes += [Outcome(item.id, NOT_STARTED) for item in waiting]
+        elif waiting:
+            follower, *rest = waiting
+            if rest:
+                self.queued[run.key.ordering_id] = rest
+            self.start(follower)
+        self.engine.finished(outcomes, self.clock())
 
 
 def simulate(seed: int, faults: Faults | None = None, *, tasks: int = 40, seconds: int = 60) -> World:

@@ -1,11 +1,16 @@
-"""One Spark session for all tests of this folder."""
+"""One Spark session for all tests of this folder, and fresh tables for each."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import pytest
+
+from scylla_spark.config import Settings
+from scylla_spark.services.ingest import Ingest
+from tests.spark.batches import PARTITIONS, TOPIC_IDS
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +41,19 @@ def spark(tmp_path_factory):
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def template(spark, tmp_path_factory):
+    """Empty tables, made once; every test gets a copy."""
+    folder = tmp_path_factory.mktemp("template")
+    Ingest(spark, Settings(data_dir=folder, partitions=PARTITIONS)).open_tables(TOPIC_IDS)
+    return folder
+
+
+@pytest.fixture
+def ingest(spark, template, tmp_path):
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    service = Ingest(spark, Settings(data_dir=tmp_path, partitions=PARTITIONS))
+    service.open_tables(TOPIC_IDS)
+    return service

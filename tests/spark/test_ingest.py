@@ -1,54 +1,18 @@
 """Ingest's batches on real Delta tables, called directly with static frames; a replay is the same call again."""
 
-import shutil
 from datetime import UTC, datetime
 
 import pytest
 
-from scylla_spark.clock import from_us, now_us
 from scylla_spark.config import Settings
-from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence, encode_resign
+from scylla_spark.core.fact import Fact, Fence, encode_fence, encode_resign
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import Command, encode
 from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.ingest import Ingest, exclusive
-
-RAW = "partition int, offset long, timestamp timestamp, key binary, value binary"
-TOPIC_IDS = {"tasks": "t", "outcomes": "o"}
-NOW = now_us()
-
-
-@pytest.fixture(scope="module")
-def template(spark, tmp_path_factory):
-    """Empty tables, made once; every test gets a copy."""
-    folder = tmp_path_factory.mktemp("template")
-    Ingest(spark, Settings(data_dir=folder, partitions=4)).open_tables(TOPIC_IDS)
-    return folder
-
-
-@pytest.fixture
-def ingest(spark, template, tmp_path):
-    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
-    service = Ingest(spark, Settings(data_dir=tmp_path, partitions=4))
-    service.open_tables(TOPIC_IDS)
-    return service
-
-
-def raw(spark, records):
-    rows = [(partition, offset, from_us(NOW), key, value) for partition, offset, key, value in records]
-    return spark.createDataFrame(rows, RAW).coalesce(1)
-
-
-def task(lane, unique, offset, *, due=1, kind="enqueue", **fields):
-    key = TaskKey(NOW + due * 1_000_000, lane, unique)
-    value = encode(Command(kind, key, offset, enqueued_us=NOW, **fields))
-    return partition_of(lane, 4), offset, lane.encode(), value
-
-
-def rows(ingest, table, *columns):
-    return sorted(tuple(row) for row in ingest.tables.read(table).select(*columns).collect())
+from tests.spark.batches import NOW, TOPIC_IDS, facts, raw, rows, task
 
 
 def test_a_batch_lands_once_however_often_it_is_replayed(ingest):
@@ -100,6 +64,7 @@ def test_rows_lie_in_the_hour_of_their_time_to_the_millisecond(ingest):
         for n, key in enumerate(keys)
     ]
     ingest.write_tasks(raw(ingest.spark, records), 0)
+    ingest.promotion.turn(int(moments[0].timestamp()) * 1_000_000)
     (_, first), (_, second) = rows(ingest, TASKS, "scheduled_time", "hour")
     assert second == first + 1
 
@@ -117,11 +82,6 @@ def test_a_huge_record_is_kept_up_to_a_mebibyte(ingest):
     ]
     assert (reason, size, kept) == ("too_large", 10_000_000, 1_048_576)
     assert len(rows(ingest, TASKS, "ordering_id")) == 1
-
-
-def facts(fence, *facts):
-    (value,) = encode_facts(fence, facts)
-    return value
 
 
 def test_facts_of_a_fenced_off_owner_are_not_recorded(ingest):

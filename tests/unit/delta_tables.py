@@ -18,6 +18,7 @@ _TYPES = {
     "date": pa.date32(),
     "binary": pa.binary(),
     "boolean": pa.bool_(),
+    "array<int>": pa.list_(pa.int32()),
     "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>": pa.struct(
         [("max_retries", pa.int32()), ("base_ms", pa.int64()), ("cap_ms", pa.int64())]
     ),

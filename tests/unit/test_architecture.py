@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas"}
+_LEAVES = {"errors", "clock", "schemas", "failpoint"}
 _CORE = _LEAVES | {"core"}
 _LOW = _CORE | {"config"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
@@ -23,6 +23,7 @@ _CLIENT = {"client", "handle", "frames", "explain"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"errors"},
+    "failpoint": {"errors"},
     "schemas": {"errors"},
     "core": _CORE,
     "config": {"errors", "core"},  # of core only `duration`: see below

@@ -35,9 +35,19 @@ def test_start_before_the_end_of_the_one_before_is_an_overlap():
     assert judge(_log(_fact(1, 1_000, 2_000), _fact(2, 1_999 - SLACK_US, 3_000))).overlaps == 1
 
 
+def test_tasks_of_one_batch_call_do_not_overlap_but_two_calls_do():
+    assert judge(_log(_fact(1, 1_000, 2_000), _fact(2, 1_000, 2_000), _fact(3, 1_000, 2_000))).overlaps == 0
+    assert judge(_log(_fact(1, 1_000, 2_000), _fact(2, 1_000, 2_001))).overlaps == 1
+
+
 def test_second_completion_of_a_key_is_doubled_and_not_counted():
     verdict = judge(_log(_fact(1, 10, 20), _fact(1, 30, 40)))
     assert (verdict.completed, verdict.doubled) == (1, 1)
+
+
+def test_tasks_of_an_earlier_run_are_passed_over():
+    verdict = judge(_log(_fact(1, 10, 20), _fact(2, 5, 30, lane="b"), _fact(2, 25, 30)), since_us=2)
+    assert (verdict.completed, verdict.first_start_us) == (2, 5)
 
 
 def test_facts_of_another_fence_do_not_count():

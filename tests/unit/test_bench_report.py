@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import subprocess
 
 import pytest
 
-from scylla_spark.bench import machine, report
-from scylla_spark.bench.run import main
+from scylla_spark.bench import machine, report, soak
+from scylla_spark.bench.child import assignments
+from scylla_spark.bench.paced import Load
+from scylla_spark.bench.run import BENCHES, main
+from scylla_spark.bench.site import Options
 from scylla_spark.errors import ArgumentError
+from scylla_spark.services.job import nested
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,26 @@ def test_rate_record_has_every_field_and_compares_with_the_floor():
     assert record["recorded_seconds"] == 4.5
 
 
+def test_compared_record_takes_the_p99_of_the_same_load_without_the_burden_as_floor():
+    record = report.compared("stuck", [4_000, 2_000], [1_000, 2_000], sent=2, early=0, cpu_cores=0.5, blocked_lanes=9)
+    assert set(report.LATENCY) <= set(record)
+    assert (record["p99_ms"], record["floor"], record["ratio"]) == (4.0, 2.0, 2.0)
+    assert (record["p50_ms"], record["floor_p50_ms"], record["p50_ratio"], record["blocked_lanes"]) == (
+        2.0,
+        1.0,
+        2.0,
+        9,
+    )
+
+
+def test_seconds_record_has_every_field_and_compares_with_the_floor():
+    record = report.seconds("recover", 10, 3.0, 2.0, violations=0, lost=1, ready_seconds=2.5)
+    assert set(report.SECONDS) <= set(record)
+    assert (record["seconds"], record["ratio"], record["lost"]) == (3.0, 1.5, 1)
+    assert "recover" in report.table([record])
+    assert "ready_seconds 2.5" in report.details(record)
+
+
 def test_records_are_json():
     record = report.rate("drain", 1, 0.0, 0.0, violations=0, lost=0, recorded_seconds=None)
     assert json.loads(json.dumps(record))["rate_per_s"] == 0.0
@@ -75,6 +102,47 @@ def test_cpu_seconds_are_told_per_part_and_helpers_left_out():
     }  # fmt: skip
 
 
+def test_memory_and_descendants_are_those_of_this_process_and_its_children():
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            assert machine.memory_mb(os.getpid())["driver"] > 10
+            assert {os.getpid(), child.pid} <= set(machine.descendants(os.getpid()))
+            assert child.pid not in machine.descendants(1 << 30)
+            assert machine.living([child.pid]) == [child.pid]
+        finally:
+            child.kill()
+    assert machine.living([child.pid]) == []
+
+
+def test_load_is_as_asked_for_and_its_warm_up_comes_on_top():
+    load = Load.of(Options(), rate=100, seconds=30)
+    assert (load.count, load.period_us, load.lanes, load.warm, load.total) == (3_000, 10_000, 1_000, 1_000, 4_000)
+    load = Load.of(Options(seconds=5, rate=50, lanes=7, warm=0), rate=100, seconds=30)
+    assert (load.count, load.period_us, load.lanes, load.total) == (250, 20_000, 7, 250)
+
+
+def test_sixths_of_a_run_hold_every_value_once():
+    sixths = soak.parts(list(range(20)))
+    assert [len(part) for part in sixths] == [3, 3, 3, 3, 3, 5]
+    assert [value for part in sixths for value in part] == list(range(20))
+
+
+def test_changed_settings_go_to_a_child_as_they_came():
+    texts = ["dispatch.look_ahead=10m", "partitions=4", "dispatch.drain=1s"]
+    assert sorted(assignments(nested(texts))) == sorted(texts)
+
+
 def test_unknown_benchmark_is_refused_with_the_known_ones():
-    with pytest.raises(ArgumentError, match="lateness, immediate, drain, single, enqueue, ingest, all"):
+    with pytest.raises(ArgumentError, match=r"lateness, immediate, drain, single, enqueue, ingest, limits, .*, all"):
         main("fast", [])
+
+
+def test_help_lists_every_benchmark_and_what_it_measures(capsys):
+    assert main("--help", []) == 0
+    told = capsys.readouterr().out
+    assert [line.split()[0] for line in told.splitlines()[2:]] == [*BENCHES, "all"]
+
+
+def test_every_benchmark_has_a_module_that_runs_it():
+    for name in BENCHES:
+        assert callable(importlib.import_module(f"scylla_spark.bench.{name}").run)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from scylla_spark.config import Settings, flatten, origins
+from scylla_spark.config import Queue, Settings, flatten, origins
 from scylla_spark.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "scyllaspark.example.toml"
@@ -37,7 +37,7 @@ def write(name: str, text: str) -> Path:
 
 def uncommented(text: str) -> str:
     """The example with its settings switched on: a line "# name = value" becomes "name = value"."""
-    return re.sub(r"^# (?=[a-z_]+ = )", "", text, flags=re.MULTILINE)
+    return re.sub(r"^# (?=[a-z_]+ = |\[)", "", text, flags=re.MULTILINE)
 
 
 def names(model: type[BaseModel] | BaseModel, prefix: str = "") -> list[str]:
@@ -45,7 +45,9 @@ def names(model: type[BaseModel] | BaseModel, prefix: str = "") -> list[str]:
     found = []
     for name, field in type(model).model_fields.items() if isinstance(model, BaseModel) else model.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if name == "queues":
+            found += names(Queue, "queues.mail.")
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
             found += names(kind, f"{prefix}{name}.")
         else:
             found.append(prefix + name)
@@ -69,7 +71,7 @@ def test_the_example_as_it_stands_changes_nothing():
 
 
 def test_the_values_in_the_example_are_the_defaults():
-    defaults = flatten(Settings.load())
+    defaults = flatten(Settings.load(queues={"mail": Queue()}))
     shown = dotted(tomllib.loads(uncommented(EXAMPLE.read_text())))
     for name, value in shown.items():
         if defaults[name] is None:
@@ -79,7 +81,7 @@ def test_the_values_in_the_example_are_the_defaults():
 
 def test_a_setting_without_default_is_commented_out_and_would_be_accepted():
     active = dotted(tomllib.loads(EXAMPLE.read_text()))
-    unset = {name for name, value in flatten(Settings.load()).items() if value is None}
+    unset = {name for name, value in flatten(Settings.load(queues={"mail": Queue()})).items() if value is None}
     assert active.keys() & unset == set()
     assert Settings.load(write("all.toml", uncommented(EXAMPLE.read_text()))) is not None
 

@@ -7,10 +7,10 @@ import pytest
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import Fact, Fence, OutcomeRecord, decode
+from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import Limits, Terms
+from scylla_spark.core.lanes import NEVER, Limits, Terms
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import (
     ABORTED,
@@ -22,81 +22,9 @@ from scylla_spark.core.task import (
     TIMED_OUT,
     YIELDED,
     Failure,
-    Outcome,
-    Retry,
 )
 from scylla_spark.core.wire import Command, RetryTerms
-
-SECOND = 1_000_000
-NOW = 1_700_000_000 * SECOND
-RETRY = Retry.from_ms(2, 1000, 8000)
-
-
-class Harness:
-    """One engine on one partition whose sends are acknowledged and read back at once."""
-
-    def __init__(self, limits=None, mark=None, terms=None):
-        self.now = NOW
-        terms = terms or (lambda command: Terms("local" if command.handler else "", 5000, RETRY))
-        self.engine = Engine(terms, limits or Limits(), random.Random(1))
-        self.log = []
-        self.released = []
-        self.other = []
-        self.offset = 0
-        self.engine.assign(0, mark or Mark(), self.now)
-        self.engine.raise_horizon(0, self.now + 300 * SECOND)
-        self.engine.noted_end(0, 0, self.now)
-        self.pump()
-        self.engine.confirmed(0, 0, self.now)
-        self.engine.scanned(0, self.now + 300 * SECOND, {}, mark or Mark(), self.now)
-        # forget the window after a take in which every due key is looked up
-        self.engine.partitions[0].ended.since_us = 0
-        self.pump()
-
-    def pump(self, room=100, *, may_start=True, deliver=True):
-        """Carries out what the engine asks for until it asks for nothing more; returns what was released."""
-        before = len(self.released)
-        self.engine.tick(self.now, {"local": room}, may_start=may_start)
-        while self.engine.actions:
-            actions, self.engine.actions = self.engine.actions, []
-            for item in actions:
-                match item:
-                    case action.Send(number, records) if deliver:
-                        self.engine.sent(number, ok=True, now=self.now)
-                        for record in records:
-                            self.append(decode(record))
-                    case action.SendFence(number, record):
-                        self.append(decode(record))
-                    case action.Release(_, invocations):
-                        self.released += invocations
-                    case _:
-                        self.other.append(item)
-            self.engine.tick(self.now, {"local": room}, may_start=may_start)
-        return self.released[before:]
-
-    def append(self, record):
-        self.log.append(record)
-        self.engine.outcome_records(0, [(len(self.log) - 1, record)], len(self.log), self.now)
-
-    def enqueue(self, lane="a", unique="u", due=0, **fields):
-        key = TaskKey(NOW + int(due * SECOND), lane, unique)
-        return self.command("enqueue", key, **({"handler": "h"} | fields))
-
-    def command(self, kind, key, **fields):
-        self.engine.commands(0, [Command(kind, key, self.offset, **fields)], self.offset + 1, self.now)
-        self.offset += 1
-        return key
-
-    def finish(self, invocation, outcome=SUCCEEDED, **fields):
-        self.engine.finished([Outcome(invocation.id, outcome, self.now, self.now, **fields)], self.now)
-
-    def at(self, seconds):
-        self.now = NOW + int(seconds * SECOND)
-        return self.pump()
-
-    @property
-    def facts(self):
-        return [fact for record in self.log for fact in record.facts]
+from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
 
 
 @pytest.fixture
@@ -361,7 +289,7 @@ def test_a_failed_send_fences_again_and_sends_what_did_not_land():
     world.enqueue()
     (invocation,) = world.pump()
     world.finish(invocation)
-    world.engine.tick(world.now, {"local": 9}, may_start=True)
+    world.engine.tick(world.now, {"local": 9}, start_by_us=NEVER)
     world.engine.actions.clear()  # lost
     world.engine.sent(0, ok=False, now=world.now)
     world.pump()
@@ -440,3 +368,84 @@ def test_a_task_past_the_last_scan_waits_for_the_next(world):
     assert world.at(401) == []
     world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
     assert len(world.pump()) == 1
+
+
+def test_far_tasks_that_keep_coming_do_not_hold_up_a_scan(world):
+    world.enqueue(unique="far", due=1000)
+    covered = world.engine.raise_horizon(0, world.now + 500 * SECOND)
+    world.enqueue(unique="farther", due=1001)
+    assert world.engine.raise_horizon(0, world.now + 500 * SECOND) == covered
+    assert world.engine.raise_horizon(0, world.now + 2000 * SECOND) > covered
+
+
+def test_a_fact_that_nobody_waits_for_waits_for_others_a_moment(world):
+    world.enqueue("a")
+    (first,) = world.pump()
+    world.enqueue("b", due=0.01)
+    world.finish(first)
+    assert world.pump(patient=False) == []
+    assert world.facts == []
+    world.finish(*world.at(0.01, patient=False))
+    assert world.pump(patient=False) == []
+    assert world.engine.next_wake() == NOW + 20_000
+    world.at(0.02)
+    assert [fact.key.ordering_id for fact in world.facts] == ["a", "b"]
+    assert len([record for record in world.log if record.facts]) == 1
+
+
+@pytest.mark.parametrize("arrives", ["before", "after"])
+def test_a_fact_that_the_next_task_of_the_lane_waits_for_is_sent_at_once(world, arrives):
+    world.enqueue(unique="1")
+    (first,) = world.pump()
+    if arrives == "before":
+        world.enqueue(unique="2")
+    world.finish(first)
+    if arrives == "after":
+        world.enqueue(unique="2")
+    (second,) = world.pump(patient=False)
+    assert second.key.uniqueness_key == "2"
+
+
+def test_facts_gather_after_a_large_group(world):
+    for lane in range(90):
+        world.enqueue(f"lane{lane}", unique="1")
+        world.enqueue(f"lane{lane}", unique="2")
+    crowd = world.pump()
+    for invocation in crowd[:50]:
+        world.finish(invocation)
+    assert len(world.pump(patient=False)) == 50
+    for invocation in crowd[50:60]:
+        world.finish(invocation)
+    assert world.pump(patient=False) == []
+    assert world.engine.next_wake() == NOW + 1_000
+    for invocation in crowd[60:]:
+        world.finish(invocation)
+    assert len(world.pump()) == 40
+    assert len([record for record in world.log if record.facts]) == 2
+
+
+def test_a_set_clock_does_not_cut_a_drain_short(world):
+    world.enqueue()
+    (running,) = world.pump()
+    world.engine.revoke(0, world.now)
+    world.now += 60 * SECOND
+    world.engine.doubt(world.now)
+    world.pump()
+    assert not any(isinstance(item, action.Kill | action.Left) for item in world.other)
+    world.finish(running)
+    world.pump()
+    assert [item for item in world.other if isinstance(item, action.Left)] == [action.Left(0, True)]
+    assert [fact.outcome for fact in world.facts] == [SUCCEEDED]
+
+
+def test_a_lane_that_is_gone_does_not_take_a_later_one_of_its_name_along(world):
+    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    first = world.enqueue(unique="1", due=301)
+    assert world.at(302) == []  # the tables may hold earlier ones: it waits for the next scan
+    world.command("cancel", first)
+    world.pump()
+    second = world.enqueue(unique="2", due=310)
+    world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
+    world.finish(*world.at(310), outcome=FAILED)
+    world.pump()
+    assert [(again.key, again.attempt) for again in world.at(320)] == [(second, 2)]

@@ -92,6 +92,11 @@ class TestLocalPool:
         running.wait(others, within=1.5)
         assert hanging.id not in running.reported_at
 
+    def test_task_whose_time_to_start_is_past_is_handed_back_unrun(self, running):
+        calls = [invocation("noop")._replace(start_by_us=1), invocation("noop")]
+        running.executor.submit(calls)
+        assert [outcome.outcome for outcome in running.wait(calls)] == ["not_started", "succeeded"]
+
     def test_killed_task_that_waits_in_a_child_is_not_started(self, make_pool):
         running = make_pool(min_children=1, max_children=1)
         running.run(*[invocation("moody") for _ in range(50)])
@@ -114,6 +119,20 @@ class TestLocalPool:
         assert len(pids) == 5
         assert eventually(lambda: sum(alive(int(pid)) for pid in pids) == 1)
         assert eventually(lambda: running.executor.room() == 5)
+
+    def test_fast_calls_go_to_few_children_and_slow_ones_still_to_all(self, make_pool):
+        running = make_pool(min_children=8, max_children=8)
+
+        def slow():
+            return {outcome.result for outcome in running.run(*[invocation("pid", 0.3) for _ in range(8)], within=1.4)}
+
+        assert len(slow()) == 8
+        running.run(*[invocation("noop") for _ in range(300)])
+        assert running.executor.room() > 100  # though all are idle: the next calls are probably fast ones too
+        running.run(*[invocation("getpid") for _ in range(50)])
+        fast = {outcome.result for outcome in running.run(*[invocation("getpid") for _ in range(300)])}
+        assert len(fast) <= max(2, os.cpu_count())
+        assert len(slow()) == 8
 
     def test_room_is_zero_while_every_child_is_busy(self, make_pool):
         running = make_pool(min_children=1, max_children=2)

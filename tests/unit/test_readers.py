@@ -5,13 +5,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.partition import BEFORE_ALL
 from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import RetryTerms
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.listings import Filter, Listings
+from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, PROGRESS, REJECTED, TASKS
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
 from tests.unit.delta_tables import append, at, fact, key_columns, make, rejected, task
 
 HOSTILE = ["a' OR '1'='1", 'b"; --', "c,d", "ünï漢字", "x\ny", "%", "*", "`tick`", "\\", "e\u2028"]
@@ -205,6 +208,24 @@ def test_a_lane_goes_on_after_a_key_of_the_same_time(path, readers):
     assert [row.command.key for row in readers.lane(partition_of("o", 4), "o", keys[0], 5)] == keys[1:]
 
 
+def test_several_lanes_are_read_at_once_each_after_its_own_key(path, readers):
+    partition = partition_of("o", 4)
+    other = next(f"x{n}" for n in range(99) if partition_of(f"x{n}", 4) == partition)
+    keys = [TaskKey(at(10 + n), lane, "u") for lane in ("o", other) for n in range(4)]
+    append(path, TASKS, [task(key, number) for number, key in enumerate(keys)])
+    append(path, COMPLETIONS, [fact(keys[1], 1, "succeeded")])
+    append(path, ATTEMPTS, [fact(keys[3], 2, "failed", 4, next_at=keys[3].scheduled_time)])
+    found = Openings(readers).lanes(
+        partition, {"o": keys[0], other: BEFORE_ALL, "none": BEFORE_ALL}, 2, keys[3].time_us
+    )
+    rows, more = found["o"]
+    assert ([row.command.key for row in rows], more) == (keys[2:4], False)
+    assert rows[1].attempt == 2
+    assert ([row.command.key for row in found[other][0]], found[other][1]) == (keys[4:6], True)
+    assert found["none"] == ([], False)
+    assert Openings(readers).lanes(partition, {"o": BEFORE_ALL}, 9, keys[0].time_us)["o"][0][0].command.key == keys[0]
+
+
 def test_a_cancelled_open_task_of_a_lane_is_marked(path, readers):
     key = TaskKey(at(10), "o", "u")
     append(path, TASKS, [task(key, 1, cancel_offset=2)])
@@ -301,3 +322,78 @@ def test_sizes_count_rows_and_files(path, readers):
     assert (sizes["tasks"]["rows"], sizes["tasks"]["files"]) == (2, 2)
     assert sizes["completions"]["rows"] == 0
     assert sizes["tasks"]["bytes"] > 0
+
+
+# -- deferred tasks ----------------------------------------------------------------------------------------------------
+
+
+def deferred(path, *operations, until):
+    """Appends operations to `deferred`, each as a file of its own; progress says what is folded."""
+    for row in operations:
+        append(path, DEFERRED, [row])
+    append(path, PROGRESS, [{"topic": "tasks", "partition_id": 0, "next_offset": 9, "folded_until": from_us(until)}])
+
+
+def test_a_deferred_task_is_folded_from_its_operations_and_what_was_merged_since(path, readers):
+    key, other, merged = (TaskKey(at(10, us=123_456), "o", unique) for unique in ("a", "b", "c"))
+    operations = [
+        task(key, 7, payload='{"v":7}'),
+        task(key, 4),
+        key_columns(other) | {"cancel_offset": 5},
+        task(other, 6),
+        task(merged, 1),
+    ]
+    deferred(path, *operations, until=at(9))
+    append(path, TASKS, [key_columns(merged) | {"cancel_offset": 8}])
+    assert (readers.task(key).command.payload, readers.task(key).cancelled) == ('{"v":7}', False)
+    assert (readers.task(other).command.offset, readers.task(other).cancelled) == (6, True)
+    assert (readers.task(merged).command.offset, readers.task(merged).cancelled) == (1, True)
+    assert readers.task(key._replace(time_us=key.time_us + 1)) is None
+    assert [row.command.offset for row in readers.lane(partition_of("o", 4), "o", None, 9)] == [7, 6, 1]
+    assert [row["uniqueness_key"] for row in Listings(readers).tasks(Filter(), 9, now=at(1))] == ["a", "b", "c"]
+
+
+def test_what_is_near_is_read_from_tasks_alone(path, readers):
+    near, stale, far = (TaskKey(at(hour), "o", "u") for hour in (8, 7, 10))
+    append(path, TASKS, [task(near, 2)])
+    deferred(path, task(stale, 1), task(far, 3), until=at(9))
+    readers.frame = spied(readers.frame, seen := [])
+    listings = Listings(readers)
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 1, now=0)] == [at(8)]
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(stop_us=at(9)), 9, now=0)] == [at(8)]
+    assert (
+        len(readers.lane(partition_of("o", 4), "o", None, 9, at(9) - 1))
+        == len(readers.lane(partition_of("o", 4), "o", None, 1))
+        == 1
+    )
+    assert readers.task(stale) is None
+    assert DEFERRED.name not in seen
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 2, now=0)] == [at(8), at(10)]
+    assert DEFERRED.name in seen
+
+
+def spied(frame, seen):
+    def call(table, pruning=None):
+        seen.append(table.name)
+        return frame(table, pruning)
+
+    return call
+
+
+def test_a_deferred_overwrite_moves_a_task_to_another_queue(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    deferred(path, task(key, 1, queue="old"), task(key, 2, queue="new"), until=at(9))
+    for queue, count in (("old", 0), ("new", 1)):
+        assert len(Listings(readers).tasks(Filter(queue=queue, states=["scheduled"]), 9, now=at(1))) == count
+
+
+def test_files_tell_where_rows_lie(path, readers):
+    append(path, TASKS, [task(TaskKey(at(hour), "o", "u")) for hour in (1, 2)])
+    append(path, DEFERRED, [task(TaskKey(at(hour), "o", "u")) for hour in (4, 3)])
+    assert sorted((file["hour"] * 3_600_000_000, file["rows"]) for file in readers.files(TASKS)) == [
+        (at(1), 1),
+        (at(2), 1),
+    ]
+    (file,) = readers.files(DEFERRED)
+    assert (file["rows"], file["first_at"]) == (2, from_us(at(3)))
+    assert readers.files(COMPLETIONS) == []

@@ -1,0 +1,117 @@
+"""Named places between two writes where a test lets this process die, fail or freeze. Off unless SCYLLASPARK_FAILPOINTS is set.
+
+The variable holds `NAME:MODE` or `NAME:MODE:N`, separated by commas: at the N-th time (default: the first) that NAME is
+reached, once. A fault before a write is one at the point that precedes it, a fault after a write one at the point behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from scylla_spark.errors import ConfigError
+
+VARIABLE: Final = "SCYLLASPARK_FAILPOINTS"
+
+KILL: Final = "kill"
+RAISE: Final = "raise"
+FREEZE: Final = "freeze"
+MODES: Final = {
+    KILL: "SIGKILL to this process and to the JVM that works for it",
+    RAISE: "an InjectedFault",
+    FREEZE: "SIGSTOP to this process; its children and its JVM go on",
+}
+
+POINTS: Final = {
+    "ingest.tables.prepared": "tables exist and are checked; no query has begun",
+    "ingest.tasks.judged": "a batch of `tasks` is judged; nothing of it is written",
+    "ingest.tasks.merged": "its rows are merged into `tasks`",
+    "ingest.tasks.deferred": "its far rows are appended to `deferred`",
+    "ingest.tasks.rejected": "its refused records are appended to `rejected`",
+    "ingest.tasks.progressed": "its `progress` is written; the checkpoint does not know yet",
+    "ingest.fold.merged": "a slice of `deferred` is merged into `tasks`; `folded_until` has not moved",
+    "ingest.purge.deleted": "old hours of one of `tasks`, `completions` and `attempts` are deleted",
+    "ingest.outcomes.judged": "a batch of `outcomes` is judged; nothing of it is written",
+    "ingest.outcomes.appended": "one of `completions` and `attempts` is appended",
+    "ingest.outcomes.progressed": "its `progress` is written; the checkpoint does not know yet",
+    "dispatch.take.assigned": "the group gave us partitions; their takes have not begun",
+    "dispatch.take.fencing": "a fence is decided, not sent",
+    "dispatch.scan.read": "rows are read from the tables; none is offered to the lanes",
+    "dispatch.scan.offered": "all rows are offered; the engine does not know that they are all",
+    "dispatch.membership.confirmed": "membership is confirmed; starts rest on it",
+    "dispatch.release.decided": "tasks are released; the executor does not have them",
+    "dispatch.release.submitted": "the executor has them",
+    "dispatch.send.begun": "facts or a fence are to be sent; nothing has left",
+    "dispatch.send.handed_over": "all are with the producer; none is acknowledged",
+    "dispatch.send.acknowledged": "one record is acknowledged; the engine does not know yet",
+    "dispatch.facts.read_back": "own or foreign facts are read; the engine has not applied them",
+}
+"""Every point: name → what has happened when it is reached. Each is reached at one place in the source."""
+
+
+class InjectedFault(RuntimeError):
+    """What mode "raise" raises."""
+
+
+def parse(text: str) -> dict[str, tuple[str, int]]:
+    """Reads the variable: name → (mode, how many times it must be reached).
+
+    Raises:
+        ConfigError: a name or mode does not exist, or a number is none.
+    """
+    armed: dict[str, tuple[str, int]] = {}
+    for part in filter(None, text.split(",")):
+        name, _, rest = part.partition(":")
+        mode, colon, count = rest.partition(":")
+        number = int(count) if count.isdecimal() else int(not colon)
+        if name not in POINTS or mode not in MODES or number < 1:
+            raise ConfigError(
+                f"{VARIABLE}: {part!r} is not NAME:MODE or NAME:MODE:N.",
+                hint=f"Modes: {', '.join(MODES)}. Names: {', '.join(POINTS)}.",
+            )
+        armed[name] = (mode, number)
+    return armed
+
+
+_lock = threading.Lock()
+_armed = parse(os.environ.get(VARIABLE, ""))
+
+
+def reach(name: str) -> None:
+    """Says that a point was reached; does nothing unless a test asked for a fault here.
+
+    Raises:
+        InjectedFault: if that was asked for.
+    """
+    if _armed:
+        _reached(name)
+
+
+def _reached(name: str) -> None:
+    with _lock:
+        mode, left = _armed.get(name, ("", 0))
+        if left:
+            _armed[name] = (mode, left - 1)
+    if left != 1:
+        return
+    sys.stderr.write(f"failpoint {name} {mode}\n")
+    sys.stderr.flush()
+    if mode == RAISE:
+        raise InjectedFault(f"fail point {name}")
+    if mode == KILL:
+        for pid in _relatives():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == "java\n":
+                    os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL if mode == KILL else signal.SIGSTOP)
+
+
+def _relatives() -> list[int]:
+    """Children, and under spark-submit the parent: among them is the JVM that works for this process."""
+    kin = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    return [*kin, os.getppid()] if "PYSPARK_GATEWAY_PORT" in os.environ else kin

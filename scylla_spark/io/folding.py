@@ -1,0 +1,44 @@
+"""The fold of `core.fold` on frames: of two rows of one key, data of the highest offset and the newest cancel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from scylla_spark.schemas import DATA, KEY_NAMES, TASKS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_DATA: Final = [column.name for column in DATA if column.name != "cancel_offset"]
+
+
+def folded(operations: DataFrame) -> DataFrame:
+    """One row per key.
+
+    Args:
+        operations: columns of `tasks`; any number of rows per key, in any order, repeats included.
+
+    Returns:
+        Columns of `tasks`; data is null where only cancels were seen.
+    """
+    newest = F.max_by(F.struct(*_DATA), "data_offset").alias("newest")  # rows without data_offset do not take part
+    rows = operations.groupBy(*KEY_NAMES).agg(newest, F.max("cancel_offset").alias("cancel_offset"))
+    return rows.select(*KEY_NAMES, "newest.*", "cancel_offset").select(*TASKS.names)
+
+
+def is_news() -> Column:
+    """For a MERGE of `s` into `t`: whether the source row tells something that the target row does not hold yet."""
+    return (F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))) | (
+        F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
+    )
+
+
+def newest() -> dict[str, str | Column]:
+    """For a MERGE of `s` into `t`: the columns of the fold of both rows."""
+    newer = F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
+    chosen: dict[str, str | Column] = {
+        name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
+    }
+    return chosen | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}

@@ -1,0 +1,34 @@
+"""From settings to what the engine takes: its bounds and the terms of its queues."""
+
+from __future__ import annotations
+
+from scylla_spark.config import Settings
+from scylla_spark.core.lanes import Limits
+from scylla_spark.core.queue import QueueTerms
+
+
+def engine_limits(settings: Settings) -> Limits:
+    """The bounds of the engine of a dispatcher."""
+    dispatch = settings.dispatch
+    return Limits(
+        dispatch.max_in_flight,
+        dispatch.lane_depth,
+        int(dispatch.stall.total_seconds() * 1e6),
+        int(dispatch.drain.total_seconds() * 1e6),
+        settings.partitions,
+    )
+
+
+def queue_terms(settings: Settings) -> dict[str, QueueTerms]:
+    """The queues of the settings, by name."""
+    return {
+        name: QueueTerms(
+            queue.concurrency,
+            queue.rate,
+            queue.paused,
+            queue.order == "replay",
+            queue.group_concurrency,
+            queue.group_separator,
+        )
+        for name, queue in settings.queues.items()
+    }

@@ -1,0 +1,295 @@
+"""The cases of the campaign: what is done to a deployment under load. Each leaves it running; the runner lets it calm down and judges."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from typing import NamedTuple
+
+from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
+from tests.acceptance.place import Process, eventually, now
+from tests.faults.site import DISPATCH, INGEST, PATIENCE, SESSION_S, Site, fill, pause, until
+
+TAKEN_OVER_S = SESSION_S + 4.0  # after so long the partitions of a frozen dispatcher are another's
+IN_CALLBACK = {
+    "dispatch.send.acknowledged"
+}  # an error there is lost in the Kafka client: only death and pauses are possible faults
+SURVIVED = ("dispatch.send.begun", "dispatch.send.handed_over")  # a failed send is an ambiguous send: a fence decides
+FOLD, FOLDS = "ingest.fold.merged", "ingest.near=5h"  # the setting makes what was deferred near at the next start
+NOT_MET = {"ingest.purge.deleted": "needs hours older than the retention; tests/spark/test_space.py purges"}
+NTH = {  # so that it happens in the middle of work, not at the start
+    "ingest.tasks.judged": 2, "dispatch.release.decided": 10, "dispatch.release.submitted": 15, "dispatch.membership.confirmed": 4,
+    "dispatch.send.begun": 40, "dispatch.send.handed_over": 60, "dispatch.send.acknowledged": 80, "dispatch.facts.read_back": 50,
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """One case.
+
+    Attributes:
+        play: does it.
+        disk: what lies on a small disk of its own: "", "tables", "checkpoints" or "broker".
+        repeats: whether tables may hold rows twice afterwards (a checkpoint is lost).
+    """
+
+    play: Callable[[Site], None]
+    disk: str = ""
+    repeats: bool = False
+
+
+def points_of(*parts: str) -> list[str]:
+    """The fail points of some parts ("ingest.tasks", …) that are met in any run, in the order of work."""
+    return [point for point in POINTS if point.startswith(parts) and point not in (FOLD, *NOT_MET)]
+
+
+def ingest_tasks_killed(site: Site) -> None:
+    """Ingest and its JVM are killed at every point of a batch of tasks, and while deferred tasks are folded."""
+    site.begin()
+    for point in points_of("ingest.tables", "ingest.tasks"):
+        site.meets(INGEST, point, KILL, NTH.get(point, 1))
+    site.meets(INGEST, FOLD, KILL, 1, FOLDS)
+
+
+def ingest_facts_killed(site: Site) -> None:
+    """Likewise at every point of a batch of facts; between completions and attempts, and after both."""
+    site.begin()
+    for point in points_of("ingest.outcomes"):
+        site.meets(INGEST, point, KILL)
+    site.meets(INGEST, "ingest.outcomes.appended", KILL, 2)
+
+
+def ingest_tasks_raised(site: Site) -> None:
+    """An error at every point of a batch of tasks: ingest must end and say why, and a restart go on; a failed fold is tried again."""
+    site.begin()
+    for point in points_of("ingest.tables", "ingest.tasks"):
+        site.fails(site.meets(INGEST, point, RAISE, NTH.get(point, 1)))
+    site.meets(INGEST, FOLD, RAISE, 1, FOLDS)
+    site.goes_on()
+
+
+def ingest_facts_raised(site: Site) -> None:
+    """Likewise at every point of a batch of facts."""
+    site.begin()
+    for point in points_of("ingest.outcomes"):
+        site.fails(site.meets(INGEST, point, RAISE))
+
+
+def ingest_frozen(site: Site) -> None:
+    """Ingest is frozen between two writes while a second one starts on the same tables: the second is refused, the first goes on."""
+    site.begin()
+    frozen = site.meets(INGEST, "ingest.tasks.merged", FREEZE)
+    begin = now()
+    second = site.start("ingest-second")
+    code = second.ended(PATIENCE)
+    del site.processes["ingest-second"]
+    if code != 4 or "Another ingest writes the tables" not in second.told():
+        site.complaints.append(f"a second ingest ended with {code}: {second.told()[-300:]}")
+    site.thaw(frozen, begin, 1)
+    site.goes_on()
+
+
+def takes_killed(site: Site) -> None:
+    """The only dispatcher is killed at every point of a take: assignment, fence, scan."""
+    _killed(site, "dispatch.take", "dispatch.scan")
+
+
+def starts_killed(site: Site) -> None:
+    """Likewise around the release of tasks to the executor."""
+    _killed(site, "dispatch.membership", "dispatch.release")
+
+
+def sends_killed(site: Site) -> None:
+    """Likewise around the send of facts, its answer, and the facts read back."""
+    _killed(site, "dispatch.send", "dispatch.facts")
+
+
+def takes_raised(site: Site) -> None:
+    """An error at every point of a take: the dispatcher must end and say why, and a restart go on."""
+    _raised(site, "dispatch.take", "dispatch.scan")
+
+
+def work_raised(site: Site) -> None:
+    """Likewise at every point of its work; failed sends are survived."""
+    _raised(site, "dispatch.membership", "dispatch.release", "dispatch.facts")
+    _again(site, DISPATCH, ",".join(f"{point}:{RAISE}:{NTH[point]}" for point in SURVIVED))
+    for point in SURVIVED:
+        _survived(site, point)
+
+
+def work_frozen(site: Site) -> None:
+    """One of two dispatchers is frozen at point after point for longer than its session, and goes on each time."""
+    site.begin("dispatch-a")
+    order = points_of("dispatch.membership", "dispatch.release", "dispatch.send", "dispatch.facts")
+    process = _again(site, "dispatch-b", ",".join(f"{point}:{FREEZE}:{20 * n + 2}" for n, point in enumerate(order)))
+    seen: set[str] = set()
+    while len(seen) < len(order):
+        line = lambda: next((p for p in order if p not in seen and f"failpoint {p} {FREEZE}" in process.told()), "")  # noqa: E731
+        point = until(line, PATIENCE, "a further freeze", lambda: sorted(seen))
+        seen.add(point)
+        site.events.append(f"{FREEZE} {point}")
+        site.thaw(process, now(), TAKEN_OVER_S)
+        site.supervised()
+    site.goes_on(1)
+
+
+def takes_frozen(site: Site) -> None:
+    """A dispatcher is frozen in the middle of taking partitions, and while it loads them, until they are another's."""
+    site.begin("dispatch-a")
+    for point in points_of("dispatch.take", "dispatch.scan"):
+        process = site.meets("dispatch-b", point, FREEZE)
+        site.thaw(process, now(), TAKEN_OVER_S)
+        site.goes_on()
+
+
+def shared(site: Site) -> None:
+    """Dispatchers share the partitions: one is killed, one added, one frozen and let go on, one stopped in good order."""
+    site.begin("dispatch-a", "dispatch-b")
+    site.goes_on()
+    site.kill_process("dispatch-a")
+    site.start("dispatch-c").ready(PATIENCE)
+    del site.processes["dispatch-a"]
+    site.goes_on(3)
+    site.freeze("dispatch-b", TAKEN_OVER_S)
+    site.goes_on(2)
+    site.stop("dispatch-c")
+    del site.processes["dispatch-c"]
+    site.goes_on()
+
+
+def broker_killed(site: Site) -> None:
+    """The broker is killed and restarted: at once, after a session, and after longer than any send waits."""
+    site.begin()
+    for seconds in (0.0, SESSION_S + 2.0, 20.0):
+        site.goes_on()
+        site.kill_broker(seconds)
+    site.goes_on()
+
+
+def broker_frozen(site: Site) -> None:
+    """The broker is frozen for as long: connections stay open and nothing answers."""
+    site.begin()
+    for seconds in (4.0, 12.0, 20.0):
+        site.goes_on()
+        begin, pid = now(), site.broker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        pause(seconds)
+        os.kill(pid, signal.SIGCONT)
+        site.events.append(f"freeze broker for {seconds:.0f} s")
+        site.trouble("broker", begin)
+    site.goes_on()
+
+
+def random_kills(site: Site) -> None:
+    """kill -9 of ingest, dispatch or both, at random moments."""
+    site.begin()
+    for _ in range(5):
+        site.goes_on(site.rng.random() * 4)
+        for name in site.rng.choice([[INGEST], [DISPATCH], [DISPATCH], [INGEST, DISPATCH]]):
+            site.kill_process(name)
+    site.goes_on()
+
+
+def checkpoint_deleted(site: Site) -> None:
+    """The checkpoints are deleted while ingest is down: it reads both topics from the beginning and changes nothing."""
+    site.begin()
+    site.goes_on()
+    site.kill_process(INGEST)
+    shutil.rmtree(site.data / "checkpoints")
+    site.events.append("delete checkpoints")
+    site.goes_on()
+
+
+def disk_full(site: Site) -> None:
+    """The disk under tables or checkpoints is full for a while: dispatch goes on, and so does ingest once there is space."""
+    site.begin()
+    site.goes_on()
+    folder = site.tables.parent if site.tables.parent != site.data else site.data / "checkpoints"
+    ballast = fill(folder)
+    site.events.append(f"disk under {folder.name} full")
+    ingest = site.processes[INGEST]
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not ingest.running, 15)
+    site.events.append(f"ingest {'goes on' if ingest.running else f'ended with {ingest.ended()}'}")
+    ballast.unlink()
+    site.goes_on()
+
+
+def broker_disk_full(site: Site) -> None:
+    """The disk under the broker is full: it ends, or refuses records; with space again and a restart nothing acknowledged is gone."""
+    site.begin()
+    site.goes_on()
+    assert site.small is not None
+    begin, ballast = now(), fill(site.small)
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not site.broker.alive, 20)
+    site.events.append(f"disk under broker full: it {'goes on' if site.broker.alive else 'ends'}")
+    ballast.unlink()
+    site.broker.stop()
+    site.broker.start()
+    site.trouble("broker", begin)
+    site.goes_on()
+
+
+def fence_doubted(site: Site) -> None:
+    """The fence of a take lands and is taken for lost: the next one of the same dispatcher must not be shut out by it."""
+    site.begin(dispatch=f"dispatch.send.handed_over:{RAISE}:1")
+    _survived(site, "dispatch.send.handed_over")
+
+
+def short(site: Site) -> None:
+    """What fits into the everyday tests: ingest dies between two writes, dispatch freezes before a release and dies after a send."""
+    site.begin(
+        ingest=f"ingest.tasks.merged:{KILL}:2",
+        dispatch=f"dispatch.release.decided:{FREEZE}:50,dispatch.send.acknowledged:{KILL}:250",
+    )
+    ingest, dispatch = site.processes[INGEST], site.processes[DISPATCH]
+    site.reached(dispatch, "dispatch.release.decided", FREEZE)
+    site.thaw(dispatch, now(), TAKEN_OVER_S)
+    site.reached(dispatch, "dispatch.send.acknowledged", KILL)
+    site.reached(ingest, "ingest.tasks.merged", KILL)
+    site.goes_on()
+
+
+CASES = {
+    **{
+        play.__name__.replace("_", "-"): Case(play)
+        for play in (
+            ingest_tasks_killed, ingest_facts_killed, ingest_tasks_raised, ingest_facts_raised, ingest_frozen,
+            takes_killed, starts_killed, sends_killed, takes_raised, work_raised, fence_doubted, takes_frozen, work_frozen,
+            shared, broker_killed, broker_frozen, random_kills,
+        )
+    },
+    "checkpoint-deleted": Case(checkpoint_deleted, repeats=True),
+    "tables-disk-full": Case(disk_full, disk="tables"),
+    "checkpoint-disk-full": Case(disk_full, disk="checkpoints"),
+    "broker-disk-full": Case(broker_disk_full, disk="broker"),
+}  # fmt: skip
+SHORT = Case(short)
+
+
+def _killed(site: Site, *parts: str) -> None:
+    site.begin()
+    for point in points_of(*parts):
+        site.meets(DISPATCH, point, KILL, NTH.get(point, 1))
+
+
+def _raised(site: Site, *parts: str) -> None:
+    site.begin()
+    for point in points_of(*parts):
+        site.fails(site.meets(DISPATCH, point, RAISE, NTH.get(point, 1)))
+
+
+def _survived(site: Site, point: str) -> None:
+    site.reached(site.processes[DISPATCH], point, RAISE)
+    site.trouble("failed sends", now())
+    site.goes_on()
+
+
+def _again(site: Site, name: str, points: str) -> Process:
+    if name in site.processes and site.processes[name].running:
+        site.stop(name)
+    return site.start(name, points)

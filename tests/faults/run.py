@@ -1,0 +1,139 @@
+"""Runs the campaign: `python -m tests.faults.run [CASE…] [--seed N] [--report FILE]`; one JSON line of results per case.
+
+Exit code 1 if any promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests import history
+from tests.faults.cases import CASES, SHORT, Case
+from tests.faults.site import Site, small_disk
+
+SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96}
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+Result = dict[str, Any]
+
+
+def play(name: str, case: Case, seed: int, folder: Path) -> Result:
+    """Plays one case on a fresh deployment in `folder` and judges it; the result tells all, also what went wrong in playing."""
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        small = None
+        if case.disk:
+            where = folder / "data" / "checkpoints" if case.disk == "checkpoints" else folder / "small"
+            try:
+                small = stack.enter_context(small_disk(where, SMALL_MB[case.disk]))
+            except PermissionError as error:
+                return {"case": name, "seed": seed, "skipped": str(error)}
+        site = Site(folder, seed, case.disk, small)
+        stack.callback(site.clear)
+        try:
+            case.play(site)
+            site.calm()
+            tables = site.table_breaches(repeats=case.repeats)
+            site.end()
+        except Exception:
+            tables = []
+            site.complaints.append(traceback.format_exc()[-3000:])
+            with contextlib.suppress(Exception):
+                site.load.stop()
+        return _result(name, seed, site, tables) | {"seconds": round(time.monotonic() - begun)}
+
+
+def _result(name: str, seed: int, site: Site, tables: list[str]) -> Result:
+    written = site.written()
+    breaches = {promise: found for promise, found in history.judge(written).items() if found}
+    if tables:
+        breaches["tables"] = tables
+    late = history.lateness(written) or [0]
+    return {
+        "case": name, "seed": seed, "faults": site.events, "acknowledged": len(written.acknowledged()),
+        "unknown": sum(item.outcome == history.UNKNOWN for item in written.enqueues),
+        "cancelled": sum(item.answer == "cancelled" for item in written.cancels), "runs": len(written.runs),
+        "lost": len(breaches.get("lost", [])), "after_completion": len(breaches.get("after completion", [])),
+        "order": len(breaches.get("order", [])) + len(breaches.get("overlap", [])), "reruns": len(history.reruns(written.runs)),
+        "late_p50_ms": late[len(late) // 2] / 1000, "late_p99_ms": late[len(late) * 99 // 100] / 1000, "restarts": site.restarts,
+        "broken": {promise: [len(found), *found[:3]] for promise, found in breaches.items()}, "complaints": site.complaints,
+        "ok": not breaches and not site.complaints,
+    }  # fmt: skip
+
+
+def table(results: list[Result]) -> str:
+    """The results as a Markdown table."""
+    head = (
+        "case",
+        "seed",
+        "faults",
+        "acknowledged",
+        "lost",
+        "after completion",
+        "out of order",
+        "reruns",
+        "lateness p50 / p99",
+        "s",
+    )
+    rows = [head, tuple("---" for _ in head)]
+    for r in results:
+        if "skipped" in r:
+            rows.append((r["case"], str(r["seed"]), f"skipped: {r['skipped']}", *[""] * 7))
+        else:
+            late = f"{r['late_p50_ms']:.0f} ms / {r['late_p99_ms'] / 1000:.1f} s"
+            counts = (len(r["faults"]), r["acknowledged"], r["lost"], r["after_completion"], r["order"], r["reruns"])
+            rows.append((r["case"], str(r["seed"]), *map(str, counts), late, str(r["seconds"])))
+    done = [r for r in results if "skipped" not in r]
+    sums = [str(sum(len(r["faults"]) for r in done))]
+    sums += [
+        str(sum(r[name] for r in done)) for name in ("acknowledged", "lost", "after_completion", "order", "reruns")
+    ]
+    rows.append(("**all**", "", *sums, "", str(sum(r["seconds"] for r in done))))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def report(file: Path, results: list[Result]) -> None:
+    """Puts the table between the marks of a Markdown file."""
+    text = file.read_text()
+    fresh = f"{BEGIN}\n{table(results)}\n{END}"
+    file.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: fresh, text, flags=re.DOTALL))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Plays the cases asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all of {', '.join(CASES)}")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="Markdown file whose table is renewed")
+    parser.add_argument(
+        "--keep", type=Path, help="folder that keeps data and logs of the cases; default: a temporary one"
+    )
+    options = parser.parse_args(arguments)
+    known = CASES | {"short": SHORT}
+    unknown = set(options.cases) - known.keys()
+    if unknown:
+        parser.error(f"there is no case {', '.join(sorted(unknown))}")
+    results = []
+    for name in options.cases or CASES:
+        folder = Path(tempfile.mkdtemp(prefix=f"faults-{name}-", dir=options.keep))
+        result = play(name, known[name], options.seed, folder)
+        results.append(result)
+        print(json.dumps(result), flush=True)
+        if not options.keep and result.get("ok", True):
+            shutil.rmtree(folder, ignore_errors=True)
+    if options.report:
+        report(options.report, results)
+    return 0 if all(result.get("ok", True) for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,410 @@
+"""One deployment of the campaign: broker, ingest and dispatchers as processes of their own, faults done to them, and the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+
+from scylla_spark import Scheduler, Settings
+from scylla_spark.core.fact import Fact, FenceLog, decode
+from scylla_spark.core.key import partition_of
+from scylla_spark.errors import UnreachableError
+from scylla_spark.failpoint import VARIABLE
+from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.topics import consumer, with_broker
+from tests import history
+from tests.acceptance.place import SECOND, Place, Process, eventually, now
+from tests.faults import handlers
+from tests.faults.load import Load
+from tests.history import Fault, History, Recorded
+
+T = TypeVar("T")
+SESSION_S = 6
+SETTINGS = (
+    "ingest.trigger=4s", "ingest.grace=60s", f"dispatch.session_timeout={SESSION_S}s", "dispatch.spark_slots=0",
+    "dispatch.drain=5s", "dispatch.trigger=2s", "partitions=3",
+)  # fmt: skip
+PARTITIONS = 3
+PATIENCE = 120.0
+INGEST, DISPATCH = "ingest", "dispatch"
+
+
+class Site(Place):
+    """A deployment on a fresh folder, under load.
+
+    Args:
+        folder: for data, journals and output.
+        seed: of the load and of whatever the case draws.
+        disk: what lies on the small disk: "tables" or "broker".
+        small: where the small disk is.
+    """
+
+    def __init__(self, folder: Path, seed: int, disk: str = "", small: Path | None = None) -> None:
+        super().__init__(folder)
+        self.small = small
+        tables = small / "tables" if small and disk == "tables" else None
+        broker = small / "kafka" if small and disk == "broker" else None
+        self.environment[handlers.JOURNAL] = str(self.journal)
+        self.rng = random.Random(seed)
+        self.faults: list[Fault] = []
+        self.events: list[str] = []  # what was done, in words
+        self.restarts = 0  # of processes that ended without being asked to
+        self.complaints: list[str] = []  # what no history shows: exit codes, processes that hang
+        self.processes: dict[str, Process] = {}
+        self.tables = tables or self.data / "tables"
+        self._elsewhere = {"path": str(tables)} if tables else {}
+        self._starts = 0
+        self._killed: dict[int, int] = {}
+        self._scheduler: Scheduler | None = None
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.broker = EmbeddedBroker(broker or self.data / "kafka").start()
+        self.settings = with_broker(Settings(data_dir=self.data), self.broker.bootstrap)
+        self.log = OutcomesLog(self.settings)
+        self.load = Load(self.broker.bootstrap, self._client, folder / "load.jsonl", random.Random(seed))
+
+    # -- processes --------------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, points: str = "", *settings: str) -> Process:
+        """Starts ingest or a dispatcher, with fail points; not waited for.
+
+        Args:
+            name: "ingest", "dispatch", or "dispatch-…" for further ones.
+            points: as the variable wants them.
+            settings: on top of those of the campaign.
+        """
+        role = name.partition("-")[0]
+        self._starts += 1
+        chosen = [*SETTINGS, *settings, f"kafka.bootstrap_servers={self.broker.bootstrap}"]
+        chosen += [f"tables.{key}={value}" for key, value in self._elsewhere.items()]
+        options = [word for text in chosen for word in ("--set", text)]
+        served = ["--handlers", handlers.__file__] if role == DISPATCH else []
+        command = [*self.command(), *options, "run", role, *served, "-o", "json"]
+        process = Process(f"{self._starts:02}-{name}", command, self.folder, self.environment | {VARIABLE: points})
+        self.processes[name] = process
+        return process
+
+    def begin(self, *dispatchers: str, **points: str) -> None:
+        """Topics and tables, ingest, dispatchers (default: one) and the load; role → fail points that are armed from the start."""
+        chosen = dispatchers or (DISPATCH,)
+        ingest = self.start(INGEST, points.get(INGEST, ""))
+        made = self.tables / "deployment" / "_delta_log" / f"{1:020}.json"
+        eventually(lambda: made.exists() or not ingest.running, PATIENCE, "the tables are made")
+        for name in chosen:
+            self.start(name, points.get(DISPATCH, ""))
+        self.load.start()
+        for name in () if points else (INGEST, *chosen):
+            self.processes[name].ready(PATIENCE)
+
+    def supervised(self, besides: Process | None = None) -> bool:
+        """Starts again what has ended, as a supervisor would, `besides` apart; False, for use in waits."""
+        for name, process in list(self.processes.items()):
+            if process is not besides and not process.running:
+                asked = process.pid in self._killed or " kill\n" in process.told()
+                if not asked:
+                    self.restarts += 1
+                    self.events.append(f"{name} ended with {process.ended()}")
+                self._over(process, "kill" if asked else "ended")
+                self.start(name)
+        return False
+
+    def end(self) -> None:
+        """Stops everything in good order; a process that does not end with 0 is a complaint."""
+        for name, process in sorted(self.processes.items()):
+            process.signal(signal.SIGTERM)
+            with contextlib.suppress(Exception):
+                process.ended(60)
+            if process.running or process.ended() != 0:
+                self.complaints.append(f"{name} did not end well: {'hangs' if process.running else process.ended()}")
+        self.processes.clear()
+
+    def clear(self) -> None:
+        self.log.close()
+        super().clear()
+        self.broker.stop()
+
+    # -- faults -----------------------------------------------------------------------------------------------------------
+
+    def meets(self, name: str, point: str, mode: str, nth: int = 1, *settings: str) -> Process:
+        """Starts a process that meets a fault at a fail point; waits until it has, and, unless it is frozen, has ended or gone on."""
+        process = self.processes.get(name)
+        if process is not None and process.running:
+            self.stop(name)
+        process = self.start(name, f"{point}:{mode}:{nth}", *settings)
+        self.reached(process, point, mode)
+        return process
+
+    def reached(self, process: Process, point: str, mode: str) -> None:
+        """Waits until a process meets a fault, and has ended if that kills it."""
+        line = f"failpoint {point} {mode}"
+        until(lambda: line in process.told() or self.supervised(besides=process), PATIENCE, line, self._told)
+        self.events.append(f"{mode} {point}")
+        if mode == "kill":
+            process.ended(30)
+            self._over(process, "kill")
+
+    def fails(self, process: Process, within: float = 60) -> None:
+        """Waits until a process whose fault was raised has ended by itself, with an error that names the fault."""
+        begin = now()
+        code = process.ended(within)
+        self._over(process, "raise", begin)
+        told = process.told()
+        if code == 0 or "fail point" not in told:
+            self.complaints.append(f"{process.name} ended with {code} and did not say why: {told[-300:]}")
+
+    def stop(self, name: str) -> None:
+        """SIGTERM, and its end."""
+        process = self.processes[name]
+        if process.stop() != 0:
+            self.complaints.append(f"{name} ended with {process.ended()} at SIGTERM")
+
+    def kill_process(self, name: str) -> None:
+        """kill -9 of the driver; its JVM ends by itself."""
+        process = self.processes[name]
+        process.signal(signal.SIGKILL)
+        process.ended()
+        self._over(process, "kill")
+        self.events.append(f"kill {name}")
+
+    def freeze(self, name: str, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT some time later."""
+        process = self.processes[name]
+        process.signal(signal.SIGSTOP)
+        self.events.append(f"freeze {name} for {seconds:.0f} s")
+        self.thaw(process, now(), seconds)
+
+    def thaw(self, process: Process, begin: int, seconds: float) -> None:
+        """Waits, then lets a frozen process go on."""
+        pause(seconds)
+        self.faults.append(Fault("freeze", begin, now(), process.pid))
+        process.signal(signal.SIGCONT)
+
+    def kill_broker(self, seconds: float) -> None:
+        """kill -9 of the broker, and its restart some time later."""
+        begin, pid = now(), self.broker.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not self.broker.alive, 20, "the broker is dead")
+        pause(seconds)
+        self.broker.start()
+        self.events.append(f"kill broker, {seconds:.0f} s")
+        self.trouble("broker", begin)
+
+    def trouble(self, kind: str, begin: int) -> None:
+        """Notes something that may cost every dispatcher its membership, until now and one session more."""
+        self.faults.append(Fault(kind, begin, now() + 2 * SESSION_S * SECOND))
+
+    def _over(self, process: Process, kind: str, begin: int | None = None) -> None:
+        if process.pid in self._killed:
+            return
+        self._killed[process.pid] = now()
+        if DISPATCH in process.name:
+            self.faults.append(Fault(kind, begin or now(), now(), process.pid))
+
+    # -- the verdict ------------------------------------------------------------------------------------------------------
+
+    def goes_on(self, seconds: float = 0) -> None:
+        """Waits until tasks of every partition that were sent after this moment have completed; starts again what has ended."""
+        pause(seconds)
+        begun = now()
+
+        def look() -> bool:
+            self.supervised()
+            ended = self.completions()
+            fresh = [item.key for item in self.acknowledged() if item.asked > begun and item.key in ended]
+            return {partition_of(key.ordering_id, PARTITIONS) for key in fresh} == set(range(PARTITIONS))
+
+        until(look, PATIENCE, "tasks complete again", self._told)
+
+    def calm(self) -> None:
+        """Ends the load and waits until everything acknowledged has ended, in the log and in the tables."""
+        self.supervised()
+        self.load.stop()
+        wanted = {item.key for item in self.acknowledged()}
+
+        def open_tasks() -> set[Any]:
+            self.supervised()
+            left = wanted - self.completions().keys()
+            for key in left:
+                if key.time_us > now() + 60 * SECOND:
+                    self.load.cancel(key)
+            return left
+
+        deadline = time.monotonic() + PATIENCE
+        while (missing := open_tasks()) and time.monotonic() < deadline:
+            pause(0.2)
+        if missing:
+            self.complaints.append(f"not ended within {PATIENCE} s, such as {sorted(missing)[:3]}: {self._told()}")
+            return
+        eventually(
+            lambda: self.supervised() or self._tables_caught_up(), PATIENCE, "the tables have it all", self._told
+        )
+
+    def completions(self) -> dict[Any, Fact]:
+        """What has ended, by the log."""
+        self.log.read()
+        return self.log.completions
+
+    def acknowledged(self) -> list[history.Enqueue]:
+        """What the load has sent and Kafka has acknowledged."""
+        return [item for item in list(self.load.enqueues.values()) if item.outcome == history.OK]
+
+    def written(self) -> History:
+        """Everything written down so far."""
+        text = self.journal.read_text() if self.journal.exists() else ""
+        runs = history.runs(map(json.loads, text.splitlines()), killed=self._killed)
+        self.log.read()
+        return History(list(self.load.enqueues.values()), self.load.cancels, runs, self.faults, self.log.recorded)
+
+    def table_breaches(self, *, repeats: bool = False) -> list[str]:
+        """What the tables say otherwise than the log; `repeats` allows rows to be there twice, as after a lost checkpoint."""
+        rows = self.completions_in_tables()
+        logged = {key: fact.outcome for key, fact in self.completions().items()}
+        found = [
+            f"{key}: {rows.get(key)} in the table, {outcome} in the log"
+            for key, outcome in logged.items()
+            if rows.get(key) != outcome
+        ]
+        found += [f"{key}: only in the table" for key in rows.keys() - logged.keys()]
+        if self.rows_of("tasks").select("scheduled_time", "ordering_id", "uniqueness_key").is_duplicated().any():
+            found.append("a key has two rows in `tasks`")
+        if not repeats:
+            for table in ("completions", "attempts"):
+                keys = [
+                    name
+                    for name in ("scheduled_time", "ordering_id", "uniqueness_key", "attempt", "outcome")
+                    if name in self.rows_of(table).columns
+                ]
+                if self.rows_of(table).select(keys).is_duplicated().any():
+                    found.append(f"`{table}` repeats rows")
+        refused = [(row["partition_id"], row["offset"]) for row in self.rows_of("rejected").to_dicts()]
+        if not self.load.bad <= set(refused) or (len(refused) > len(set(refused)) and not repeats):
+            found.append(f"{len(refused)} rows of `rejected` for {len(self.load.bad)} bad records")
+        return found
+
+    def rows_of(self, table: str) -> Any:
+        """All rows of a table."""
+        import polars as pl
+        from deltalake import DeltaTable
+
+        return pl.from_arrow(DeltaTable(str(self.tables / table)).to_pyarrow_table()).with_columns(
+            pl.col(pl.Datetime).dt.epoch("us")
+        )
+
+    def completions_in_tables(self) -> dict[Any, str]:
+        """Key → outcome, by the tables."""
+        from scylla_spark import TaskKey
+
+        names = ("scheduled_time", "ordering_id", "uniqueness_key")
+        rows = self.rows_of("completions").to_dicts()
+        return {TaskKey(*(row[name] for name in names)): row["outcome"] for row in rows}
+
+    def _tables_caught_up(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.completions().keys() <= self.completions_in_tables().keys() and len(
+                self.rows_of("rejected")
+            ) >= len(self.load.bad)
+        return False
+
+    def _client(self) -> Scheduler:
+        if self._scheduler is None:
+            tables = self.settings.tables.model_copy(update=self._elsewhere)
+            self._scheduler = Scheduler.connect(self.settings.model_copy(update={"tables": tables}))
+            self._clients.append(self._scheduler)
+        return self._scheduler
+
+    def _told(self) -> str:
+        return "\n".join(f"{p.name}: {p.told()[-700:]}" for p in self.processes.values())
+
+
+class OutcomesLog:
+    """Reads the `outcomes` topic from its beginning, by the public rule that says which facts count."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.recorded: list[Recorded] = []
+        self.completions: dict[Any, Fact] = {}
+        self._settings = settings
+        self._reader: Any = None
+        self._fences = {number: FenceLog() for number in range(PARTITIONS)}
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._reader is not None:
+            self._reader.close(autocommit=False)
+
+    def read(self) -> None:
+        """Takes everything appended so far; what it can get while the broker is away."""
+        places = [TopicPartition("outcomes", number) for number in range(PARTITIONS)]
+        deadline = time.monotonic() + 5
+        with contextlib.suppress(KafkaError, UnreachableError):
+            if self._reader is None:
+                self._reader = consumer(self._settings)
+                self._reader.assign(places)
+                for place in places:
+                    self._reader.seek(place, 0)
+            ends = self._reader.end_offsets(places)
+            while any(self._reader.position(place) < ends[place] for place in places) and time.monotonic() < deadline:
+                for place, records in self._reader.poll(timeout_ms=100).items():
+                    for record in records:
+                        self._take(place.partition, decode(record.value))
+
+    def _take(self, partition: int, record: Any) -> None:
+        if record is None or not self._fences[partition].admit(record):
+            return
+        for fact in record.facts:
+            self.recorded.append(Recorded(fact, record.fence.epoch))
+            if fact.terminal:
+                self.completions.setdefault(fact.key, fact)
+
+
+def until(look: Callable[[], T], within: float, what: str, tell: Callable[[], object]) -> T:
+    """`eventually` for looks that cost something: less often."""
+    return eventually(lambda: look() or pause(0.25), within, what, tell)  # type: ignore[return-value]
+
+
+def pause(seconds: float) -> None:
+    """Lets real time pass: for outages of a given length."""
+    threading.Event().wait(seconds)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of its own of that size, as far as this machine lets us mount one.
+
+    Raises:
+        PermissionError: it does not.
+    """
+    import subprocess
+
+    folder.mkdir(parents=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PermissionError(f"cannot mount a small disk: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def fill(folder: Path) -> Path:
+    """Takes all space that is left; remove the file to give it back."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    return ballast

@@ -1,0 +1,57 @@
+"""Our producer goes on after a broker was silent for longer than a send waits."""
+
+import os
+import signal
+import time
+
+import pytest
+from kafka.errors import KafkaError
+
+from scylla_spark import Settings
+from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.topics import ensure_topics, producer, with_broker
+
+pytestmark = pytest.mark.integration
+REQUEST_MS, DELIVERY_MS = 1_000, 2_500
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sender(broker, tmp_path):
+    settings = with_broker(Settings(data_dir=tmp_path, partitions=2), broker.bootstrap)
+    ensure_topics(settings)
+    sender = producer(settings, linger_ms=0, request_timeout_ms=REQUEST_MS, delivery_timeout_ms=DELIVERY_MS)
+    yield sender
+    sender.close(timeout=5)
+
+
+def put(sender, text):
+    return sender.send("tasks", value=text, partition=0)
+
+
+def test_after_a_failed_send_the_next_one_arrives(broker, sender):
+    put(sender, b"before").get(timeout=10)
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(KafkaError):
+            put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert put(sender, b"after").get(timeout=20).offset >= 1
+
+
+def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender):
+    put(sender, b"before").get(timeout=10)
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(KafkaError):
+            put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
+        time.sleep(3 * REQUEST_MS / 1000)  # it asks for a new id as soon as that send has failed
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert put(sender, b"after").get(timeout=20).offset >= 1

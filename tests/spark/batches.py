@@ -1,0 +1,45 @@
+"""Batches of both topics as static frames, and what the tables hold afterwards."""
+
+from __future__ import annotations
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.fact import Fact, encode_facts
+from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.wire import Command, encode
+
+RAW = "partition int, offset long, timestamp timestamp, key binary, value binary"
+TOPIC_IDS = {"tasks": "t", "outcomes": "o"}
+PARTITIONS = 4
+NOW = now_us()
+HOUR = HOUR_US // 1_000_000
+
+
+def raw(spark, records, appended=NOW):
+    rows = [(partition, offset, from_us(appended), key, value) for partition, offset, key, value in records]
+    return spark.createDataFrame(rows, RAW).coalesce(1)
+
+
+def key_of(lane, unique, due=1):
+    """A key due so many seconds from NOW."""
+    return TaskKey(NOW + due * 1_000_000, lane, unique)
+
+
+def task(lane, unique, offset, *, due=1, kind="enqueue", stamp=NOW, **fields):
+    """A record of `tasks`, due so many seconds from NOW."""
+    value = encode(Command(kind, key_of(lane, unique, due), offset, enqueued_us=stamp, **fields))
+    return partition_of(lane, PARTITIONS), offset, lane.encode(), value
+
+
+def facts(fence, *facts):
+    """The value of a record of `outcomes`."""
+    (value,) = encode_facts(fence, facts)
+    return value
+
+
+def done(key, outcome="succeeded"):
+    """The completion of a task at its first attempt."""
+    return Fact(key, 1, outcome, key.time_us, key.time_us, key.time_us, 1)
+
+
+def rows(ingest, table, *columns):
+    return sorted(tuple(row) for row in ingest.tables.read(table).select(*columns).collect())

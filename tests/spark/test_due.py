@@ -1,0 +1,97 @@
+"""The due scan: what of the open tasks is loaded, and what is left in the tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.services.loading import slices
+from scylla_spark.transforms.due import due, first_of_queues, uncompleted, window
+
+NOW = 1_800_000_000_000_000
+SECOND = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def frames(spark):
+    from datetime import UTC, datetime
+
+    def task(lane, number, *, queue="q", priority=0, handler="h"):
+        at = datetime.fromtimestamp(NOW / 1e6 - 3600 + number, UTC)
+        values = {
+            "partition_id": 0, "hour": int(at.timestamp()) // 3600, "scheduled_time": at, "ordering_id": lane,
+            "uniqueness_key": "u", "queue": queue, "priority": priority, "handler": handler, "payload": "{}", "data_offset": number,
+        }  # fmt: skip
+        return tuple(values.get(name) for name in TASKS.names)
+
+    def make(tasks, waiting=()):
+        """Open tasks; those of lanes in `waiting` have failed once and wait for a second attempt."""
+        rows = spark.createDataFrame([task(*row[:2], **row[2]) for row in tasks], TASKS.ddl)
+        attempts = [
+            tuple({"attempt": 1, "used": 1, "fact_offset": 1, "next_at": datetime.fromtimestamp(NOW / 1e6 + 60, UTC)}.get(name, value)
+                  for name, value in zip(ATTEMPTS.names, [*r[:5], *[None] * (len(ATTEMPTS.names) - 5)], strict=True))
+            for r in (task(*row[:2], **row[2]) for row in tasks) if r[3] in waiting
+        ]  # fmt: skip
+        nothing = spark.createDataFrame([], COMPLETIONS.ddl)
+        return uncompleted(rows, nothing, spark.createDataFrame(attempts, ATTEMPTS.ddl))
+
+    return make
+
+
+def loaded(frame, budget, paused=()):
+    found = slices(first_of_queues(frame, budget=budget, now=NOW, paused=list(paused)).toArrow())
+    part = found[0]
+    rows = [(row.command.key.ordering_id, row.command.offset) for row in part.rows]
+    return sorted(rows), {lane: key.time_us for lane, key in part.cuts.items()}, part.unloaded
+
+
+def test_heads_of_all_lanes_come_before_what_stands_behind_them(frames):
+    rows = due(frames([(lane, number, {}) for lane in "abc" for number in range(4)]), depth=3)
+    found, cuts, unloaded = loaded(rows, budget=4)
+    assert [row for row in found if row[1] == 0] == [("a", 0), ("b", 0), ("c", 0)]
+    assert len(found) == 4
+    assert set(cuts) == {"a", "b", "c"}, "each has more in the tables"
+    assert unloaded == set()
+
+
+def test_lanes_that_do_not_fit_are_named_and_none_of_their_tasks_is_loaded(frames):
+    rows = due(frames([(f"l{number:02}", number, {}) for number in range(10)]), depth=3)
+    found, cuts, unloaded = loaded(rows, budget=4)
+    assert found == [(f"l{number:02}", number) for number in range(4)], "the oldest"
+    assert cuts == {}
+    assert unloaded == {hash(f"l{number:02}") for number in range(4, 10)}
+
+
+def test_lanes_that_cannot_start_keep_nobody_out(frames):
+    tasks = [(f"stuck{number}", 0, {}) for number in range(5)]
+    tasks += [(f"paused{number}", 1, {"queue": "p"}) for number in range(5)]
+    tasks += [(f"parked{number}", 2, {"handler": None}) for number in range(5)]
+    tasks += [("fine", 9, {})]
+    rows = due(frames(tasks, waiting={f"stuck{number}" for number in range(5)}), depth=3)
+    found, _, unloaded = loaded(rows, budget=2, paused=["p"])
+    assert ("fine", 9) in found
+    assert len(unloaded) == 16 - len(found)
+
+
+def test_a_lane_is_cut_where_a_full_queue_stands_in_it(frames):
+    tasks = [("a", 0, {}), ("a", 1, {"queue": "full"}), ("a", 2, {}), ("b", 0, {"queue": "full"})]
+    found, cuts, unloaded = loaded(due(frames(tasks), depth=9), budget=1)
+    assert found == [("a", 0), ("b", 0)]
+    assert set(cuts) == {"a"}
+    assert unloaded == set()
+
+
+def test_the_urgent_come_first(frames):
+    rows = due(frames([(f"l{number}", number, {"priority": number}) for number in range(5)]), depth=3)
+    assert loaded(rows, budget=2)[0] == [("l3", 3), ("l4", 4)]
+
+
+def test_closed_hours_are_left_out_and_open_ones_among_them_are_not(frames):
+    tasks = frames([("old", 0, {}), ("older", -7200, {}), ("new", 3600, {})])
+    hours = {row["ordering_id"]: row["hour"] for row in tasks.collect()}
+    kept = tasks.where(window([0], None, NOW + 9000 * SECOND, hours["new"], [hours["older"]]))
+    assert sorted(row["ordering_id"] for row in kept.collect()) == ["new", "older"]
+
+
+def test_nothing_comes_of_nothing(frames):
+    assert slices(first_of_queues(due(frames([]), depth=3), budget=3, now=NOW, paused=[]).toArrow()) == {}

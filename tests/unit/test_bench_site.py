@@ -1,0 +1,30 @@
+"""What the benchmarks count in the tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from scylla_spark.bench.site import files_in, stored_tasks
+from scylla_spark.config import Settings
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import DEFERRED, TASKS
+from tests.unit.delta_tables import append, at, make, task
+
+
+@pytest.fixture
+def settings(tmp_path):
+    make(f"{tmp_path}/tables")
+    return Settings(_env_file=None, data_dir=tmp_path)
+
+
+def test_a_task_that_stands_in_both_tables_counts_once(settings):
+    keys = [TaskKey(at(10), f"{prefix}-{n}", "u") for prefix in ("near", "far") for n in range(3)]
+    append(settings.tables_path, TASKS, [task(key) for key in keys[:4]])
+    append(settings.tables_path, DEFERRED, [task(key) for key in keys[3:]])
+    assert stored_tasks(settings) == 6
+    assert stored_tasks(settings, "far-") == 3
+
+
+def test_files_are_counted_per_table(settings):
+    append(settings.tables_path, TASKS, [task(TaskKey(at(hour), "a", "u")) for hour in (1, 2)])
+    assert files_in(settings)["tasks"] == 2

@@ -1,13 +1,21 @@
-"""A KafkaProducer that goes on after the broker was silent for longer than a send waits; kafka-python's own (3.0.12) never does.
+"""What kafka-python (3.0.12) lacks to go on after trouble; each has a test that shows the trouble on a real broker.
 
-When a batch expires that may have reached the broker, the idempotent producer drops its producer id, but asks for a new one
-only from a state that it never returns to: from then on it keeps what it is given, sends nothing and fails nothing. And if
-the request for an id itself times out, the producer is lost for good. Both are mended here; a test shows it on a real broker.
+- Producer: when a batch expires that may have reached the broker, the idempotent producer drops its producer id, but asks for
+  a new one only from a state that it never returns to: from then on it keeps what it is given, sends nothing and fails
+  nothing. And if the request for an id itself times out, the producer is lost for good.
+- Group member: a join that new metadata began is forgotten once it outlives one poll, and the member then neither rejoins nor
+  sends heartbeats: partitions wait for ever. (Java had a sibling of this: KAFKA-9815.)
+- Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
 """
 
 from __future__ import annotations
 
-from kafka import KafkaProducer
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import LeaderNotAvailableError
 from kafka.producer.transaction_manager import TransactionManager, TransactionState
 
 
@@ -27,9 +35,38 @@ class _Transactions(TransactionManager):  # type: ignore[misc]
             self._current_state = TransactionState.UNINITIALIZED
 
 
+class _Coordinator(ConsumerCoordinator):  # type: ignore[misc]
+    def need_rejoin(self) -> bool:
+        needed: bool = super().need_rejoin()
+        if needed:
+            self.request_rejoin()  # it stays needed until a join has succeeded, whatever began it
+        return needed
+
+
+class Assignor(CooperativeStickyAssignor):  # type: ignore[misc]
+    """Cooperative sticky assignment that tries again, rather than assign nothing, while the topic's metadata is not there.
+
+    Raises:
+        LeaderNotAvailableError: it is not; the join is repeated.
+    """
+
+    def assign(self, cluster: Any, members: Any) -> Any:
+        """As in the base class."""
+        topics = {topic for member in members for topic in member.metadata.topics}
+        if missing := [topic for topic in topics if not cluster.partitions_for_topic(topic)]:
+            raise LeaderNotAvailableError(f"no metadata yet of {', '.join(sorted(missing))}")
+        return super().assign(cluster, members)
+
+
 def recovering(producer: KafkaProducer) -> KafkaProducer:
     """The same producer, mended; without idempotence there is nothing to mend."""
     transactions = producer._transaction_manager  # noqa: SLF001 - made deep inside its constructor
     if transactions is not None:
         transactions.__class__ = _Transactions
     return producer
+
+
+def rejoining(consumer: KafkaConsumer) -> KafkaConsumer:
+    """The same group member, mended; it must use `Assignor`."""
+    consumer._coordinator.__class__ = _Coordinator  # noqa: SLF001 - made deep inside its constructor
+    return consumer

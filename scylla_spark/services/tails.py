@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 
 import structlog
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import KafkaError
 from kafka.net.selector import KernelEvent
 from kafka.structs import OffsetAndMetadata
@@ -26,6 +25,7 @@ from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rejection, Rules, validate
+from scylla_spark.io.recovering import Assignor, rejoining
 from scylla_spark.io.topics import consumer
 from scylla_spark.services.mailbox import Mailbox
 
@@ -115,11 +115,11 @@ class TasksTail:
         try:
             dispatch = self._settings.dispatch
             session_ms = int(dispatch.session_timeout.total_seconds() * 1000)
-            self._consumer = consumer(
+            self._consumer = rejoining(consumer(
                 self._settings, group_id=dispatch.group_id, group_instance_id=dispatch.instance_id,
                 session_timeout_ms=session_ms, heartbeat_interval_ms=max(session_ms // 5, 500),
-                partition_assignment_strategy=(CooperativeStickyAssignor,), max_poll_interval_ms=120_000,
-            )  # fmt: skip
+                partition_assignment_strategy=(Assignor,), max_poll_interval_ms=120_000,
+            ))  # fmt: skip
             self._consumer.subscribe([self._topic], listener=_Listener(self))
             confirmed = 0
             while not self._stopping.is_set():

@@ -1,0 +1,96 @@
+"""Our group member joins in the end, whatever the metadata does meanwhile."""
+
+import time
+
+import pytest
+from kafka import TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.errors import LeaderNotAvailableError
+from kafka.structs import MemberState
+
+from scylla_spark import Settings
+from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.recovering import Assignor, rejoining
+from scylla_spark.io.topics import consumer, ensure_topics, with_broker
+
+pytestmark = pytest.mark.integration
+ALL = {TopicPartition("tasks", number) for number in range(3)}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("broker")
+    with EmbeddedBroker(folder) as broker:
+        settings = with_broker(Settings(data_dir=folder, partitions=3), broker.bootstrap)
+        ensure_topics(settings)
+        yield settings
+
+
+class _Unknowing:
+    """A cluster whose metadata is still under way."""
+
+    def topics(self):
+        return set()
+
+    def partitions_for_topic(self, _topic):
+        return None
+
+
+def member(settings, group, assignor=Assignor):
+    options = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000, "auto_offset_reset": "earliest"}
+    found = consumer(settings, group_id=group, partition_assignment_strategy=(assignor,), **options)
+    found.subscribe(["tasks"])
+    return found
+
+
+def polled(reader, done, within):
+    """Polls as the tail does, until it is done or time is over."""
+    deadline = time.monotonic() + within
+    while not done() and time.monotonic() < deadline:
+        reader.poll(timeout_ms=100)
+    return done()
+
+
+def joined(reader):
+    return reader.group_metadata().state is MemberState.STABLE and reader.assignment() == ALL
+
+
+def changed_metadata(reader):
+    """The leader finds other partitions than it assigned, and the join that follows outlives the poll."""
+    assert polled(reader, lambda: joined(reader), 20)
+    reader._coordinator._assignment_snapshot = {"tasks": set()}
+    reader.poll(timeout_ms=0)
+    time.sleep(0.5)  # the assignment is done anew meanwhile, so nothing seems to have changed
+    assert reader.group_metadata().state is MemberState.REBALANCING
+
+
+def test_kafka_pythons_own_forgets_a_join_that_outlives_a_poll(settings):
+    with member(settings, "theirs") as reader:
+        changed_metadata(reader)
+        assert not polled(reader, lambda: joined(reader), 3), "it is mended there: `rejoining` can go"
+
+
+def test_a_join_that_outlives_a_poll_is_ended_by_the_next(settings):
+    with rejoining(member(settings, "ours")) as reader:
+        changed_metadata(reader)
+        assert polled(reader, lambda: joined(reader), 10)
+
+
+@pytest.mark.parametrize("assignor", [Assignor, CooperativeStickyAssignor])
+def test_a_leader_without_metadata_assigns_nothing_only_in_kafka_pythons_own(settings, assignor):
+    with rejoining(member(settings, f"leader-{assignor.__name__}", assignor)) as reader:
+        assigned = []
+        own = reader._coordinator._assignors["cooperative-sticky"]
+
+        def assign(cluster, members):
+            try:
+                given = assignor.assign(own, cluster if assigned else _Unknowing(), members)
+            except LeaderNotAvailableError as error:
+                assigned.append(error)
+                raise
+            assigned.append({place for one in given.values() for place in one.partitions()})
+            return given
+
+        own.assign = assign
+        assert polled(reader, lambda: joined(reader), 20)
+        assert (set() in assigned) == (assignor is CooperativeStickyAssignor)

@@ -8,14 +8,13 @@ Any number at a time, once ingest has made the tables: they share the partitions
 import sys
 
 from scylla_spark.config import Settings
-from scylla_spark.io.session import open_session
 from scylla_spark.services import job
 from scylla_spark.services.deployment import Deployment
 
 
 def dispatch(settings: Settings) -> Deployment:
-    """The dispatch service on the session of spark-submit."""
-    return Deployment(settings, roles=["dispatch"], spark=open_session(settings, "scylla-spark dispatch"))
+    """The dispatch service."""
+    return Deployment(settings, roles=["dispatch"])
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ One at a time: it is the only writer of the tables. Makes missing topics and tab
 import sys
 
 from scylla_spark.config import Settings
-from scylla_spark.io.session import open_session
 from scylla_spark.services import job
 from scylla_spark.services.deployment import Deployment
 
 
 def ingest(settings: Settings) -> Deployment:
-    """The ingest service on the session of spark-submit."""
-    return Deployment(settings, roles=["ingest"], spark=open_session(settings, "scylla-spark ingest"))
+    """The ingest service."""
+    return Deployment(settings, roles=["ingest"])
 
 
 if __name__ == "__main__":

@@ -54,8 +54,9 @@ class SparkPool:
     A lost executor or a cancelled job costs every task of the chunk one attempt (kind "executor_lost"); user code is
     never run again by Spark's own task retry.
 
+    It has room for tasks once it is started and `attach`ed to a session, in either order.
+
     Args:
-        spark: a classic session (not Spark Connect), with FAIR scheduling if other jobs share it.
         modules: handler modules (see `registry.load`); executors must be able to import them (installed, or by
             --py-files).
         slots: how many chunks run at once: one per core that tasks may have.
@@ -66,7 +67,6 @@ class SparkPool:
 
     def __init__(
         self,
-        spark: SparkSession,
         modules: Sequence[str],
         *,
         slots: int = 2,
@@ -74,7 +74,7 @@ class SparkPool:
         children: int = 2,
         kill_grace_s: float = 1.0,
     ) -> None:
-        self._spark = spark
+        self._spark: SparkSession | None = None
         self._config = WorkerConfig(tuple(modules), children, kill_grace_s)
         self._slots = slots
         self._max_chunk = max_chunk
@@ -84,6 +84,7 @@ class SparkPool:
         self._tags = (f"scylla-spark-{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count())
         self._pace = Pace()
         self._last = ""
+        self._started = False
         self._stopping = False
         self._stopped = False
         self._handlers: dict[str, HandlerInfo] = {}
@@ -98,19 +99,23 @@ class SparkPool:
             ArgumentError: handlers contradict each other, or a module file is missing.
             ConflictError: it was started before.
         """
-        from pyspark import InheritableThread
-
-        if self._threads:
+        if self._started:
             raise ConflictError("This pool was started before.", hint="Make a new one.")
         zygote = ZygoteProcess(self._config.modules, wants_output=False)
         zygote.close()
         self._handlers = zygote.handlers
         self._sink = sink
-        self._threads = [
-            InheritableThread(target=self._work, name=f"spark-pool-{n}", daemon=True) for n in range(self._slots)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._started = True
+        self._begin()
+
+    def attach(self, spark: SparkSession) -> None:
+        """Gives it the session to run on.
+
+        Args:
+            spark: a classic session (not Spark Connect), with FAIR scheduling if other jobs share it.
+        """
+        self._spark = spark
+        self._begin()
 
     def handlers(self) -> dict[str, HandlerInfo]:
         """Every name that tasks may use; after `start`."""
@@ -119,7 +124,7 @@ class SparkPool:
     def room(self) -> int:
         """One chunk for each free slot and one chunk ahead for each slot, less what waits."""
         with self._news:
-            if self._stopping:
+            if self._stopping or not self._threads:
                 return 0
             chunks = 2 * self._slots - len(self._running)
             return max(0, chunks * self._chunk_size(self._last) - len(self._backlog))
@@ -181,8 +186,20 @@ class SparkPool:
 
     # ---- driver threads ----
 
-    def _work(self) -> None:
-        context = self._spark.sparkContext
+    def _begin(self) -> None:
+        from pyspark import InheritableThread
+
+        if self._spark is None or not self._started:
+            return
+        self._threads = [
+            InheritableThread(target=self._work, args=(self._spark,), name=f"spark-pool-{n}", daemon=True)
+            for n in range(self._slots)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", SCHEDULER_POOL)
         while True:
             with self._news:
@@ -197,7 +214,7 @@ class SparkPool:
             context.addJobTag(chunk.tag)
             context.setJobGroup(chunk.tag, f"scylla-spark: {len(chunk.invocations)} tasks")
             try:
-                found = [outcome(row) for row in self._frame(chunk.invocations).collect()]
+                found = [outcome(row) for row in self._frame(spark, chunk.invocations).collect()]
             except Exception as error:
                 if not (chunk.killed or chunk.stopped):
                     _log.warning("a chunk of %d tasks was lost: %s", len(chunk.invocations), str(error)[:2000])
@@ -207,8 +224,8 @@ class SparkPool:
                 _await_tasks(context, chunk.tag)
             self._end(chunk, found)
 
-    def _frame(self, invocations: list[Invocation]) -> DataFrame:
-        frame = self._spark.createDataFrame(to_table(invocations), schema=INPUT)
+    def _frame(self, spark: SparkSession, invocations: list[Invocation]) -> DataFrame:
+        frame = spark.createDataFrame(to_table(invocations), schema=INPUT)
         config = self._config
         return frame.coalesce(1).mapInArrow(lambda batches: run_chunk(batches, config), OUTPUT)
 
@@ -262,7 +279,7 @@ class SparkPool:
 
     def _cancel(self, chunks: list[_Chunk]) -> None:
         """Cancels until it works: a job that is not submitted yet cannot be cancelled."""
-        if not chunks:
+        if not chunks or self._spark is None:
             return
 
         def cancel(context: Any) -> None:

@@ -73,11 +73,25 @@ class Readers:
             NotFoundError: there are no tables yet.
         """
         if self._rules is None:
-            stored = {row["name"]: json.loads(row["value"]) for row in self._small(DEPLOYMENT, ("name", "value"))}
+            stored = self.stored()
             if not stored:
                 raise self._missing()
             self._rules = stored_rules(stored)
         return self._rules
+
+    def stored(self) -> dict[str, Any]:
+        """The settings that the deployment was made with; empty while the tables are being made.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+        """
+        return {row["name"]: json.loads(row["value"]) for row in self._small(DEPLOYMENT, ("name", "value"))}
+
+    def exists(self, table: Table) -> bool:
+        """Whether a table was made."""
+        from deltalake import DeltaTable
+
+        return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""

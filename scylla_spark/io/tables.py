@@ -15,9 +15,9 @@ from scylla_spark.config import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.partition import ALL_FOLDED_US, Mark, joined, stored_mark
 from scylla_spark.core.wire import Rules
-from scylla_spark.errors import NotFoundError
 from scylla_spark.io.fixed import check, deployment, stored_rules
 from scylla_spark.io.folding import folded, is_news, newest
+from scylla_spark.io.readers import Readers
 from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, Table
 
 if TYPE_CHECKING:
@@ -166,11 +166,12 @@ class Tables:
         Raises:
             ConfigError: the partition count differs, or a topic is not the one these tables were filled from.
         """
+        readers = Readers(self.path)  # a first query of Spark costs seconds
         for table in TABLES:
-            if not self._exists(table):
+            if not readers.exists(table):
                 self._create(table)
         wanted = deployment(settings, topic_ids)
-        stored = self.stored()
+        stored = readers.stored()
         if not stored:
             rows = [(name, json.dumps(value)) for name, value in wanted.items()]
             self.spark.createDataFrame(rows, DEPLOYMENT.ddl).coalesce(1).write.format("delta").mode("overwrite").save(
@@ -178,23 +179,6 @@ class Tables:
             )
             stored = wanted
         check(stored, wanted)
-        return stored_rules(stored)
-
-    def stored(self) -> dict[str, Any]:
-        """The settings that the deployment was made with; empty before `init`."""
-        if not self._exists(DEPLOYMENT):
-            return {}
-        return {row["name"]: json.loads(row["value"]) for row in self.read(DEPLOYMENT).collect()}
-
-    def rules(self) -> Rules:
-        """The rules by which records are judged.
-
-        Raises:
-            NotFoundError: there are no tables yet.
-        """
-        stored = self.stored()
-        if not stored:
-            raise NotFoundError(f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first.")
         return stored_rules(stored)
 
     def marks(self) -> dict[tuple[str, int], Mark]:
@@ -222,11 +206,6 @@ class Tables:
             [tuple(row.get(name) for name in PROGRESS.names) for row in rows], PROGRESS.ddl
         ).coalesce(1)
         frame.write.format("delta").mode("overwrite").save(self.location(PROGRESS))
-
-    def _exists(self, table: Table) -> bool:
-        from delta.tables import DeltaTable
-
-        return DeltaTable.isDeltaTable(self.spark, self.location(table))
 
     def _create(self, table: Table) -> None:
         from delta.tables import DeltaTable

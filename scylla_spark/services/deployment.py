@@ -15,12 +15,16 @@ import structlog
 from scylla_spark.clock import boot_us
 from scylla_spark.config import Settings
 from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.io import fixed
+from scylla_spark.io.readers import Readers
 from scylla_spark.io.session import launch_jvm, open_session
-from scylla_spark.io.topics import announce, with_broker
+from scylla_spark.io.topics import announce, ensure_topics, with_broker
+from scylla_spark.schemas import DEPLOYMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from scylla_spark.executors.spark import SparkPool
     from scylla_spark.io.broker import EmbeddedBroker
     from scylla_spark.services.dispatch import Dispatcher
     from scylla_spark.services.ingest import Ingest
@@ -52,6 +56,7 @@ class Deployment:
         self.ingest: Ingest | None = None
         self.dispatcher: Dispatcher | None = None
         self.state: StateServer | None = None
+        self._pool: SparkPool | None = None
         self._lock: IO[str] | None = None
         self._own_session = False
 
@@ -81,17 +86,24 @@ class Deployment:
     def _start(self) -> None:
         data_dir = self.settings.data_dir
         data_dir.mkdir(parents=True, exist_ok=True)
+        if self.spark is None:
+            launch_jvm(self.settings)  # it takes seconds to start: let that begin
         if not self.settings.kafka.bootstrap_servers:
             self._start_broker()
-        self._open_session()
-        assert self.spark is not None
+        if "dispatch" in self.roles and ("ingest" not in self.roles or self._agrees()):
+            self._start_dispatch()
+        spark = self._open_session()
         if "ingest" in self.roles:
             from scylla_spark.services.ingest import Ingest
 
-            self.ingest = Ingest(self.spark, self.settings)
+            self.ingest = Ingest(spark, self.settings)
             self.ingest.prepare()
-        if "dispatch" in self.roles:
-            self._start_dispatch(self.spark)
+        if "dispatch" in self.roles and self.dispatcher is None:
+            self._start_dispatch()
+        if self.dispatcher is not None:
+            self.dispatcher.attach(spark)
+            if self._pool is not None:
+                self._pool.attach(spark)
         if self.ingest is not None:
             if self.dispatcher is not None:  # what is due starts sooner while ingest does not compete for the cores
                 self._await_dispatch(_INGEST_WAITS_S)
@@ -105,8 +117,6 @@ class Deployment:
         self._lock = _lock(data_dir / "up.lock")
         from scylla_spark.io.broker import EmbeddedBroker
 
-        if self.spark is None:
-            launch_jvm(self.settings)  # both take seconds to start: side by side
         log.info("starting the embedded broker", data=str(data_dir))
         self.broker = EmbeddedBroker(data_dir / "kafka").start()
         self.settings = with_broker(self.settings, self.broker.bootstrap)
@@ -115,14 +125,27 @@ class Deployment:
             alone = self.settings.dispatch.model_copy(update={"instance_id": "up"})
             self.settings = self.settings.model_copy(update={"dispatch": alone})
 
-    def _open_session(self) -> None:
+    def _agrees(self) -> bool:
+        """Whether there are topics and tables that belong together, so that dispatch need not wait for ingest to make them.
+
+        Raises:
+            ConfigError: there are, but they do not belong together or contradict the settings.
+        """
+        readers = Readers(self.settings.tables_path)
+        if not readers.exists(DEPLOYMENT) or not (stored := readers.stored()):
+            return False
+        fixed.check(stored, fixed.deployment(self.settings, ensure_topics(self.settings)))
+        return True
+
+    def _open_session(self) -> SparkSession:
         if self.spark is not None:
-            return
+            return self.spark
         from pyspark.sql import SparkSession
 
         log.info("starting Spark")
         self._own_session = SparkSession.getActiveSession() is None
         self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}")
+        return self.spark
 
     def _await_dispatch(self, limit_s: float) -> None:
         pause, until = threading.Event(), boot_us() + limit_s * 1e6
@@ -130,7 +153,7 @@ class Deployment:
             self.check()
             pause.wait(0.05)
 
-    def _start_dispatch(self, spark: SparkSession) -> None:
+    def _start_dispatch(self) -> None:
         from scylla_spark.executors.interface import Executor
         from scylla_spark.executors.local import LocalPool
         from scylla_spark.services.dispatch import Dispatcher
@@ -145,8 +168,8 @@ class Deployment:
         if dispatch.spark_slots:
             from scylla_spark.executors.spark import SparkPool
 
-            executors["spark"] = SparkPool(spark, self.settings.handlers, slots=dispatch.spark_slots)
-        self.dispatcher = Dispatcher(spark, self.settings, executors)
+            executors["spark"] = self._pool = SparkPool(self.settings.handlers, slots=dispatch.spark_slots)
+        self.dispatcher = Dispatcher(self.settings, executors)
         self.state = StateServer(self.dispatcher, self.settings.metrics.host, self.settings.metrics.port)
         self.state.start()
         self.dispatcher.start(self.state.address)

@@ -54,18 +54,16 @@ class Dispatcher:
     """One dispatcher process.
 
     Args:
-        spark: session for scans and the Spark pool.
         settings: with the broker's address filled in.
         executors: name → executor ("local", "spark"), not started.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, executors: Mapping[str, Executor]) -> None:
+    def __init__(self, settings: Settings, executors: Mapping[str, Executor]) -> None:
         self.settings = settings
         self.executors = dict(executors)
         self.handlers: dict[str, HandlerInfo] = {}
         self.mailbox = Mailbox()
         self.measures = Measures(settings.metrics.payload_labels)
-        self.tables = Tables(spark, settings.tables_path)
         self.engine = Engine(self._terms_of, engine_limits(settings), random.Random(), queues=queue_terms(settings))
         self.failure: BaseException | None = None
         self._known: dict[str, Terms] = {}
@@ -73,7 +71,7 @@ class Dispatcher:
         self._parked = Terms("", self._default.timeout_ms, self._default.retry)
         self._readers = Readers(settings.tables_path)
         self._openings = Openings(self._readers)
-        self._scanner = Scanner(self.tables, self._readers, settings, self.mailbox, self.engine)
+        self._scanner = Scanner(self._readers, settings, self.mailbox, self.engine)
         self._producer: Any = None
         self._lookups = ThreadPoolExecutor(1, thread_name_prefix="lookup")
         self._reloads: deque[tuple[int, str, TaskKey]] = deque()  # partition, ordering id, key after which to read
@@ -87,11 +85,15 @@ class Dispatcher:
         self._outcomes = OutcomesTail(settings, self._outcome_records, self._noted_end)
 
     def start(self, address: str = "") -> None:
-        """Starts everything; returns at once. Partitions come with the group's first assignment.
+        """Starts all that needs no Spark; returns at once. Partitions come with the group's first assignment.
 
         Args:
             address: where this process serves its state; stands in its fences.
+
+        Raises:
+            NotFoundError: there are no tables yet.
         """
+        rules = self._readers.rules()
         sys.setswitchinterval(0.0005)  # the engine's thread must not wait 5 ms for a busy one
         self.engine.address = address
         self._producer = producer(self.settings, linger_ms=0)
@@ -99,12 +101,14 @@ class Dispatcher:
             executor.start(self._finished)
             self.handlers |= executor.handlers()
         self._known = {name: self._terms(info) for name, info in self.handlers.items()}
-        rules = self.tables.rules()
         self._tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._marks)
         self._thread.start()
         self._outcomes.start()
-        self._scanner.start()
         self._tasks.start()
+
+    def attach(self, spark: SparkSession) -> None:
+        """Starts what needs Spark, which takes seconds to come up: large scans and the look-ahead."""
+        self._scanner.start(Tables(spark, self.settings.tables_path))
 
     def stop(self) -> None:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""

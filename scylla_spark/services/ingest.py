@@ -24,6 +24,7 @@ from scylla_spark.core.fact import Fence
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConflictError
+from scylla_spark.io.readers import Readers
 from scylla_spark.io.tables import Extent, Tables, before, bounds
 from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
@@ -103,7 +104,8 @@ class Ingest:
             ConfigError: the tables belong to another deployment.
         """
         self._rules = self.tables.create(self.settings, topic_ids)
-        self.progress.load(self.settings.partitions, self.promotion.target_us(now_us()))
+        marks = Readers(self.tables.path).marks()
+        self.progress.begin(marks, self.settings.partitions, self.promotion.target_us(now_us()))
         failpoint.reach("ingest.tables.prepared")
 
     def _ends(self) -> dict[int, int]:

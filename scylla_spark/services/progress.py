@@ -59,15 +59,16 @@ class Progress:
         self._lock = threading.Lock()
         self._marks: dict[Source, Mark] = {}
 
-    def load(self, partitions: int, folded_until_us: int) -> None:
-        """Reads the table.
+    def begin(self, marks: Mapping[Source, Mark], partitions: int, folded_until_us: int) -> None:
+        """Takes over what the table says, and completes it.
 
         Args:
+            marks: as they stand in the table.
             partitions: of the deployment.
             folded_until_us: where to begin, if nothing is written yet.
         """
         with self._lock:
-            self._marks = self._tables.marks()
+            self._marks = dict(marks)
             tasks = [self._marks.get(("tasks", number), Mark()) for number in range(partitions)]
             known = [mark.folded_until_us for mark in tasks if mark.folded_until_us < ALL_FOLDED_US]
             if len(known) < partitions:

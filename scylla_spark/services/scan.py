@@ -58,17 +58,16 @@ class Scanner:
     """Decides what to scan, runs it on Spark and offers the rows to the engine.
 
     Args:
-        tables: what is scanned.
-        readers: the same without Spark, for progress.
+        readers: of the tables.
         settings: look-ahead and depth.
         mailbox: the engine's.
         engine: receives rows.
     """
 
-    def __init__(self, tables: Tables, readers: Readers, settings: Settings, mailbox: Mailbox, engine: Engine) -> None:
+    def __init__(self, readers: Readers, settings: Settings, mailbox: Mailbox, engine: Engine) -> None:
         self.failure: BaseException | None = None
         self.rows = 0
-        self._tables = tables
+        self._tables: Tables | None = None
         self._readers = readers
         self._openings = Openings(readers)
         self._settings = settings
@@ -76,14 +75,21 @@ class Scanner:
         self._engine = engine
         self._look_ahead_us = int(settings.dispatch.look_ahead.total_seconds() * 1e6)
         self._reach: dict[int, _Reach] = {}
+        self._large: set[int] = set()  # partitions known to have more than `FEW` open tasks when they were taken
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
         self._soon = ThreadPoolExecutor(1, thread_name_prefix="scan")
         self._query: StreamingQuery | None = None
 
-    def start(self) -> None:
-        """Starts the streaming query: a ticker whose every batch calls `run_once`."""
-        spark = self._tables.spark
+    def start(self, tables: Tables) -> None:
+        """Starts the streaming query: a ticker whose every batch calls `run_once`. Before, only small scans are done.
+
+        Args:
+            tables: the same tables, as Spark sees them.
+        """
+        self._tables = tables
+        self.soon()
+        spark = tables.spark
         trigger = f"{int(self._settings.dispatch.trigger.total_seconds() * 1000)} milliseconds"
         ticker = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
         writer = ticker.writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: self._tick())
@@ -121,6 +127,7 @@ class Scanner:
         """A partition was left."""
         with self._lock:
             self._reach.pop(partition, None)
+            self._large.discard(partition)
 
     def soon(self) -> None:
         """Scans now what was added, not only with the next batch of the query."""
@@ -176,7 +183,9 @@ class Scanner:
         known = {number: marks.get(number, Mark()) for number in ready}
         found = self._few(known, until) if after is None else None
         if found is None:
-            rows = self.read(known, after, until, now)
+            if self._tables is None:
+                return 0  # it comes with Spark
+            rows = self.read(self._tables, known, after, until, now)
             if rows is None:
                 return self._scan(ready, None, until, now)
             found = slices(rows)
@@ -202,9 +211,12 @@ class Scanner:
         """All that is open, read without Spark; None if that is much. So a taken partition need not wait for a cold JVM."""
         found: dict[int, Slice] = {}
         most = FEW
+        if any(number in self._large for number in marks):
+            return None
         for number, mark in marks.items():
             rows = self._openings.partition(number, mark, until, most)
             if rows is None:
+                self._large.update(marks)
                 return None
             found[number] = Slice(rows, {}, set())
             most -= len(rows)
@@ -219,10 +231,11 @@ class Scanner:
                 if left is not None:
                     reach.left_lanes = max(1, len(partition.lanes)) if left and partition is not None else 0
 
-    def read(self, marks: Mapping[int, Mark], after: int | None, until: int, now: int) -> Any:
+    def read(self, tables: Tables, marks: Mapping[int, Mark], after: int | None, until: int, now: int) -> Any:
         """The due scan as an Arrow table.
 
         Args:
+            tables: as Spark sees them.
             marks: of the partitions to scan, from a progress read before.
             after: only scheduled times after this, microseconds since the epoch; None: all that may be open.
             until: only scheduled times up to this.
@@ -237,9 +250,9 @@ class Scanner:
         inside = window(list(marks), after, until, closed, kept_open)
         folded_us = min(mark.folded_until_us for mark in marks.values())
         # completions before tasks: what is purged goes from tasks first, so an older view of completions is the safe one
-        completions = self._tables.read(COMPLETIONS).where(inside)
-        attempts = self._tables.read(ATTEMPTS).where(inside)
-        tasks = self._tables.tasks_between(list(marks), after, until, folded_us).where(inside)
+        completions = tables.read(COMPLETIONS).where(inside)
+        attempts = tables.read(ATTEMPTS).where(inside)
+        tasks = tables.tasks_between(list(marks), after, until, folded_us).where(inside)
         dispatch = self._settings.dispatch
         frame = due(uncompleted(tasks, completions, attempts), depth=dispatch.lane_depth)
         ended = [p.ended for n in marks if (p := self._engine.partitions.get(n)) is not None]

@@ -48,7 +48,8 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(spark):
-    pool = SparkPool(spark, [HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool = SparkPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.attach(spark)
     running = Running(pool, slack_s=30)
     yield running
     pool.stop(drain_s=0)

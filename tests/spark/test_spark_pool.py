@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def running(spark):
-    pool = SparkPool(spark, [HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool = SparkPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.attach(spark)
     running = Running(pool, slack_s=20)
     yield running
     pool.stop(drain_s=0)
@@ -42,7 +43,8 @@ class TestSparkPool:
         assert len(pids) <= 4
 
     def test_stop_cancels_what_does_not_finish_and_hands_back_the_rest(self, spark, tmp_path):
-        running = Running(SparkPool(spark, [HANDLERS], slots=1, kill_grace_s=GRACE_S))
+        running = Running(SparkPool([HANDLERS], slots=1, kill_grace_s=GRACE_S))
+        running.executor.attach(spark)
         calls = [invocation("stubborn", str(tmp_path / "begun")), invocation("noop")]
         running.executor.submit(calls)
         assert eventually((tmp_path / "begun").exists, within=20)
@@ -61,7 +63,9 @@ class TestSparkPool:
         assert eventually(lambda: not alive(int(mark.read_text())), within=0.5)
 
     def test_room_grows_when_a_handler_turns_out_to_be_quick(self, spark):
-        running = Running(SparkPool(spark, [HANDLERS], slots=2))
+        running = Running(SparkPool([HANDLERS], slots=2))
+        assert running.executor.room() == 0, "there is no session yet"
+        running.executor.attach(spark)
         assert running.executor.room() == 4
         for _ in range(3):
             running.run(invocation("noop"), within=40)

@@ -30,6 +30,8 @@ _SINK: Final = {
     "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "20",
     "kafka.batch.size": str(256 * 1024),
+    "kafka.buffer.memory": str(64 * 1024 * 1024),
+    "kafka.compression.type": "lz4",  # records of a frame are alike: a fifth of the bytes, in less time
     "kafka.max.block.ms": "15000",
     "kafka.max.request.size": str(MAX_MESSAGE_BYTES),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import TopicPartition
@@ -160,15 +160,15 @@ class _Feeder:
 # -- in the session of the benchmark ------------------------------------------------------------------------------------------
 
 
-def sink(records: DataFrame, settings: Settings) -> float:
-    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all."""
+def sink(records: DataFrame, settings: Settings, more: Mapping[str, str] | None = None) -> float:
+    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all; with `more` options on top."""
     options = {
         "kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.linger.ms": "20",
         "kafka.batch.size": str(256 * 1024), "kafka.buffer.memory": str(64 * 1024 * 1024),
     }  # fmt: skip
     begun = boot_us()
     records.select("key", "value").write.format("kafka").options(
-        **spark_options(settings) | options, topic=SINK_TOPIC
+        **spark_options(settings) | options | dict(more or {}), topic=SINK_TOPIC
     ).save()
     return (boot_us() - begun) / 1e6
 

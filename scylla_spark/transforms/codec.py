@@ -8,7 +8,7 @@ refused later.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -95,16 +95,14 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     varying = _varying(columns)
     head = F.to_json(F.struct(*_key_fields(), *varying), _JSON)
     constant = _constant(columns, now if checked else None)
-    value = F.concat(
-        F.lit('{"taskData":'), F.coalesce(F.col("text"), F.lit("{}")), F.lit(constant), F.substring(head, 2, 1 << 30)
-    )
+    pieces = ('{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, _bytes(head, 2))
     conditions = (
         _key_conditions()
         + _time_conditions(rules, now)
         + _setting_conditions(varying)
         + _payload_conditions(payload_type)
     )
-    return _records(parts, value, conditions if checked else [])
+    return _records(parts, pieces, conditions if checked else [])
 
 
 def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
@@ -112,17 +110,22 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     parts = _parts(df, columns, now)
     fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
     head = F.to_json(F.struct(*_key_fields()), _JSON)
-    value = F.concat(F.substring(head, F.lit(1), F.length(head) - 1), F.lit(fixed))
-    return _records(parts, value, [*_key_conditions(), _out_of_range()])
+    pieces = ("{" + fixed.removeprefix(",").removesuffix("}") + ",", _bytes(head, 2))
+    return _records(parts, pieces, [*_key_conditions(), _out_of_range()])
 
 
-def _records(parts: DataFrame, value: Column, conditions: list[tuple[str, Column]]) -> DataFrame:
+def _bytes(text: Column, first: int) -> Column:
+    """The text's bytes from one of them on, counted from 1; a substring of text would count its characters, which is slow."""
+    return F.substring(text.cast("binary"), first, 1 << 30)
+
+
+def _records(parts: DataFrame, pieces: Sequence[str | Column], conditions: list[tuple[str, Column]]) -> DataFrame:
     reason = F.lit(None).cast("string")
     for code, holds in reversed(conditions):
         reason = F.when(holds, F.lit(code)).otherwise(reason)
     return parts.select(
         F.col("ordering_id").cast("binary").alias("key"),
-        value.cast("binary").alias("value"),
+        F.concat(*((F.lit(p) if isinstance(p, str) else p).cast("binary") for p in pieces)).alias("value"),
         reason.alias("reason"),
         "ordering_id",
         "uniqueness_key",
@@ -223,7 +226,9 @@ def _key_conditions() -> list[tuple[str, Column]]:
     for name in ("ordering_id", "uniqueness_key"):
         text = F.col(name)
         conditions.append((f"{name}_missing", text.isNull()))
-        conditions.append((f"{name}_invalid", ~F.length(text).between(1, 1024) | ~F.is_valid_utf8(text)))
+        size = F.octet_length(text)  # known at once; characters have to be counted
+        wrong = (size == 0) | ((size > 1024) & (F.length(text) > 1024)) | ~F.is_valid_utf8(text)
+        conditions.append((f"{name}_invalid", wrong))
     return [*conditions, ("scheduled_time_missing", F.col("scheduled_time").isNull())]
 
 

@@ -82,8 +82,8 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
         checked: compute `reason`; else records carry no stamp and rows with bad payload text keep it, so that ingest refuses them.
 
     Returns:
-        `key` and `value` (binary), `reason` (a key of REASONS; null: the row is fine), and the key's parts `ordering_id`,
-        `uniqueness_key`, `scheduled_time`.
+        `key` and `value` (binary), `reason` (a key of REASONS; null: the row is fine), `fault` (the same, but blind to rows that
+        come too late), and the key's parts `ordering_id`, `uniqueness_key`, `scheduled_time`.
 
     Raises:
         ArgumentError: a column is missing or has an unusable type, or a literal setting would be refused.
@@ -96,13 +96,14 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     head = F.to_json(F.struct(*_key_fields(), *varying), _JSON)
     constant = _constant(columns, now if checked else None)
     pieces = ('{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, _bytes(head, 2))
-    conditions = (
-        _key_conditions()
-        + _time_conditions(rules, now)
-        + _setting_conditions(varying)
-        + _payload_conditions(payload_type)
-    )
-    return _records(parts, pieces, conditions if checked else [])
+    conditions = [
+        *_key_conditions(),
+        _out_of_range(),
+        *_setting_conditions(varying),
+        *_payload_conditions(payload_type),
+    ]
+    late = F.col("scheduled_time") < F.timestamp_micros(F.lit(earliest_us(rules, now)))
+    return _records(parts, pieces, conditions if checked else [], late if checked else F.lit(False))
 
 
 def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
@@ -111,7 +112,7 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
     head = F.to_json(F.struct(*_key_fields()), _JSON)
     pieces = ("{" + fixed.removeprefix(",").removesuffix("}") + ",", _bytes(head, 2))
-    return _records(parts, pieces, [*_key_conditions(), _out_of_range()])
+    return _records(parts, pieces, [*_key_conditions(), _out_of_range()], F.lit(False))
 
 
 def _bytes(text: Column, first: int) -> Column:
@@ -119,14 +120,17 @@ def _bytes(text: Column, first: int) -> Column:
     return F.substring(text.cast("binary"), first, 1 << 30)
 
 
-def _records(parts: DataFrame, pieces: Sequence[str | Column], conditions: list[tuple[str, Column]]) -> DataFrame:
-    reason = F.lit(None).cast("string")
+def _records(
+    parts: DataFrame, pieces: Sequence[str | Column], conditions: list[tuple[str, Column]], late: Column
+) -> DataFrame:
+    fault = F.lit(None).cast("string")
     for code, holds in reversed(conditions):
-        reason = F.when(holds, F.lit(code)).otherwise(reason)
+        fault = F.when(holds, F.lit(code)).otherwise(fault)
     return parts.select(
         F.col("ordering_id").cast("binary").alias("key"),
         F.concat(*((F.lit(p) if isinstance(p, str) else p).cast("binary") for p in pieces)).alias("value"),
-        reason.alias("reason"),
+        fault.alias("fault"),
+        F.coalesce(fault, F.when(late, F.lit("too_late"))).alias("reason"),
         "ordering_id",
         "uniqueness_key",
         "scheduled_time",
@@ -236,9 +240,9 @@ def _out_of_range() -> tuple[str, Column]:
     return "time_out_of_range", F.col("scheduled_time") >= F.timestamp_micros(F.lit(LATEST_US))
 
 
-def _time_conditions(rules: Rules, now: int) -> list[tuple[str, Column]]:
-    earliest = now - min(rules.grace_ms, rules.retention_ms) * 1000
-    return [_out_of_range(), ("too_late", F.col("scheduled_time") < F.timestamp_micros(F.lit(earliest)))]
+def earliest_us(rules: Rules, now: int) -> int:
+    """Tasks scheduled before this come too late, if they are enqueued at `now` (microseconds since the epoch)."""
+    return now - min(rules.grace_ms, rules.retention_ms) * 1000
 
 
 def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:

@@ -46,7 +46,7 @@ def play(name: str, case: Case, seed: int, folder: Path) -> Result:
             site.end()
         except Exception:
             tables = []
-            site.complaints.append(traceback.format_exc()[-3000:])
+            site.complaints += [traceback.format_exc()[-3000:], site.stacks()]
             with contextlib.suppress(Exception):
                 site.load.stop()
         return _result(name, seed, site, tables) | {"seconds": round(time.monotonic() - begun)}

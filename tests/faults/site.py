@@ -56,6 +56,7 @@ class Site(Place):
         tables = small / "tables" if small and disk == "tables" else None
         broker = small / "kafka" if small and disk == "broker" else None
         self.environment[handlers.JOURNAL] = str(self.journal)
+        self.environment["PYTHONFAULTHANDLER"] = "1"  # for `stacks`
         self.rng = random.Random(seed)
         self.faults: list[Fault] = []
         self.events: list[str] = []  # what was done, in words
@@ -131,7 +132,20 @@ class Site(Place):
     def clear(self) -> None:
         self.log.close()
         super().clear()
+        for process in self.processes.values():
+            process.ended(10)
         self.broker.stop()
+
+    def stacks(self) -> str:
+        """Ends what still runs and returns what its Python threads were doing: for a case that waits in vain."""
+        told = []
+        for process in self.processes.values():
+            if process.running:
+                process.signal(signal.SIGABRT)
+                with contextlib.suppress(Exception):
+                    process.ended(10)
+                told.append(f"{process.name}: {process.told().rpartition('Fatal Python error')[2][-4000:]}")
+        return "\n".join(told)
 
     # -- faults -----------------------------------------------------------------------------------------------------------
 

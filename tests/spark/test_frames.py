@@ -92,6 +92,16 @@ def test_one_bad_row_keeps_all_from_being_sent(scheduler, spark, sent):
     assert sent() == []
 
 
+@pytest.mark.parametrize("seconds", [0, -62_000_000_000, 1_000_000_000])
+def test_a_row_that_comes_too_late_keeps_all_from_being_sent(scheduler, spark, sent, seconds):
+    times = F.when(F.col("id") == 1, F.timestamp_seconds(F.lit(seconds))).otherwise(F.current_timestamp())
+    frame = spark.range(3).select(F.col("id").cast("string").alias("u"), times.alias("t"))
+    with pytest.raises(ArgumentError) as caught:
+        scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u", scheduled_time="t")
+    assert caught.value.fields["refused"] == {"too_late": 1}
+    assert sent() == []
+
+
 def test_bad_payload_texts_are_counted_per_reason(scheduler, spark, sent):
     frame = spark.createDataFrame([("1", "{}"), ("2", "x"), ("3", "[]"), ("4", '{"a":NaN}')], "u string, p string")
     with pytest.raises(ArgumentError) as caught:

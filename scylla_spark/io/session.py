@@ -27,6 +27,8 @@ _ALWAYS = {
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.properties.defaults.checkpointInterval": "100",
 }
+# At 100 tasks a second whole-stage code generation costs a seventh of the whole system's CPU; large scans do without it as well.
+_SERVICES = {"spark.sql.codegen.wholeStage": "false"}
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -45,8 +47,13 @@ _LOCAL = {
 }
 
 
-def open_session(settings: Settings, name: str) -> SparkSession:
+def open_session(settings: Settings, name: str, *, services: bool = False) -> SparkSession:
     """The session of this process, or a new one on `settings.master` with Delta and Kafka.
+
+    Args:
+        settings: of the deployment.
+        name: of the Spark application.
+        services: a new session is for ingest and dispatch, whose many small batches are better off without compiled code.
 
     Raises:
         SetupError: pyspark, Java or the jars are missing.
@@ -59,7 +66,7 @@ def open_session(settings: Settings, name: str) -> SparkSession:
     if running is not None:
         running.conf.set("spark.sql.session.timeZone", "UTC")
         return running
-    chosen = options(settings)
+    chosen = options(settings) | (_SERVICES if services else {})
     launching = launch_jvm(settings)
     if launching is not None:
         launching.join()
@@ -69,18 +76,6 @@ def open_session(settings: Settings, name: str) -> SparkSession:
     session: SparkSession = builder.getOrCreate()
     if settings.master.startswith("local"):
         session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
-def of_services(spark: SparkSession) -> SparkSession:
-    """A session on the same Spark with settings of its own, for what the services run.
-
-    Theirs are many small batches, each a new query: compiling code for it costs more than the code saves (at 100 tasks a second a
-    seventh of the whole system's CPU), while a large scan is as fast.
-    """
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.codegen.wholeStage", "false")
     return session
 
 

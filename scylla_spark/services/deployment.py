@@ -144,7 +144,7 @@ class Deployment:
 
         log.info("starting Spark")
         self._own_session = SparkSession.getActiveSession() is None
-        self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}")
+        self.spark = open_session(self.settings, f"scylla-spark {' '.join(self.roles)}", services=True)
         return self.spark
 
     def _await_dispatch(self, limit_s: float) -> None:

@@ -29,7 +29,6 @@ from scylla_spark.core.wire import Command
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
-from scylla_spark.io.session import of_services
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import producer
 from scylla_spark.services.limits import engine_limits, queue_terms
@@ -113,7 +112,7 @@ class Dispatcher:
 
     def attach(self, spark: SparkSession) -> None:
         """Starts what needs Spark, which takes seconds to come up: large scans and the look-ahead."""
-        self._scanner.start(Tables(of_services(spark), self.settings.tables_path))
+        self._scanner.start(Tables(spark, self.settings.tables_path))
 
     def stop(self) -> None:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""

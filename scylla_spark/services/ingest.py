@@ -25,7 +25,6 @@ from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.readers import Readers
-from scylla_spark.io.session import of_services
 from scylla_spark.io.tables import Extent, Tables, before, bounds
 from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
@@ -66,9 +65,9 @@ class Ingest:
     """
 
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
-        self.spark = of_services(spark)
+        self.spark = spark
         self.settings = settings
-        self.tables = Tables(self.spark, settings.tables_path)
+        self.tables = Tables(spark, settings.tables_path)
         self.results: dict[str, BatchResult] = {}
         self._rules = Rules(settings.partitions)
         self.progress = Progress(self.tables)

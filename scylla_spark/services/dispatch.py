@@ -118,9 +118,9 @@ class Dispatcher:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
         if self._tasks is not None:
             self._tasks.stop()
-        drain_s = self.settings.dispatch.drain.total_seconds()
+        drain_s = self.settings.dispatch.drain.total_seconds() if self.engine.runs and self.failure is None else 0.0
         for executor in self.executors.values():
-            executor.stop(drain_s=0 if not self.engine.runs else drain_s)
+            executor.stop(drain_s=drain_s)
         self._scanner.stop()
         self._outcomes.stop()
         self._stopping.set()
@@ -163,6 +163,9 @@ class Dispatcher:
         except BaseException as error:
             self.failure = error
             log.exception("engine ended")
+            self.mailbox.close(error)
+            for left in list(self._left.values()):
+                left.set()
 
     def _pause(self) -> float:
         return min(max((self.engine.next_wake() - now_us()) / 1e6, 0.0), _MAX_SLEEP_S)
@@ -275,7 +278,8 @@ class Dispatcher:
             self._left[number] = threading.Event()
             self.mailbox.post(partial(self.engine.revoke, number))
         for number in partitions:
-            self._left[number].wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
+            if self.failure is None:  # else nothing can be drained any more
+                self._left[number].wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
         log.info("revoked", partitions=partitions)
 
     def lost(self, partitions: list[int]) -> None:

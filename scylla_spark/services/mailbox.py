@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 Message = Callable[[int], object]
@@ -18,6 +19,18 @@ class Mailbox:
     def __init__(self) -> None:
         self._messages: deque[Message] = deque()
         self._ready = threading.Event()
+        self._lock = threading.Lock()
+        self._asked: set[Future[Any]] = set()
+        self._closed: BaseException | None = None
+
+    def close(self, error: BaseException) -> None:
+        """Nobody reads any more: whoever waits for an answer, now or later, gets the error."""
+        with self._lock:
+            self._closed = error
+            asked, self._asked = self._asked, set()
+        for answer in asked:
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(error)
 
     def post(self, message: Message) -> None:
         """Leaves a call and returns at once."""
@@ -29,17 +42,29 @@ class Mailbox:
 
         Raises:
             TimeoutError: the engine did not get to it in time.
+            BaseException: what ended the engine.
         """
         answer: Future[T] = Future()
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            self._asked.add(answer)
 
         def run(now: int) -> None:
-            try:
-                answer.set_result(question(now))
-            except Exception as error:
-                answer.set_exception(error)
+            with contextlib.suppress(InvalidStateError):  # it was closed meanwhile
+                try:
+                    answer.set_result(question(now))
+                except InvalidStateError:
+                    raise
+                except Exception as error:
+                    answer.set_exception(error)
 
         self.post(run)
-        return answer.result(timeout_s)
+        try:
+            return answer.result(timeout_s)
+        finally:
+            with self._lock:
+                self._asked.discard(answer)
 
     def wait(self, timeout_s: float) -> None:
         """Returns when a message is there or the time is over."""

@@ -1,0 +1,46 @@
+"""Threads that ask the engine get an answer, or the error that ended it; they never wait for nobody."""
+
+import threading
+import time
+
+import pytest
+
+from scylla_spark.services.mailbox import Mailbox
+
+
+def test_an_answer_is_what_the_question_returns_when_the_engine_runs_it():
+    mailbox, answers = Mailbox(), []
+    asking = threading.Thread(target=lambda: answers.append(mailbox.ask(lambda now: now + 1)))
+    asking.start()
+    mailbox.wait(5)
+    for message in mailbox.drain():
+        message(41)
+    asking.join(5)
+    assert answers == [42]
+
+
+def test_who_waits_when_the_engine_ends_gets_its_error():
+    mailbox, errors = Mailbox(), []
+
+    def ask():
+        with pytest.raises(ValueError, match="broken") as caught:
+            mailbox.ask(lambda now: now)
+        errors.append(caught.value)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    mailbox.wait(5)
+    mailbox.close(ValueError("broken"))
+    asking.join(5)
+    assert len(errors) == 1
+    for message in mailbox.drain():
+        message(0)  # too late: nobody listens, and nothing breaks
+
+
+def test_who_asks_afterwards_does_not_wait():
+    mailbox = Mailbox()
+    mailbox.close(ValueError("broken"))
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="broken"):
+        mailbox.ask(lambda now: now)
+    assert time.monotonic() - begun < 1

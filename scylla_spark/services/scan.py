@@ -106,7 +106,10 @@ class Scanner:
 
         Raises:
             StreamingQueryException: it ended with an error.
+            Exception: a scan did.
         """
+        if self.failure is not None:
+            raise self.failure
         if self._query is None:
             return True
         error = self._query.exception()
@@ -147,6 +150,7 @@ class Scanner:
             self.rows += self.run_once(now_us())
         except Exception as error:
             if "DELTA_" not in str(error) and "FileNotFound" not in str(error):
+                self.failure = error
                 raise
             log.warning("scan failed, tried again", error=repr(error)[:500])
 

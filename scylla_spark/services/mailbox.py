@@ -24,12 +24,13 @@ class Mailbox:
         self._closed: BaseException | None = None
 
     def close(self, error: BaseException) -> None:
-        """Nobody reads any more: whoever waits for an answer, now or later, gets the error."""
+        """The engine has ended, says its thread: whoever waits for an answer, now or later, gets the error."""
         with self._lock:
             self._closed = error
             asked, self._asked = self._asked, set()
+        self._messages.clear()
         for answer in asked:
-            with contextlib.suppress(InvalidStateError):
+            with contextlib.suppress(InvalidStateError):  # it was given, and has not been taken yet
                 answer.set_exception(error)
 
     def post(self, message: Message) -> None:
@@ -51,13 +52,10 @@ class Mailbox:
             self._asked.add(answer)
 
         def run(now: int) -> None:
-            with contextlib.suppress(InvalidStateError):  # it was closed meanwhile
-                try:
-                    answer.set_result(question(now))
-                except InvalidStateError:
-                    raise
-                except Exception as error:
-                    answer.set_exception(error)
+            try:
+                answer.set_result(question(now))
+            except Exception as error:
+                answer.set_exception(error)
 
         self.post(run)
         try:

@@ -215,10 +215,10 @@ class Scanner:
 
     def _few(self, marks: Mapping[int, Mark], until: int) -> dict[int, Slice] | None:
         """All that is open, read without Spark; None if that is much. So a taken partition need not wait for a cold JVM."""
+        if not self._large.isdisjoint(marks):
+            return None
         found: dict[int, Slice] = {}
         most = FEW
-        if any(number in self._large for number in marks):
-            return None
         for number, mark in marks.items():
             rows = self._openings.partition(number, mark, until, most)
             if rows is None:

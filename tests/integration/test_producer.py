@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 from kafka.errors import KafkaError
@@ -34,24 +35,27 @@ def put(sender, text):
     return sender.send("tasks", value=text, partition=0)
 
 
-def test_after_a_failed_send_the_next_one_arrives(broker, sender):
-    put(sender, b"before").get(timeout=10)
+@contextmanager
+def failing_send(broker, sender):
+    """A send fails because the broker is frozen; it stays so until the block ends."""
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         with pytest.raises(KafkaError):
             put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
+        yield
     finally:
         os.kill(broker.pid, signal.SIGCONT)
+
+
+def test_after_a_failed_send_the_next_one_arrives(broker, sender):
+    put(sender, b"before").get(timeout=10)
+    with failing_send(broker, sender):
+        pass
     assert put(sender, b"after").get(timeout=20).offset >= 1
 
 
 def test_also_if_it_asked_for_a_new_producer_id_in_vain(broker, sender):
     put(sender, b"before").get(timeout=10)
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(KafkaError):
-            put(sender, b"during").get(timeout=10 * DELIVERY_MS / 1000)
+    with failing_send(broker, sender):
         time.sleep(3 * REQUEST_MS / 1000)  # it asks for a new id as soon as that send has failed
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
     assert put(sender, b"after").get(timeout=20).offset >= 1

@@ -86,6 +86,8 @@ class Deployment:
     def _start(self) -> None:
         data_dir = self.settings.data_dir
         data_dir.mkdir(parents=True, exist_ok=True)
+        if not self.settings.kafka.bootstrap_servers:
+            self._lock = _lock(data_dir / "up.lock")
         if self.spark is None:
             launch_jvm(self.settings)  # it takes seconds to start: let that begin
         if not self.settings.kafka.bootstrap_servers:
@@ -114,7 +116,6 @@ class Deployment:
 
     def _start_broker(self) -> None:
         data_dir = self.settings.data_dir
-        self._lock = _lock(data_dir / "up.lock")
         from scylla_spark.io.broker import EmbeddedBroker
 
         log.info("starting the embedded broker", data=str(data_dir))

@@ -101,6 +101,10 @@ class Ingest(_Section):
     close_after: Duration = Field(
         duration("2h"), description="how old an hour must be before it is closed, once all its tasks have ended"
     )
+    exclusion: Literal["auto", "lock", "group"] = Field(
+        "auto",
+        description="what keeps a second ingest from the tables: a lock file, a consumer group (on shared storage), or by their path",
+    )
     default_handler: str | None = Field(
         None, description="handler of records that name none; unset: they wait for a lease"
     )

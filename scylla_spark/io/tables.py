@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -69,6 +69,10 @@ def before(us: int) -> Column:
     return F.col("scheduled_time") < _instant(us)
 
 
+def _nothing() -> None:
+    """Before a commit of the only writer there is."""
+
+
 class Tables:
     """All tables of one deployment.
 
@@ -80,6 +84,7 @@ class Tables:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.path = path.rstrip("/")
+        self.before_commit: Callable[[], None] = _nothing  # of rows or progress; may wait or raise
 
     def location(self, table: Table) -> str:
         """Folder or URI of one table."""
@@ -133,6 +138,7 @@ class Tables:
         """
         from delta.tables import DeltaTable
 
+        self.before_commit()
         condition = F.col("t.partition_id").isin(sorted({place.partition for place in extent.places}))
         condition &= F.col("t.hour").isin(sorted({place.hour for place in extent.places}))
         condition &= F.col("t.scheduled_time").between(_instant(extent.first_us), _instant(extent.last_us))
@@ -150,6 +156,7 @@ class Tables:
 
     def append(self, frame: DataFrame, table: Table, *, app_id: str, version: int) -> None:
         """Appends rows once per (app_id, version): a repeat is skipped by the table itself."""
+        self.before_commit()
         options = {"txnAppId": f"{app_id}/{table.name}", "txnVersion": str(version)}
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
 
@@ -197,6 +204,7 @@ class Tables:
 
     def write_marks(self, marks: dict[tuple[str, int], Mark]) -> None:
         """Replaces the progress table; the caller serialises its calls and never lets a mark fall."""
+        self.before_commit()
         stamp = from_us(now_us())
         rows = [
             _progress_row(topic, partition, mark) | {"updated_at": stamp}

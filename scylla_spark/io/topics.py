@@ -227,14 +227,21 @@ def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]]) -
     found = client.describe_configs(
         [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all"
     )
-    for name, values in found.get("topic", found).items():
+    for name, entries in found.get("topic", found).items():
+        values = {key: str(entry["value"] if isinstance(entry, dict) else entry) for key, entry in entries.items()}
+        wishes = wanted[name]["configs"]
         for key in ("cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable"):
-            expected, entry = wanted[name]["configs"][key], values[key]
-            actual = entry["value"] if isinstance(entry, dict) else entry
-            if str(actual).lower() != expected.lower():
+            if values[key].lower() != wishes[key].lower():
                 raise ConfigError(
-                    f"Topic {name!r} has {key}={actual}.", hint=f"It must be {expected}: kafka-configs --alter it."
+                    f"Topic {name!r} has {key}={values[key]}.",
+                    hint=f"It must be {wishes[key]}: kafka-configs --alter it.",
                 )
+        if 0 <= int(values["retention.ms"]) < int(wishes["retention.ms"]):
+            raise ConfigError(
+                f"Topic {name!r} has retention.ms={values['retention.ms']}; topics.retention asks for {wishes['retention.ms']}.",
+                hint="Kafka would delete records that ingest, if it stood still that long, has not written yet: "
+                "kafka-configs --alter it, or set topics.retention to what you accept.",
+            )
     return {name: str(topic.get("topic_id", "")) for name, topic in described.items()}
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from pyspark.sql import functions as F
@@ -23,8 +22,8 @@ from scylla_spark.config import Settings
 from scylla_spark.core.fact import Fence
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rules
-from scylla_spark.errors import ConflictError
 from scylla_spark.io.readers import Readers
+from scylla_spark.io.sole import Sole, sole
 from scylla_spark.io.tables import Extent, Tables, before, bounds
 from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
@@ -80,7 +79,7 @@ class Ingest:
         self._stopping = threading.Event()
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
-        self._lock: Any = None
+        self._sole: Sole | None = None
 
     def prepare(self) -> None:
         """Makes topics and tables, checks them, and becomes the one writer.
@@ -90,7 +89,8 @@ class Ingest:
             ConflictError: another ingest holds the tables.
         """
         topic_ids = ensure_topics(self.settings)
-        self._lock = exclusive(self.spark, self.settings)
+        self._sole = sole(self.spark, self.settings)
+        self.tables.before_commit = self._sole.check
         self.open_tables(topic_ids)
         self._check_positions()
 
@@ -179,9 +179,9 @@ class Ingest:
         if self._timer is not None:
             self._timer.join(_TIMER_END_S)
             self._timer = None
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self._sole is not None:
+            self._sole.release()
+            self._sole = None
 
     def write_tasks(self, batch: DataFrame, batch_id: int) -> None:
         """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""
@@ -299,41 +299,3 @@ def _stop_between_batches(query: StreamingQuery) -> None:
             break
         pause.wait(0.1)
     query.stop()
-
-
-class _FileLock:
-    """A lock file held by the JVM, which does the writing, so that it ends exactly when the writer does."""
-
-    def __init__(self, channel: Any, lock: Any) -> None:
-        self._channel = channel
-        self._lock = lock
-
-    def release(self) -> None:
-        self._lock.release()
-        self._channel.close()
-
-
-def exclusive(spark: SparkSession, settings: Settings) -> _FileLock | None:
-    """Holds the tables for this process, where they lie on a local disk.
-
-    Raises:
-        ConflictError: another process holds them.
-    """
-    path = settings.tables_path.removeprefix("file://").removeprefix("file:")
-    if "://" in path:
-        return None
-    Path(path).mkdir(parents=True, exist_ok=True)
-    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the only way to java.nio
-    file = jvm.java.io.RandomAccessFile(str(Path(path) / ".ingest.lock"), "rw")
-    channel = file.getChannel()
-    try:
-        lock = channel.tryLock()
-    except Exception:
-        lock = None
-    if lock is None:
-        channel.close()
-        raise ConflictError(
-            f"Another ingest writes the tables at {path}.",
-            hint="One ingest application at a time: stop the other first.",
-        )
-    return _FileLock(channel, lock)

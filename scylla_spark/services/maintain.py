@@ -201,6 +201,7 @@ class Maintenance:
     def _optimize(self, table: Table, places: Iterable[tuple[Any, ...]] | None) -> None:
         from delta.tables import DeltaTable
 
+        self._tables.before_commit()
         quiet = self._session()
         optimize = DeltaTable.forPath(quiet.spark, quiet.location(table)).optimize()
         if places is not None:
@@ -257,12 +258,14 @@ class Maintenance:
     def _delete(self, table: Table, condition: Column) -> None:
         from delta.tables import DeltaTable
 
+        self._tables.before_commit()
         DeltaTable.forPath(self._tables.spark, self._tables.location(table)).delete(condition)
 
     def vacuum(self, table: Table, _now: int) -> bool:
         """Deletes files that no version within the table's retention needs; no scan lasts that long."""
         from delta.tables import DeltaTable
 
+        self._tables.before_commit()
         quiet = self._session()
         DeltaTable.forPath(quiet.spark, quiet.location(table)).vacuum()
         return False

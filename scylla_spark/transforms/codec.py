@@ -93,9 +93,8 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     payload_type = parts.schema["payload"].dataType
     parts = parts.withColumn("text", _payload_text(F.col("payload"), payload_type, checked=checked))
     varying = _varying(columns)
-    head = F.to_json(F.struct(*_key_fields(), *varying), _JSON)
     constant = _constant(columns, now if checked else None)
-    pieces = ('{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, _bytes(head, 2))
+    pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
     conditions = [
         *_key_conditions(),
         _out_of_range(),
@@ -110,8 +109,7 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     """One cancel per row; columns, reasons and errors as in `enqueue_records`."""
     parts = _parts(df, columns, now)
     fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
-    head = F.to_json(F.struct(*_key_fields()), _JSON)
-    pieces = ("{" + fixed.removeprefix(",").removesuffix("}") + ",", _bytes(head, 2))
+    pieces = ["{" + fixed.removeprefix(",").removesuffix("}") + ",", *_key_pieces([])]
     return _records(parts, pieces, [*_key_conditions(), _out_of_range()], F.lit(False))
 
 
@@ -126,9 +124,9 @@ def _records(
     fault = F.lit(None).cast("string")
     for code, holds in reversed(conditions):
         fault = F.when(holds, F.lit(code)).otherwise(fault)
-    return parts.select(
+    return parts.withColumns(_time_digits()).select(
         F.col("ordering_id").cast("binary").alias("key"),
-        F.concat(*((F.lit(p) if isinstance(p, str) else p).cast("binary") for p in pieces)).alias("value"),
+        F.concat(*(_lit(p) if isinstance(p, str) else p.cast("binary") for p in pieces)).alias("value"),
         fault.alias("fault"),
         F.coalesce(fault, F.when(late, F.lit("too_late"))).alias("reason"),
         "ordering_id",
@@ -220,9 +218,51 @@ def _constant(columns: Columns, stamp: int | None) -> str:
     return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
 
 
-def _key_fields() -> list[Column]:
-    named = {"ordering_id": "orderingId", "scheduled_time": "scheduledTime", "uniqueness_key": "uniquenessKey"}
-    return [F.col(name).alias(wire) for name, wire in named.items()]
+def _key_pieces(varying: list[str]) -> list[str | Column]:
+    """The last fields of a record, and its end."""
+    names = [F.col("ordering_id").alias("orderingId"), F.col("uniqueness_key").alias("uniquenessKey")]
+    return [_time_field(), _bytes(F.to_json(F.struct(*names, *varying), _JSON), 2)]
+
+
+def _time_digits() -> dict[str, Column]:
+    """`days` (yyyymmdd) and `micros` (1, then hhmmss and six decimals) of the scheduled time in UTC, as bytes; from 1970 on.
+
+    In columns of their own, or they would be counted anew for each piece of the text.
+    """
+    us = F.unix_micros("scheduled_time")
+    seconds = _div(us, 1_000_000)
+    day = F.date_from_unix_date(_div(seconds, 86_400).cast("int"))
+    days = F.year(day).cast("long") * 10_000 + F.month(day) * 100 + F.dayofmonth(day)
+    clock = _div(seconds, 3_600) % 24 * 10_000 + _div(seconds, 60) % 60 * 100 + seconds % 60
+    micros = (clock + 1_000_000) * 1_000_000 + us % 1_000_000
+    return {name: digits.cast("string").cast("binary") for name, digits in (("days", days), ("micros", micros))}
+
+
+def _time_field() -> Column:
+    """The scheduled time as a field of a record. Spark's own formatting, four times as slow, is left what has no four-digit year."""
+    time, days, micros = F.col("scheduled_time"), F.col("days"), F.col("micros")
+    cuts = [
+        (days, 1, 4, "-"),
+        (days, 5, 2, "-"),
+        (days, 7, 2, "T"),
+        (micros, 2, 2, ":"),
+        (micros, 4, 2, ":"),
+        (micros, 6, 2, "."),
+    ]
+    pieces = [piece for text, first, size, then in cuts for piece in (F.substring(text, first, size), _lit(then))]
+    usual = F.concat(_lit('"scheduledTime":"'), *pieces, F.substring(micros, 8, 6), _lit('Z",'))
+    other = F.to_json(F.struct(time.alias("scheduledTime")), _JSON)
+    unusual = F.concat(F.substring(other, F.lit(2), F.length(other) - 2), F.lit(",")).cast("binary")
+    in_range = (time >= F.timestamp_micros(F.lit(0))) & (time < F.timestamp_micros(F.lit(LATEST_US)))
+    return F.when(in_range, usual).when(time.isNotNull(), unusual).otherwise(_lit(""))
+
+
+def _div(number: Column, by: int) -> Column:
+    return F.call_function("div", number, F.lit(by))
+
+
+def _lit(text: str) -> Column:
+    return F.lit(text).cast("binary")
 
 
 def _key_conditions() -> list[tuple[str, Column]]:

@@ -85,6 +85,28 @@ def test_every_instant_comes_back_whatever_the_session_zone(session_zone):
     assert [command.key.time_us for command in judged(found)] == [to_us(time) for time in TIMES]
 
 
+def test_times_are_written_as_spark_would_format_them(session_zone):
+    rng = random.Random(3)
+    edges = [
+        0,
+        -1,
+        1,
+        999_999,
+        to_us(datetime(2262, 1, 1, tzinfo=UTC)),
+        -62_135_596_800_000_000,
+        253_402_300_800_000_000,
+        2**62,
+    ]
+    instants = edges + [rng.randrange(2**53) for _ in range(500)] + [None]
+    frame = session_zone.createDataFrame([(str(n), us) for n, us in enumerate(instants)], "u string, us long")
+    records = enqueue_records(frame, Columns("h", "u", "u", F.timestamp_micros("us")), RULES, NOW, checked=False)
+    options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    wanted = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), options)
+    found = records.select("value", wanted.alias("wanted")).collect()
+    times = [json.loads(bytes(row.value)).get("scheduledTime") for row in found]
+    assert times == [json.loads(row.wanted).get("scheduledTime") for row in found]
+
+
 def test_a_json_text_becomes_the_object_that_the_client_would_send(spark):
     payloads = [
         "{}", '{"a": 1}', ' {"a" : [1, 2.5, null, true, {"b": "ü\\n"}]} ',

@@ -10,8 +10,9 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import Command, encode
 from scylla_spark.errors import ConfigError, ConflictError
+from scylla_spark.io.sole import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
-from scylla_spark.services.ingest import Ingest, exclusive
+from scylla_spark.services.ingest import Ingest
 from tests.spark.batches import NOW, TOPIC_IDS, facts, raw, rows, task
 
 
@@ -128,8 +129,8 @@ def test_tables_refuse_another_partition_count_and_other_topics(ingest, tmp_path
 
 
 def test_a_second_ingest_on_the_same_tables_is_refused(ingest):
-    first = exclusive(ingest.spark, ingest.settings)
+    first = sole(ingest.spark, ingest.settings)
     with pytest.raises(ConflictError, match="Another ingest writes"):
-        exclusive(ingest.spark, ingest.settings)
+        sole(ingest.spark, ingest.settings)
     first.release()
-    exclusive(ingest.spark, ingest.settings).release()
+    sole(ingest.spark, ingest.settings).release()

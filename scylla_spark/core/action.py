@@ -56,11 +56,12 @@ class Lookup(NamedTuple):
 
 
 class Reload(NamedTuple):
-    """Read the next tasks of a lane past a key; answer with `reloaded`."""
+    """Read the next tasks of a lane past a key, at most so many; answer with `reloaded`."""
 
     partition: int
     ordering_id: str
     after: TaskKey
+    most: int
 
 
 class Left(NamedTuple):

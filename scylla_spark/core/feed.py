@@ -143,16 +143,28 @@ class Feeder(Taker):
                 else:
                     lane.missed = lane.reloading
 
-    def reloaded(self, number: int, ordering_id: str, rows: Sequence[ScanRow], *, more: bool, now: int) -> None:
-        """The answer to `Reload`; `more` says that the tables hold further tasks of the lane."""
+    def reloaded(
+        self, number: int, ordering_id: str, rows: Sequence[ScanRow], now: int, *, more: bool, last: bool = True
+    ) -> None:
+        """The answer to `Reload`, or a part of it.
+
+        Args:
+            number: partition.
+            ordering_id: of the lane.
+            rows: its next tasks, in key order.
+            now: microseconds since the epoch.
+            more: the tables hold further tasks of the lane.
+            last: no further part comes.
+        """
         partition = self.partitions.get(number)
         lane = partition.lanes.get(ordering_id) if partition is not None else None
         if partition is None or lane is None or not lane.reloading:
             return
-        lane.reloading = False
-        missed, lane.missed = lane.missed, False
-        last = rows[-1].command.key if rows else lane.frontier
-        lane.cut(last if more or missed else None)
+        frontier = rows[-1].command.key if rows else lane.frontier
+        if last:
+            more = more or lane.missed
+            lane.reloading = lane.missed = False
+        lane.cut(frontier if more or not last else None)
         for row in rows:
             self._offer_row(partition, row, now, cautious=False)
         self._settle(partition, lane, now)

@@ -88,6 +88,8 @@ class Lane:
     Attributes:
         frontier: where the tables hold more of this lane than is loaded: the last loaded key; nothing beyond counts as loaded.
         beyond: arrivals past the frontier, kept until a reload reaches them.
+        depth: how many tasks were asked for when it was reloaded last; 0 if never.
+        asked_us: when that was.
         active: the head, once it is ready or being prepared.
         held: how many released tasks the lane waits for: for their end, and in durable order for the facts of it.
         out: how many of them an executor has.
@@ -96,8 +98,8 @@ class Lane:
     """
 
     __slots__ = (
-        "_heap", "active", "beyond", "cautious", "entries", "frontier", "held", "missed", "ordering_id", "out",
-        "partition", "reloading", "stamp", "state",
+        "_aside", "_heap", "active", "asked_us", "beyond", "cautious", "depth", "entries", "frontier", "held", "missed",
+        "ordering_id", "out", "partition", "reloading", "stamp", "state",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, ordering_id: str) -> None:
@@ -114,12 +116,15 @@ class Lane:
         self.cautious = False
         self.reloading = False
         self.missed = False
+        self.depth = 0
+        self.asked_us = 0
         self._heap: list[TaskKey] = []
+        self._aside: list[TaskKey] = []  # keys of `beyond`, and some that have left it
 
     def add(self, entry: Entry) -> None:
         """Takes an open task; past the frontier it is only kept aside."""
         if self.frontier is not None and entry.key > self.frontier:
-            self.beyond[entry.key] = entry
+            self._set_aside(entry)
             return
         self.entries[entry.key] = entry
         heappush(self._heap, entry.key)
@@ -178,9 +183,15 @@ class Lane:
         if frontier is not None:
             for key, entry in list(self.entries.items()):
                 if key > frontier and entry is not self.active and not entry.held:
-                    self.beyond[key] = self.entries.pop(key)
-        for key in [key for key in self.beyond if frontier is None or key <= frontier]:
-            self.add(self.beyond.pop(key))
+                    self._set_aside(self.entries.pop(key))
+        while self._aside and (frontier is None or self._aside[0] <= frontier):
+            aside = self.beyond.pop(heappop(self._aside), None)
+            if aside is not None:
+                self.add(aside)
+
+    def _set_aside(self, entry: Entry) -> None:
+        self.beyond[entry.key] = entry
+        heappush(self._aside, entry.key)
 
     def waits(self, until_us: int) -> bool:
         """Whether a further task of the lane may start before that time."""

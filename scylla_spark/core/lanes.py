@@ -36,7 +36,7 @@ class Limits:
 
     Attributes:
         max_in_flight: released and unfinished tasks per partition.
-        lane_depth: tasks of a lane loaded at a time; a reload is asked for at half of it.
+        lane_depth: tasks of a lane loaded at a time, at first; a reload is asked for at half of it.
         stall_us: release stops while the oldest unrecorded fact is older than this.
         drain_us: how long running tasks may finish after a revocation.
         partitions: how many the deployment has, over which limits of queues are shared out.
@@ -50,6 +50,9 @@ class Limits:
     partitions: int = 1
     max_unrecorded: int = 20_000
 
+
+_SOON_US, _LATE_US = 10_000_000, 60_000_000  # a lane reloaded again so soon gets twice as much, so late half as much …
+_DEEPEST = 250  # … but never more than so many times the least
 
 Ready = tuple[int, int, int, int, Lane]  # (-priority, planned, sequence, stamp, lane): the smallest starts first
 
@@ -111,7 +114,7 @@ class LaneKeeper:
         if partition.state is not PartitionState.ACTIVE:
             lane.state = LaneState.WAITING
             return
-        self._reload_if_low(partition, lane)
+        self._reload_if_low(partition, lane, now)
         head = lane.head()
         while head is not None and head.stage is Stage.CLOSING and self.gate(head.data.queue).terms.replay:
             lane.pass_over()
@@ -172,10 +175,17 @@ class LaneKeeper:
         if waiting is not None and waiting[1].active is not None:
             self._make_ready(waiting[1], waiting[1].active, now)
 
-    def _reload_if_low(self, partition: Partition, lane: Lane) -> None:
-        if lane.frontier is not None and not lane.reloading and len(lane.entries) <= self.limits.lane_depth // 2:
-            lane.reloading = True
-            self.actions.append(action.Reload(partition.number, lane.ordering_id, lane.frontier))
+    def _reload_if_low(self, partition: Partition, lane: Lane, now: int) -> None:
+        least = self.limits.lane_depth
+        if lane.frontier is None or lane.reloading or len(lane.entries) > max(lane.depth, least) // 2:
+            return
+        waited = now - lane.asked_us
+        if waited < _SOON_US:  # it runs through what is read within seconds: a read costs much, a row little
+            lane.depth = min(2 * lane.depth, _DEEPEST * least)
+        elif waited > _LATE_US:
+            lane.depth = max(lane.depth // 2, least)
+        lane.asked_us, lane.reloading = now, True
+        self.actions.append(action.Reload(partition.number, lane.ordering_id, lane.frontier, lane.depth))
 
     def _insert(self, partition: Partition, entry: Entry, now: int) -> None:
         _, fact = partition.early_facts.get(entry.key, (0, None))

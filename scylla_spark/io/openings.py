@@ -74,14 +74,13 @@ class Openings:
         return [TaskKey(*row) for row in marked.select(time, *IDENTITY[1:]).collect().iter_rows()]
 
     def lanes(
-        self, partition: int, after: Mapping[str, TaskKey], limit: int, until_us: int
+        self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int
     ) -> dict[str, tuple[list[ScanRow], bool]]:
         """The next open tasks of several lanes of one partition.
 
         Args:
             partition: the lanes' partition.
-            after: ordering id → only keys greater than this.
-            limit: most rows of a lane.
+            wanted: ordering id → only keys greater than this, and most rows.
             until_us: only scheduled times up to this, itself included, microseconds since the epoch.
 
         Returns:
@@ -89,18 +88,22 @@ class Openings:
         """
         import polars as pl
 
-        first = min(after.values())
+        first = min(after for after, _ in wanted.values())
         pruning: Pruning = [
             [("partition_id", "=", partition), ("hour", ">=", first.hour), ("hour", "<=", until_us // HOUR_US)]
         ]
-        wanted = pl.LazyFrame(
+        asked = pl.LazyFrame(
             {
-                "ordering_id": list(after),
-                "after_us": [key.time_us for key in after.values()],
-                "after_key": [key.uniqueness_key for key in after.values()],
+                "ordering_id": list(wanted),
+                "after_us": [key.time_us for key, _ in wanted.values()],
+                "after_key": [key.uniqueness_key for key, _ in wanted.values()],
+                "most": [most for _, most in wanted.values()],
             }
         )
-        ours = pl.col("ordering_id").is_in(list(after))
+        # the time is for the statistics of the files
+        ours = pl.col("ordering_id").is_in(list(wanted)) & (
+            pl.col("scheduled_time") >= pl.lit(from_us(max(first.time_us, 0)))
+        )
         ended = self._readers.frame(COMPLETIONS, pruning).filter(ours).select(*IDENTITY)
         attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(ours))
         tasks = self._tasks(pruning, until_us, self._readers.folded_until_us()).filter(ours)
@@ -108,14 +111,16 @@ class Openings:
         behind = (time > pl.col("after_us")) | (
             (time == pl.col("after_us")) & (pl.col("uniqueness_key") > pl.col("after_key"))
         )
-        rows = tasks.join(wanted, on="ordering_id").filter(behind).drop("after_us", "after_key")
+        rows = tasks.join(asked, on="ordering_id").filter(behind)
         rows = rows.join(ended, on=IDENTITY, how="anti").sort(*IDENTITY)
-        rows = rows.group_by("ordering_id", maintain_order=True).head(limit + 1)
-        found: dict[str, tuple[list[ScanRow], bool]] = {ordering_id: ([], False) for ordering_id in after}
+        rows = rows.filter(pl.int_range(pl.len()).over("ordering_id") <= pl.col("most")).drop(
+            "after_us", "after_key", "most"
+        )
+        found: dict[str, tuple[list[ScanRow], bool]] = {ordering_id: ([], False) for ordering_id in wanted}
         marked = in_us(rows.join(attempts, on=IDENTITY, how="left", maintain_order="left"))
         for row in marked.collect().iter_rows(named=True):
             known, _ = found[row["ordering_id"]]
-            if len(known) < limit:
+            if len(known) < wanted[row["ordering_id"]][1]:
                 known.append(scan_row(row))
             else:
                 found[row["ordering_id"]] = (known, True)

@@ -702,8 +702,8 @@ class Process:
                 self.kill(ids)
             case action.Lookup(number, keys):
                 self.later(self.world.jitter(5, 500), lambda: self.look_up(number, keys))
-            case action.Reload(number, ordering_id, after):
-                self.reload(number, ordering_id, after)
+            case action.Reload(number, ordering_id, after, most):
+                self.reload(number, ordering_id, after, most)
             case action.Left(number, _):
                 self.reading.pop(number, None)
                 self.reach.pop(number, None)
@@ -752,21 +752,27 @@ class Process:
             found = {key: Known() for key in keys}
         self.later(self.world.jitter(5, 500), lambda: self.engine.looked_up(number, found, self.clock()))
 
-    def reload(self, number: int, ordering_id: str, after: TaskKey) -> None:
+    def reload(self, number: int, ordering_id: str, after: TaskKey, most: int) -> None:
         partition = self.engine.partitions.get(number)
 
         def read() -> None:
             held = self.engine.partitions.get(number)
             until = held.horizon_us if held is not None else 0
             rows, cuts, _ = self.world.rows(
-                number, lambda key: key.ordering_id == ordering_id and key > after and key.time_us <= until, 3
+                number, lambda key: key.ordering_id == ordering_id and key > after and key.time_us <= until, most
             )
             more = ordering_id in cuts
             self.later(self.world.jitter(5, 3000), lambda: deliver(rows, more=more))
 
         def deliver(rows: list[ScanRow], *, more: bool) -> None:
-            if self.engine.partitions.get(number) is partition:
-                self.engine.reloaded(number, ordering_id, rows, more=more, now=self.clock())
+            if self.engine.partitions.get(number) is not partition:
+                return
+            half = len(rows) // 2 if self.world.rng.random() < 0.5 else 0  # it may come in parts
+            if half:
+                self.engine.reloaded(number, ordering_id, rows[:half], self.clock(), more=more, last=False)
+                self.later(self.world.jitter(1, 50), lambda: deliver(rows[half:], more=more))
+            else:
+                self.engine.reloaded(number, ordering_id, rows, self.clock(), more=more)
 
         self.later(self.world.jitter(5, 500), read)
 

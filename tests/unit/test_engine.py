@@ -352,8 +352,56 @@ def test_a_cut_lane_reloads_and_keeps_its_order():
             world.finish(invocation)
         for item in [item for item in world.other if isinstance(item, action.Reload)]:
             world.other.remove(item)
-            world.engine.reloaded(0, "a", rows[3:], more=False, now=world.now)
+            world.engine.reloaded(0, "a", rows[3:], world.now, more=False)
     assert ran == [*keys, late]
+
+
+def cut_lane(depth, tasks):
+    """A world with a lane of overdue tasks of which the first `depth` are loaded, and the rows of all."""
+    world = Harness(Limits(lane_depth=depth))
+    rows = [ScanRow(Command("enqueue", TaskKey(NOW - SECOND + n, "a", "u"), n, "h")) for n in range(tasks)]
+    world.engine.rows(0, rows[:depth], NOW)
+    world.engine.scanned(0, NOW + 300 * SECOND, {"a": rows[depth - 1].command.key}, Mark(), NOW)
+    return world, rows
+
+
+def run_through(world, rows, step_us, parts=1):
+    """Runs all tasks, each reload answered in so many parts; returns the keys as they ran and how much each reload asked for."""
+    ran, depths = [], []
+    while len(ran) < len(rows):
+        for invocation in world.at((world.now + step_us - NOW) / SECOND):
+            ran.append(invocation.key)
+            world.finish(invocation)
+        for item in [item for item in world.other if isinstance(item, action.Reload)]:
+            world.other.remove(item)
+            depths.append(item.most)
+            first = next(n for n, row in enumerate(rows) if row.command.key > item.after)
+            found, more = rows[first : first + item.most], len(rows) > first + item.most
+            size = -(-len(found) // parts)
+            for begin in range(0, len(found), size):
+                last = begin + size >= len(found)
+                world.engine.reloaded(0, "a", found[begin : begin + size], world.now, more=more, last=last)
+    return ran, depths
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_lane_that_runs_through_its_tasks_is_read_in_ever_larger_pieces(parts):
+    world, rows = cut_lane(4, 200)
+    ran, depths = run_through(world, rows, 1000, parts)
+    assert ran == [row.command.key for row in rows]
+    assert depths[:4] == [4, 8, 16, 32]
+
+
+def test_a_slow_lane_is_read_in_small_pieces():
+    world, rows = cut_lane(4, 40)
+    ran, depths = run_through(world, rows, 40 * SECOND)
+    assert ran == [row.command.key for row in rows]
+    assert set(depths) == {4}
+
+
+def test_no_piece_is_larger_than_a_bound():
+    world, rows = cut_lane(1, 1200)
+    assert max(run_through(world, rows, 1000)[1]) == 250
 
 
 def test_far_tasks_are_not_kept_but_noted(world):

@@ -124,7 +124,9 @@ class Dispatch(_Section):
     lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
     scan_budget: int = Field(200_000, ge=1, description="most tasks of one queue that a scan loads")
     max_loaded: int = Field(
-        1_000_000, ge=1, description="tasks in memory (about 1 KB each) above which new ones wait in Kafka"
+        1_000_000,
+        ge=1,
+        description="tasks in memory (1 KB each, and their payloads) above which new ones wait in Kafka",
     )
     max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
     trigger: Duration = Field(

@@ -69,6 +69,7 @@ def main(name: str, args: Sequence[str]) -> int:
         profile=given.profile,
         batch=given.batch,
         replay=given.replay,
+        paused=given.paused,
     )
     with _result_stream() as out:
         from scylla_spark.log import configure
@@ -106,6 +107,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--batch", action="store_true", help="drain: with a batch handler")
     parser.add_argument("--replay", action="store_true", help="single: in a queue of order replay")
+    parser.add_argument("--paused", action="store_true", help="pending: overdue tasks of a paused queue")
     parser.add_argument("--profile", action="store_true", help="tell stderr where the driver spends its time")
     return parser
 

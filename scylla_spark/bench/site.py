@@ -45,6 +45,7 @@ class Options:
         profile: write to stderr where the driver spends its time.
         batch: `drain` with a batch handler.
         replay: `single` in a queue of order "replay".
+        paused: `pending` with overdue tasks of a paused queue.
     """
 
     data: Path | None = None
@@ -57,6 +58,7 @@ class Options:
     profile: bool = False
     batch: bool = False
     replay: bool = False
+    paused: bool = False
 
 
 def say(text: str) -> None:

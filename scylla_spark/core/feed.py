@@ -176,10 +176,10 @@ class Feeder(Taker):
             return
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
-        if entry is not None:
+        if lane is not None and entry is not None:
             if command.offset > entry.data.offset:
-                entry.data = command  # from the next attempt on
-                if lane is not None and lane.state in IDLE:
+                lane.overwrite(entry, command)
+                if lane.state in IDLE:
                     self._settle(partition, lane, now)
         elif key.time_us > partition.horizon_us:
             partition.far_offset = command.offset
@@ -204,7 +204,7 @@ class Feeder(Taker):
         else:
             entry.verified = True
             if row.command.offset > entry.data.offset:
-                entry.data = row.command
+                lane.overwrite(entry, row.command)
             if row.attempt > entry.attempt:
                 entry.attempt, entry.used, entry.next_us = row.attempt, row.used, max(row.next_us, key.time_us)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:

@@ -129,6 +129,11 @@ class Lane:
         self.entries[entry.key] = entry
         heappush(self._heap, entry.key)
 
+    def overwrite(self, entry: Entry, command: Command) -> None:
+        """A newer enqueue of a task; it applies from the next attempt on."""
+        self.partition.payload_chars += len(command.payload) - len(entry.data.payload)
+        entry.data = command
+
     def find(self, key: TaskKey) -> Entry | None:
         """The task, loaded or kept aside."""
         return self.entries.get(key) or self.beyond.get(key)
@@ -137,8 +142,10 @@ class Lane:
         """Forgets a task."""
         aside = self.beyond.pop(key, None)
         entry = self.entries.pop(key, None)
-        if entry is not None or aside is not None:
+        known = entry or aside
+        if known is not None:
             self.partition.loaded -= 1
+            self.partition.payload_chars -= len(known.data.payload)
         if entry is not None:
             self.let_go(entry)
             if entry is self.active:

@@ -195,6 +195,7 @@ class LaneKeeper:
         lane = partition.lane(entry.key.ordering_id)
         lane.add(entry)
         partition.loaded += 1
+        partition.payload_chars += len(entry.data.payload)
         if lane.state in IDLE:
             self._settle(partition, lane, now)
         elif lane.state is LaneState.RECORDING and partition.outbox and entry.next_us <= now:

@@ -108,7 +108,8 @@ class Partition:
         self.mine: Fence | None = None
         self.cautious = False
         self.lanes: dict[str, Lane] = {}
-        self.loaded = 0  # tasks in them
+        self.loaded = 0  # tasks in them …
+        self.payload_chars = 0  # … and how large their payloads are together
         self.ended = Ended(now + CLOCK_MARGIN_US)
         self.cancelled: dict[TaskKey, int] = {}  # offset of the cancel; -1 if it was read from the tables
         self.ending: set[TaskKey] = set()  # keys without a loaded task whose completion is being written

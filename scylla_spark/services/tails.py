@@ -151,8 +151,9 @@ class TasksTail:
             self._mailbox.post(partial(self._engine.commands, number, commands, end))
 
     def _hold_back(self) -> None:
-        """Reads no further while too many tasks are in memory; Kafka keeps the rest."""
-        loaded = sum(partition.loaded for partition in list(self._engine.partitions.values()))
+        """Reads no further while too many tasks, or too large ones, are in memory; Kafka keeps the rest."""
+        partitions = list(self._engine.partitions.values())
+        loaded = sum(partition.loaded + partition.payload_chars // 1024 for partition in partitions)
         most = self._settings.dispatch.max_loaded
         paused = self._consumer.paused()
         if loaded > most and not paused:

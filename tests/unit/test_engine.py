@@ -101,6 +101,21 @@ def test_the_same_key_again_overwrites_while_it_waits(world):
     assert invocation.payload == '{"v":2}'
 
 
+def test_what_is_in_memory_is_counted_until_it_has_ended(world):
+    partition = world.engine.partitions[0]
+    world.enqueue(unique="1", due=1, payload='{"v":"' + "x" * 100 + '"}')
+    world.enqueue(unique="2", due=1, payload="{}")
+    assert (partition.loaded, partition.payload_chars) == (2, 110)
+    world.enqueue(unique="1", due=1, payload='{"v":3}')
+    assert (partition.loaded, partition.payload_chars) == (2, 9)
+    world.command("cancel", TaskKey(NOW + SECOND, "a", "2"))
+    world.pump()
+    for invocation in world.at(1):
+        world.finish(invocation)
+    world.pump()
+    assert (partition.loaded, partition.payload_chars) == (0, 0)
+
+
 def test_a_key_re_sent_while_it_runs_changes_only_the_next_attempt(world):
     world.enqueue(payload='{"v":1}')
     (first,) = world.pump()

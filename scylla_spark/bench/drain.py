@@ -3,12 +3,13 @@
 The rate is tasks over the time from the first partition becoming active (or the first start, if that was seen earlier) to
 the receipt of the last counting completion by an independent consumer of `outcomes`. Loading the tables before that is
 `load_seconds`; `recorded_seconds` goes on until all rows are in table `completions`. Floor: a bare pool, same handler.
-`--batch`: a batch handler, so that tasks of a lane share calls.
+`--batch`: a batch handler, so that tasks of a lane share calls. `--hours`: their times lie in that many past hours, so that the
+tables have that many more folders (and `ingest.grace` is as long).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scylla_spark.bench import report
@@ -20,24 +21,28 @@ from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_merged, await_value, place, rows_in, say
 from scylla_spark.client import Scheduler
 from scylla_spark.clock import now_us
+from scylla_spark.core.key import HOUR_US
 from scylla_spark.schemas import COMPLETIONS
 from scylla_spark.services.deployment import Deployment
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is drained: so many tasks over so many lanes, for a handler, in a queue."""
+    """What is drained: so many tasks over so many lanes, for a handler, in a queue, due during so many past hours."""
 
     count: int
     lanes: int
     handler: str = NOOP
     queue: str = "default"
+    hours: float = 0
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 200,000 tasks over 1,000 lanes."""
     handler = BATCH if options.batch else NOOP
-    work = Work(options.tasks or 200_000, options.lanes or 1_000, handler)
+    work = Work(options.tasks or 200_000, options.lanes or 1_000, handler, hours=options.hours)
+    if work.hours:
+        options = replace(options, changes=(options.changes or {}) | {"ingest": {"grace": f"{work.hours + 1}h"}})
     with place(options, "ingest") as home:
         seconds, seen = drained(home, work, profile=options.profile)
         with Helper("pool", home.settings, count=min(work.count, 100_000), rounds=3, handler=handler) as helper:
@@ -45,7 +50,7 @@ def run(options: Options) -> dict[str, Any]:
             pool = helper.answer(LIMIT_S)
     return report.rate(
         "drain", seen.pop("completed"), seconds, pool["rate_per_s"],
-        **seen, lanes=work.lanes, batch=options.batch, floor_rounds=pool["rounds"],
+        **seen, lanes=work.lanes, batch=options.batch, hours=work.hours, floor_rounds=pool["rounds"],
     )  # fmt: skip
 
 
@@ -85,9 +90,10 @@ def drained(home: Deployment, work: Work, *, before: int = 0, profile: bool = Fa
 def _load(home: Deployment, work: Work) -> int:
     """Returns when all is in the tables; the scheduled time of the first, microseconds since the epoch."""
     assert home.spark is not None
-    first = now_us()
+    span_us = int(work.hours * HOUR_US)
+    first = now_us() - span_us
     with Scheduler(home.settings, spark=home.spark) as scheduler:
-        frame = tasks(home.spark, work.count, work.lanes, first, 1)
+        frame = tasks(home.spark, work.count, work.lanes, first, max(span_us / work.count, 1))
         enqueue(scheduler, frame, handler=work.handler, queue=work.queue)
     say(f"{work.count} tasks enqueued; ingest merges them")
     await_merged(home.settings, home)

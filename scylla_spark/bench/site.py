@@ -45,6 +45,7 @@ class Options:
         profile: write to stderr where the driver spends its time.
         batch: `drain` with a batch handler.
         replay: `single` in a queue of order "replay".
+        hours: `drain` of tasks due during so many past hours.
         paused: `pending` with overdue tasks of a paused queue.
     """
 
@@ -59,6 +60,7 @@ class Options:
     batch: bool = False
     replay: bool = False
     paused: bool = False
+    hours: float = 0
 
 
 def say(text: str) -> None:

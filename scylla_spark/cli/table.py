@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,18 +12,19 @@ from scylla_spark.errors import UnreachableError
 
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
+    from scylla_spark.services.maintain import Maintenance
 
 _COLUMNS: Final = (
     "partition", "tasks_behind", "outcomes_behind", "folded_until", "closed_until", "open_hours", "state", "epoch", "lanes", "loaded",
     "in_flight", "owner",
 )  # fmt: skip
 
-app = typer.Typer(help="Look at the tables.", no_args_is_help=True)
+app = typer.Typer(help="Look at the tables and tidy them up.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Look at the tables."""
+    """Look at the tables and tidy them up."""
 
 
 @app.command()
@@ -43,6 +45,46 @@ def stats(
         rows,
         _COLUMNS,
     )
+
+
+@app.command()
+def compact(ctx: typer.Context) -> None:
+    """Put small files together, while no ingest runs; one that runs does it by itself, between batches."""
+    _tidy(context(ctx), lambda chores, now: chores.compact_all(now))
+
+
+@app.command()
+def purge(ctx: typer.Context) -> None:
+    """Delete history older than ingest.retention, while no ingest runs; one that runs does it by itself, every hour."""
+    _tidy(context(ctx), lambda chores, now: chores.purge_all(now))
+
+
+def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
+    from scylla_spark.clock import now_us
+    from scylla_spark.io.session import open_session
+    from scylla_spark.services.ingest import Ingest
+
+    settings = cli.settings()
+    before = cli.listings().sizes()
+    spark = open_session(settings, "scylla-spark table", services=True)
+    ingest = Ingest(spark, settings)
+    try:
+        ingest.hold()
+        ingest.begin()
+        work(ingest.maintenance, now_us())
+    finally:
+        ingest.stop()
+        spark.stop()
+    rows = [
+        {"table": new["table"]}
+        | {
+            f"{name}_{when}": side[name]
+            for name in ("rows", "files")
+            for when, side in (("before", old), ("after", new))
+        }
+        for old, new in zip(before, cli.listings().sizes(), strict=True)
+    ]
+    cli.output.rows(rows, ("table", "rows_before", "rows_after", "files_before", "files_after"))
 
 
 def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:

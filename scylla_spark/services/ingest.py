@@ -89,10 +89,18 @@ class Ingest:
             ConflictError: another ingest holds the tables.
         """
         topic_ids = ensure_topics(self.settings)
-        self._sole = sole(self.spark, self.settings)
-        self.tables.before_commit = self._sole.check
+        self.hold()
         self.open_tables(topic_ids)
         self._check_positions()
+
+    def hold(self) -> None:
+        """Becomes the one writer of the tables.
+
+        Raises:
+            ConflictError: another ingest holds them.
+        """
+        self._sole = sole(self.spark, self.settings)
+        self.tables.before_commit = self._sole.check
 
     def open_tables(self, topic_ids: dict[str, str]) -> None:
         """Makes and checks the tables and reads how far they are.
@@ -104,6 +112,10 @@ class Ingest:
             ConfigError: the tables belong to another deployment.
         """
         self._rules = self.tables.create(self.settings, topic_ids)
+        self.begin()
+
+    def begin(self) -> None:
+        """Reads how far the tables are."""
         marks = Readers(self.tables.path).marks()
         self.progress.begin(marks, self.settings.partitions, self.promotion.target_us(now_us()))
         failpoint.reach("ingest.tables.prepared")

@@ -53,6 +53,7 @@ _MAINTENANCE: Final = {
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # a vacuum has so many tasks; by default 10,000
 }
+_COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED)
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class Maintenance:
     def _all_chores(self) -> Iterator[_Chore]:
         minute = duration_ms("1m") * 1000
         yield _Chore("close", 5 * minute, self.close)
-        for table in (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED):
+        for table in _COMPACTED:
             yield _Chore(f"compact {table.name}", minute, partial(self.compact, table))
         yield _Chore("drop folded", 10 * minute, self.drop_folded)
         yield _Chore("purge", 60 * minute, self.purge, next_us=-1)
@@ -124,6 +125,18 @@ class Maintenance:
             log.debug("maintenance", chore=chore.name, seconds=round((boot_us() - begun) / 1e6, 3))
             return True
         return False
+
+    def compact_all(self, now: int) -> None:
+        """Puts all small files together."""
+        for table in _COMPACTED:
+            while self.compact(table, now):
+                pass
+
+    def purge_all(self, now: int) -> None:
+        """Closes what can be closed, then deletes what is older than the retention."""
+        while self.close(now):
+            pass
+        self.purge(now)
 
     # -- closing --------------------------------------------------------------------------------------------------------
 

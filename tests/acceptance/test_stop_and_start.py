@@ -1,5 +1,7 @@
 """Stop, wait, start: nothing runs meanwhile, what is overdue runs once, what has finished stays finished, retries go on."""
 
+import json
+
 import pytest
 
 from scylla_spark import Retry, TaskKey
@@ -30,6 +32,9 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     for key in overdue[20:]:  # of these only the log may know when we stop
         foreign.put(key).get(timeout=PATIENCE)
     foreign.close()
+    refused = place.call("table", "purge")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "Another ingest writes" in refused.stderr
     assert first.stop() == 0, first.told()[-3000:]
     stopped = now()
     assert eventually(lambda: not place.left(), 10, "nothing is left", place.left) is True
@@ -38,6 +43,11 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     other = place.call("up", "--set", "partitions=4")
     assert (other.returncode, other.stdout) == (2, "")
     assert "'tasks' has 8 partitions; these settings need 4" in other.stderr
+    tidied = place.call("-o", "json", "table", "compact")
+    assert tidied.returncode == 0, tidied.stderr
+    sizes = [row for row in json.loads(tidied.stdout) if row["table"] not in ("progress", "deployment")]
+    assert all(row["rows_before"] == row["rows_after"] for row in sizes)
+    assert sum(row["files_after"] for row in sizes) < sum(row["files_before"] for row in sizes)
     eventually(lambda: now() > due + SECOND, PATIENCE, "all are overdue")
 
     started = now()

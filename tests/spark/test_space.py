@@ -78,8 +78,7 @@ def test_purge_drops_old_closed_hours_and_never_an_open_one(ingest):
     ended, still, young = -20 * DAY, -19 * DAY, -13 * DAY
     enqueue(ingest, 0, ended, still, young)
     complete(ingest, 0, ended, young)
-    ingest.maintenance.close(NOW)
-    ingest.maintenance.purge(NOW)  # the newest record is 13 days old: nothing is out of reach of a late record
+    ingest.maintenance.purge_all(NOW)  # the newest record is 13 days old: nothing is out of reach of a late record
     assert len(rows(ingest, TASKS, "uniqueness_key")) == 3
     ingest.write_tasks(raw(ingest.spark, [task(LANE, "now", 900), (PLACE, 901, None, b"junk")]), 9)
     append(ingest.tables.path, ATTEMPTS, [fact_row(key_of(LANE, "x", ended), 1, "started")])
@@ -114,9 +113,8 @@ def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):
     before = {table: rows(ingest, table, *table.names) for table in (TASKS, DEFERRED, COMPLETIONS, REJECTED)}
     readers = Readers(ingest.settings.tables_path)
     counts = {table: len(readers.files(table)) for table in before}
+    ingest.maintenance.compact_all(NOW)
     for table in before:
-        while ingest.maintenance.compact(table, NOW):
-            pass
         assert rows(ingest, table, *table.names) == before[table]
     after = {table: len(readers.files(table)) for table in before}
     assert counts[TASKS] == counts[DEFERRED] == counts[COMPLETIONS] == 3

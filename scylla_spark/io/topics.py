@@ -17,6 +17,7 @@ from scylla_spark.io.recovering import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
 _RUNNING_FILE = "up.json"
+_END, _FIRST = -1, -2  # what Kafka calls these offsets
 
 
 class _Selector(selectors.DefaultSelector):
@@ -159,17 +160,25 @@ def admin(settings: Settings) -> KafkaAdminClient:
 
 def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[int, int]:
     """End offset of each partition of a topic, by a round trip."""
-    with consumer(settings) as reader:
-        ends = reader.end_offsets([TopicPartition(topic, number) for number in partitions])
-    return {place.partition: offset for place, offset in ends.items()}
+    (ends,) = _offsets(settings, topic, partitions, _END)
+    return ends
 
 
 def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
     """First offset that is still kept, and end offset, of each partition of a topic."""
-    places = [TopicPartition(topic, number) for number in partitions]
-    with consumer(settings) as reader:
-        firsts, ends = reader.beginning_offsets(places), reader.end_offsets(places)
-    return {place.partition: (firsts[place], ends[place]) for place in places}
+    firsts, ends = _offsets(settings, topic, partitions, _FIRST, _END)
+    return {number: (firsts[number], ends[number]) for number in partitions}
+
+
+def _offsets(settings: Settings, topic: str, partitions: list[int], *which: int) -> list[dict[int, int]]:
+    client = admin(settings)  # a consumer would first wait a tenth of a second for the topic's metadata
+    try:
+        answers = [
+            client.list_partition_offsets({TopicPartition(topic, n): wanted for n in partitions}) for wanted in which
+        ]
+    finally:
+        client.close()
+    return [{place.partition: found.offset for place, found in answer.items()} for answer in answers]
 
 
 def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -113,9 +113,9 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     return _records(parts, pieces, [*_key_conditions(), _out_of_range()], F.lit(False))
 
 
-def _bytes(text: Column, first: int) -> Column:
-    """The text's bytes from one of them on, counted from 1; a substring of text would count its characters, which is slow."""
-    return F.substring(text.cast("binary"), first, 1 << 30)
+def _literal(text: str) -> str:
+    """SQL of the text's bytes."""
+    return f"X'{text.encode().hex()}'"
 
 
 def _records(
@@ -126,7 +126,7 @@ def _records(
         fault = F.when(holds, F.lit(code)).otherwise(fault)
     return parts.withColumns(_time_digits()).select(
         F.col("ordering_id").cast("binary").alias("key"),
-        F.concat(*(_lit(p) if isinstance(p, str) else p.cast("binary") for p in pieces)).alias("value"),
+        F.concat(*(F.expr(_literal(p)) if isinstance(p, str) else p.cast("binary") for p in pieces)).alias("value"),
         fault.alias("fault"),
         F.coalesce(fault, F.when(late, F.lit("too_late"))).alias("reason"),
         "ordering_id",
@@ -220,8 +220,10 @@ def _constant(columns: Columns, stamp: int | None) -> str:
 
 def _key_pieces(varying: list[str]) -> list[str | Column]:
     """The last fields of a record, and its end."""
-    names = [F.col("ordering_id").alias("orderingId"), F.col("uniqueness_key").alias("uniquenessKey")]
-    return [_time_field(), _bytes(F.to_json(F.struct(*names, *varying), _JSON), 2)]
+    fields = {"orderingId": "ordering_id", "uniquenessKey": "uniqueness_key"} | {name: name for name in varying}
+    struct = ", ".join(f"'{wire}', {column}" for wire, column in fields.items())
+    # bytes, not text: the substring of a text would count its characters
+    return [_time_field(), F.expr(f"substring(cast(to_json(named_struct({struct})) as binary), 2, {1 << 30})")]
 
 
 def _time_digits() -> dict[str, Column]:
@@ -229,50 +231,37 @@ def _time_digits() -> dict[str, Column]:
 
     In columns of their own, or they would be counted anew for each piece of the text.
     """
-    us = F.unix_micros("scheduled_time")
-    seconds = _div(us, 1_000_000)
-    day = F.date_from_unix_date(_div(seconds, 86_400).cast("int"))
-    days = F.year(day).cast("long") * 10_000 + F.month(day) * 100 + F.dayofmonth(day)
-    clock = _div(seconds, 3_600) % 24 * 10_000 + _div(seconds, 60) % 60 * 100 + seconds % 60
-    micros = (clock + 1_000_000) * 1_000_000 + us % 1_000_000
-    return {name: digits.cast("string").cast("binary") for name, digits in (("days", days), ("micros", micros))}
+    us = "unix_micros(scheduled_time)"
+    day = f"date_from_unix_date(cast({us} div 86400000000 as int))"
+    days = f"year({day}) * 10000L + month({day}) * 100 + day({day})"
+    clock = f"{us} div 3600000000 % 24 * 10000 + {us} div 60000000 % 60 * 100 + {us} div 1000000 % 60"
+    micros = f"({clock} + 1000000) * 1000000 + {us} % 1000000"
+    return {
+        name: F.expr(f"cast(cast({digits} as string) as binary)")
+        for name, digits in (("days", days), ("micros", micros))
+    }
 
 
 def _time_field() -> Column:
     """The scheduled time as a field of a record. Spark's own formatting, four times as slow, is left what has no four-digit year."""
-    time, days, micros = F.col("scheduled_time"), F.col("days"), F.col("micros")
-    cuts = [
-        (days, 1, 4, "-"),
-        (days, 5, 2, "-"),
-        (days, 7, 2, "T"),
-        (micros, 2, 2, ":"),
-        (micros, 4, 2, ":"),
-        (micros, 6, 2, "."),
-    ]
-    pieces = [piece for text, first, size, then in cuts for piece in (F.substring(text, first, size), _lit(then))]
-    usual = F.concat(_lit('"scheduledTime":"'), *pieces, F.substring(micros, 8, 6), _lit('Z",'))
-    other = F.to_json(F.struct(time.alias("scheduledTime")), _JSON)
+    cuts = [("days", 1, 4, "-"), ("days", 5, 2, "-"), ("days", 7, 2, "T")]
+    cuts += [("micros", 2, 2, ":"), ("micros", 4, 2, ":"), ("micros", 6, 2, "."), ("micros", 8, 6, 'Z",')]
+    pieces = [_literal('"scheduledTime":"')]
+    pieces += [f"substring({text}, {first}, {size}), {_literal(then)}" for text, first, size, then in cuts]
+    usual = F.expr(f"concat({', '.join(pieces)})")
+    other = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), _JSON)
     unusual = F.concat(F.substring(other, F.lit(2), F.length(other) - 2), F.lit(",")).cast("binary")
-    in_range = (time >= F.timestamp_micros(F.lit(0))) & (time < F.timestamp_micros(F.lit(LATEST_US)))
-    return F.when(in_range, usual).when(time.isNotNull(), unusual).otherwise(_lit(""))
-
-
-def _div(number: Column, by: int) -> Column:
-    return F.call_function("div", number, F.lit(by))
-
-
-def _lit(text: str) -> Column:
-    return F.lit(text).cast("binary")
+    in_range = F.expr(f"unix_micros(scheduled_time) BETWEEN 0 AND {LATEST_US - 1}")
+    return F.when(in_range, usual).when(F.expr("scheduled_time IS NOT NULL"), unusual).otherwise(F.expr(_literal("")))
 
 
 def _key_conditions() -> list[tuple[str, Column]]:
     conditions = []
     for name in ("ordering_id", "uniqueness_key"):
-        text = F.col(name)
-        conditions.append((f"{name}_missing", text.isNull()))
-        size = F.octet_length(text)  # known at once; characters have to be counted
-        wrong = (size == 0) | ((size > 1024) & (F.length(text) > 1024)) | ~F.is_valid_utf8(text)
-        conditions.append((f"{name}_invalid", wrong))
+        conditions.append((f"{name}_missing", F.expr(f"{name} IS NULL")))
+        size = f"octet_length({name})"  # known at once; characters have to be counted
+        wrong = f"{size} = 0 OR ({size} > 1024 AND char_length({name}) > 1024) OR NOT is_valid_utf8({name})"
+        conditions.append((f"{name}_invalid", F.expr(wrong)))
     return [*conditions, ("scheduled_time_missing", F.col("scheduled_time").isNull())]
 
 
@@ -287,11 +276,11 @@ def earliest_us(rules: Rules, now: int) -> int:
 
 def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:
     rules = {
-        "handler": F.col("handler").isNotNull() & ~F.col("handler").rlike(_NAME),
-        "queue": F.col("queue").isNull() | ~F.col("queue").rlike(_NAME),
-        "priority": F.col("priority").isNull() | ~F.col("priority").between(0, 255),
+        "handler": lambda: F.col("handler").isNotNull() & ~F.col("handler").rlike(_NAME),
+        "queue": lambda: F.col("queue").isNull() | ~F.col("queue").rlike(_NAME),
+        "priority": lambda: F.col("priority").isNull() | ~F.col("priority").between(0, 255),
     }
-    return [(f"{name}_invalid", rules[name]) for name in varying]
+    return [(f"{name}_invalid", rules[name]()) for name in varying]
 
 
 # -- payloads -----------------------------------------------------------------------------------------------------------

@@ -6,11 +6,9 @@ import gc
 import random
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -20,21 +18,20 @@ from scylla_spark.config import Settings
 from scylla_spark.core import action
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import OutcomeRecord
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lanes import Terms
-from scylla_spark.core.partition import Mark, Partition, joined
+from scylla_spark.core.partition import Mark, joined
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.wire import Command
 from scylla_spark.executors.interface import Executor, HandlerInfo
-from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import producer
 from scylla_spark.services.limits import engine_limits, queue_terms
 from scylla_spark.services.mailbox import Mailbox
 from scylla_spark.services.measure import Measures
-from scylla_spark.services.scan import ROWS_PER_MESSAGE, Scanner
+from scylla_spark.services.questions import Questions
+from scylla_spark.services.scan import Scanner
 from scylla_spark.services.tails import OutcomesTail, TasksTail, clock_offset_us
 
 if TYPE_CHECKING:
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("dispatch")
 
-T = TypeVar("T")
 LOCAL = "local"
 SPARK = "spark"
 _MAX_SLEEP_S = 0.5
@@ -73,12 +69,9 @@ class Dispatcher:
         self._default = self._terms(HandlerInfo(""))
         self._parked = Terms("", self._default.timeout_ms, self._default.retry)
         self._readers = Readers(settings.tables_path)
-        self._openings = Openings(self._readers)
+        self._questions = Questions(self._readers, self.mailbox, self.engine)
         self._scanner = Scanner(self._readers, settings, self.mailbox, self.engine)
         self._producer: Any = None
-        self._lookups = ThreadPoolExecutor(1, thread_name_prefix="lookup")
-        self._loads = ThreadPoolExecutor(1, thread_name_prefix="reload")
-        self._reloads: deque[tuple[Partition, action.Reload]] = deque()
         self._fences: dict[int, int] = {}
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
@@ -129,8 +122,7 @@ class Dispatcher:
         self.mailbox.post(lambda now: None)
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
-        for reader in (self._lookups, self._loads):
-            reader.shutdown(wait=False, cancel_futures=True)
+        self._questions.stop()
         if self._producer is not None:
             self._producer.close(timeout=5)
 
@@ -195,8 +187,7 @@ class Dispatcher:
             else:
                 self._perform(item)
         for number, keys in lookups.items():
-            if number in self.engine.partitions:
-                self._lookups.submit(self._look_up, self.engine.partitions[number], keys)
+            self._questions.look_up(number, keys)
 
     def _clock(self) -> int:
         self._now = max(self._now, now_us())
@@ -225,9 +216,7 @@ class Dispatcher:
             case action.Kill(name, ids):
                 self.executors[name].kill(ids)
             case action.Reload():
-                if item.partition in self.engine.partitions:
-                    self._reloads.append((self.engine.partitions[item.partition], item))
-                    self._loads.submit(self._reload)
+                self._questions.reload(item)
             case action.Left(partition, clean):
                 self._forget(partition, clean=clean)
 
@@ -340,47 +329,6 @@ class Dispatcher:
 
     def _noted_end(self, partition: int, end: int) -> None:
         self.mailbox.post(lambda now: self.engine.noted_end(partition, end, now))
-
-    def _look_up(self, partition: Partition, keys: list[TaskKey]) -> None:
-        found = self._tried(lambda: self._readers.known(keys))
-        self._tell(partition, lambda now: self.engine.looked_up(partition.number, found or {}, now))
-
-    def _reload(self) -> None:
-        """Reads what was asked for by now, all lanes of a partition together."""
-        wanted: dict[int, tuple[Partition, dict[str, tuple[TaskKey, int]]]] = {}
-        while self._reloads:
-            partition, item = self._reloads.popleft()
-            _, lanes = wanted.setdefault(id(partition), (partition, {}))
-            lanes[item.ordering_id] = item.after, item.most
-        for partition, lanes in wanted.values():
-            found = self._tried(partial(self._openings.lanes, partition.number, lanes, partition.horizon_us))
-            for ordering_id, (rows, more) in (found or {}).items():
-                self._offer(partition, ordering_id, rows, more=more)
-
-    def _offer(self, partition: Partition, ordering_id: str, rows: list[ScanRow], *, more: bool) -> None:
-        for first in range(0, max(len(rows), 1), ROWS_PER_MESSAGE):
-            last = first + ROWS_PER_MESSAGE >= len(rows)
-            offer = partial(self.engine.reloaded, partition.number, ordering_id, rows[first : first + ROWS_PER_MESSAGE])
-            self._tell(partition, partial(offer, more=more, last=last))
-
-    def _tried(self, read: Callable[[], T]) -> T | None:
-        """Reads from the tables until it works; the lanes that asked wait meanwhile. None: the dispatcher stops."""
-        while not self._stopping.is_set():
-            try:
-                return read()
-            except Exception as error:
-                log.warning("look-up failed, tried again", error=repr(error)[:300])
-                self._stopping.wait(1.0)
-        return None
-
-    def _tell(self, partition: Partition, answer: Callable[[int], None]) -> None:
-        """Leaves an answer to a question of this take; it says nothing to a later one."""
-
-        def tell(now: int) -> None:
-            if self.engine.partitions.get(partition.number) is partition:
-                answer(now)
-
-        self.mailbox.post(tell)
 
     def _terms(self, info: HandlerInfo) -> Terms:
         dispatch = self.settings.dispatch

@@ -21,11 +21,11 @@ from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.partition import Mark, joined
 from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
-from scylla_spark.io.tables import Tables
+from scylla_spark.io.tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
 from scylla_spark.services.loading import Slice, slices
 from scylla_spark.services.mailbox import Mailbox
-from scylla_spark.transforms.due import due, first_of_queues, uncompleted, window
+from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -251,9 +251,10 @@ class Scanner:
             Columns of `transforms.due.due`; of `first_of_queues` where there is more than the budget allows. None if that is
             so after an instant: what to leave out can only be chosen among all.
         """
-        closed = min(mark.closed_hour for mark in marks.values())
-        kept_open = sorted({hour for mark in marks.values() for hour in mark.open_hours})
-        inside = window(list(marks), after, until, closed, kept_open)
+        inside = between(list(marks), after, until)
+        if after is None:
+            kept_open = sorted({hour for mark in marks.values() for hour in mark.open_hours})
+            inside &= maybe_open(min(mark.closed_hour for mark in marks.values()), kept_open)
         folded_us = min(mark.folded_until_us for mark in marks.values())
         # completions before tasks: what is purged goes from tasks first, so an older view of completions is the safe one
         completions = tables.read(COMPLETIONS).where(inside)

@@ -16,24 +16,14 @@ if TYPE_CHECKING:
 _DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
 
 
-def window(
-    partitions: Sequence[int], after_us: int | None, until_us: int, closed_hour: int = 0, open_hours: Sequence[int] = ()
-) -> Column:
-    """Predicate on any table with the key columns: after < scheduled_time ≤ until (microseconds since the epoch).
+def maybe_open(closed_hour: int, open_hours: Sequence[int]) -> Column:
+    """Predicate on any table with the key columns: in hours that may hold open tasks.
 
     Args:
-        partitions: which.
-        after_us: None: from the beginning, closed hours left out.
-        until_us: last scheduled time.
         closed_hour: in all hours below, nothing is open …
         open_hours: … except in these.
     """
-    column = F.col("scheduled_time")
-    predicate = F.col("partition_id").isin(list(partitions)) & (F.col("hour") <= until_us // 3_600_000_000)
-    predicate &= column <= F.timestamp_micros(F.lit(until_us))
-    if after_us is not None:
-        return predicate & (F.col("hour") >= after_us // 3_600_000_000) & (column > F.timestamp_micros(F.lit(after_us)))
-    return predicate & ((F.col("hour") >= closed_hour) | F.col("hour").isin(list(open_hours)))
+    return (F.col("hour") >= closed_hour) | F.col("hour").isin(list(open_hours))
 
 
 def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -> DataFrame:

@@ -10,10 +10,12 @@ import contextlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,34 @@ def report(file: Path, results: list[Result]) -> None:
     file.write_text(re.sub(f"{BEGIN}.*?{END}", lambda _: fresh, text, flags=re.DOTALL))
 
 
+def _alone(name: str, case: Case, seed: int, keep: Path | None) -> Result:
+    folder = Path(tempfile.mkdtemp(prefix=f"faults-{name}-", dir=keep))
+    result = play(name, case, seed, folder)
+    print(json.dumps(result), flush=True)
+    if not keep and result.get("ok", True):
+        shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def _apart(name: str, seed: int, keep: Path | None) -> Result:
+    """Plays a case in a process of its own; what that says is passed on."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.run",
+        name,
+        "--seed",
+        str(seed),
+        *(["--keep", str(keep)] if keep else []),
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    lines = done.stdout.splitlines() or [
+        json.dumps({"case": name, "seed": seed, "skipped": f"exit code {done.returncode}", "ok": False})
+    ]
+    print(lines[-1], flush=True)
+    return json.loads(lines[-1])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Plays the cases asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -117,19 +147,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keep", type=Path, help="folder that keeps data and logs of the cases; default: a temporary one"
     )
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; most of a case is waiting")
     options = parser.parse_args(arguments)
     known = CASES | {"short": SHORT}
     unknown = set(options.cases) - known.keys()
     if unknown:
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
-    results = []
-    for name in options.cases or CASES:
-        folder = Path(tempfile.mkdtemp(prefix=f"faults-{name}-", dir=options.keep))
-        result = play(name, known[name], options.seed, folder)
-        results.append(result)
-        print(json.dumps(result), flush=True)
-        if not options.keep and result.get("ok", True):
-            shutil.rmtree(folder, ignore_errors=True)
+    names = options.cases or list(CASES)
+    if len(names) == 1:
+        results = [_alone(names[0], known[names[0]], options.seed, options.keep)]
+    else:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(lambda name: _apart(name, options.seed, options.keep), names))
     if options.report:
         report(options.report, results)
     return 0 if all(result.get("ok", True) for result in results) else 1

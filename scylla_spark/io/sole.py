@@ -33,6 +33,7 @@ MARGIN_US: Final = 3_000_000
 PATIENCE_S: Final = 60.0
 _CONFIRM_EVERY_S = 2.0
 _POLL_MS = 500
+_SOON_S = 3.0  # a join takes about a second
 
 
 class Sole(Protocol):
@@ -148,7 +149,7 @@ class SoleMember:
             ConflictError: another member still does after `patience_s`.
         """
         with self._changed:
-            held = self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, 1.0)
+            held = self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, _SOON_S)
             if not held:
                 log.info("waiting for another ingest to end", patience_s=patience_s)
                 held = self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, patience_s)

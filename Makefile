@@ -72,8 +72,8 @@ simulate: setup ## play the engine against seeded faults: SEEDS=n FIRST=k
 	@$(BIN)/python -m tests.simulation.run $(FIRST) $(SEEDS)
 
 SEED ?= 1
-faults: setup ## kill, freeze and starve real processes (an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"
-	@$(BIN)/python -m tests.faults.run --seed $(SEED) $(if $(ARGS),,--report docs/reliability.md) $(ARGS)
+faults: setup ## kill, freeze and starve real processes (half an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"
+	@$(BIN)/python -m tests.faults.run --seed $(SEED) $(if $(filter-out --whole,$(ARGS)),,--report docs/reliability.md) $(ARGS)
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .

@@ -269,6 +269,19 @@ CASES = {
     "broker-disk-full": Case(broker_disk_full, disk="broker"),
 }  # fmt: skip
 SHORT = Case(short)
+MODES = (  # the same points in several modes: a campaign plays one mode of each, the next seed the next
+    (("ingest-tasks-killed",), ("ingest-tasks-raised",)),
+    (("ingest-facts-killed",), ("ingest-facts-raised",)),
+    (("takes-killed",), ("takes-raised",), ("takes-frozen",)),
+    (("starts-killed", "sends-killed"), ("work-raised",), ("work-frozen",)),
+)
+
+
+def campaign(seed: int) -> list[str]:
+    """Names of the cases that meet each fail point at least once, in the mode whose turn it is, and of all other cases."""
+    chosen = {name for modes in MODES for name in modes[seed % len(modes)]}
+    others = {name for modes in MODES for names in modes for name in names} - chosen
+    return [name for name in CASES if name not in others]
 
 
 def _killed(site: Site, *parts: str) -> None:

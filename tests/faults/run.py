@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import history
-from tests.faults.cases import CASES, SHORT, Case
+from tests.faults.cases import CASES, SHORT, Case, campaign
 from tests.faults.site import Site, small_disk
 
 SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96}
@@ -141,19 +141,20 @@ def _apart(name: str, seed: int, keep: Path | None) -> Result:
 def main(arguments: list[str] | None = None) -> int:
     """Plays the cases asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: all of {', '.join(CASES)}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"default: those of the seed among {', '.join(CASES)}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path, help="Markdown file whose table is renewed")
     parser.add_argument(
         "--keep", type=Path, help="folder that keeps data and logs of the cases; default: a temporary one"
     )
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time; most of a case is waiting")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time; each keeps two cores busy")
+    parser.add_argument("--whole", action="store_true", help="every fail point in every mode, not only in the seed's")
     options = parser.parse_args(arguments)
     known = CASES | {"short": SHORT}
     unknown = set(options.cases) - known.keys()
     if unknown:
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
-    names = options.cases or list(CASES)
+    names = options.cases or (list(CASES) if options.whole else campaign(options.seed))
     if len(names) == 1:
         results = [_alone(names[0], known[names[0]], options.seed, options.keep)]
     else:

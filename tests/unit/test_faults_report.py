@@ -49,3 +49,11 @@ def test_every_fail_point_kills_in_some_case_or_has_a_reason_why_not():
         if name.endswith("-killed") and "broker" not in name:
             case.play(site)
     assert site.met == {(point, KILL) for point in POINTS.keys() - cases.NOT_MET.keys()}
+
+
+def test_a_campaign_plays_one_mode_of_each_family_and_six_seeds_play_all():
+    for seed in range(6):
+        names = set(cases.campaign(seed))
+        for modes in cases.MODES:
+            assert [set(mode) <= names for mode in modes].count(True) == 1
+    assert {name for seed in range(6) for name in cases.campaign(seed)} == cases.CASES.keys()

@@ -6,6 +6,8 @@
 - Group member: a join that new metadata began is forgotten once it outlives one poll, and the member then neither rejoins nor
   sends heartbeats: partitions wait for ever. (Java had a sibling of this: KAFKA-9815.)
 - Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
+- Group leader: a member that was away for longer than its session still claims what it had, and gets it at once, before the
+  member that has it now has let go of it. (Java's members say in which generation they got what they claim.)
 """
 
 from __future__ import annotations
@@ -44,18 +46,42 @@ class _Coordinator(ConsumerCoordinator):  # type: ignore[misc]
 
 
 class Assignor(CooperativeStickyAssignor):  # type: ignore[misc]
-    """Cooperative sticky assignment that tries again, rather than assign nothing, while the topic's metadata is not there.
+    """Cooperative sticky assignment that believes the newest of several claims.
 
-    Raises:
-        LeaderNotAvailableError: it is not; the join is repeated.
+    It tries again, rather than assign nothing, while the topic's metadata is not there.
     """
 
+    version = 2  # of the subscription; the first that tells the generation
+
+    def metadata(self, topics: Any) -> Any:
+        """As in the base class, with the generation in which we got what we claim."""
+        told = super().metadata(topics)
+        told.generation_id = self.generation
+        return told
+
     def assign(self, cluster: Any, members: Any) -> Any:
-        """As in the base class."""
+        """As in the base class.
+
+        Raises:
+            LeaderNotAvailableError: the topic's metadata is not there; the join is repeated.
+        """
         topics = {topic for member in members for topic in member.metadata.topics}
         if missing := [topic for topic in topics if not cluster.partitions_for_topic(topic)]:
             raise LeaderNotAvailableError(f"no metadata yet of {', '.join(sorted(missing))}")
+        _drop_old_claims(members)
         return super().assign(cluster, members)
+
+
+def _drop_old_claims(members: Any) -> None:
+    """Leaves each partition to the claim of the highest generation."""
+    newest: dict[tuple[str, int], int] = {}
+    for metadata in (member.metadata for member in members):
+        for owned in metadata.owned_partitions or ():
+            for place in ((owned.topic, number) for number in owned.partitions):
+                newest[place] = max(newest.get(place, -1), metadata.generation_id)
+    for metadata in (member.metadata for member in members):
+        for owned in metadata.owned_partitions or ():
+            owned.partitions = [n for n in owned.partitions if newest[owned.topic, n] == metadata.generation_id]
 
 
 def recovering(producer: KafkaProducer) -> KafkaProducer:

@@ -108,15 +108,15 @@ def _taken(path: str) -> ConflictError:
 
 
 class _Eldest(Assignor):
-    """Gives everything to the one member that has it, or else to the first; of two that claim it neither keeps it."""
+    """Gives everything to the member that has it, or else to the first."""
 
     name = "scylla-spark-sole"
 
     def assign(self, cluster: Any, members: Any) -> Any:
         """As in the base class."""
-        fair = super().assign(cluster, members)  # checks the metadata
+        fair = super().assign(cluster, members)  # checks the metadata and drops old claims
         claims = [member.member_id for member in members if self.parse_member_metadata(member.metadata).partitions]
-        holder = min(fair) if not claims else claims[0] if len(claims) == 1 else None
+        holder = min(claims or fair)
         (topic,) = {topic for member in members for topic in member.metadata.topics}
         everything = [(topic, sorted(cluster.partitions_for_topic(topic)))]
         return {

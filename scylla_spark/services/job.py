@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from scylla_spark.config import Settings
 from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
 from scylla_spark.io.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
+
+log = structlog.get_logger("deployment")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -56,7 +60,14 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
     """
     stop = threading.Event()
     _stop_on_signals(stop)
-    with deployment:
+    try:
+        deployment.start()
+    except Exception:
+        if stop.is_set():  # whoever stops us may have stopped the JVM or the broker first, such as by a signal to all
+            log.info("stopped while it started")
+            return
+        raise
+    try:
         _stop_on_signals(stop)  # the new SparkContext has put its own handler for SIGINT: cancel all jobs
         if deployment.await_ready(stop=stop):
             ready(deployment)
@@ -65,6 +76,8 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
             raise WaitTimeoutError(
                 "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
             )
+    finally:
+        deployment.stop()
 
 
 def nested(texts: Sequence[str]) -> dict[str, Any]:

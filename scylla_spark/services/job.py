@@ -12,15 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from scylla_spark.config import Settings
-from scylla_spark.errors import ArgumentError, SchedulerError, WaitTimeoutError
+from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError, WaitTimeoutError
 from scylla_spark.io.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
-
-log = structlog.get_logger("deployment")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -56,18 +52,24 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
 
     Raises:
         WaitTimeoutError: they were not ready in time.
+        UnreachableError: something was killed while they stopped.
         SchedulerError: they could not start, or one of them ended.
     """
     stop = threading.Event()
     _stop_on_signals(stop)
     try:
-        deployment.start()
-    except Exception:
-        if stop.is_set():  # whoever stops us may have stopped the JVM or the broker first, such as by a signal to all
-            log.info("stopped while it started")
-            return
-        raise
-    try:
+        _serve(deployment, ready, stop)
+    except Exception as error:
+        if not stop.is_set() or isinstance(error, SchedulerError):
+            raise
+        raise UnreachableError(
+            f"The broker or the JVM ended before all was drained ({type(error).__name__}). Nothing is lost: the next start goes on.",
+            hint="Send the signal to this process alone; under systemd, set KillMode=mixed.",
+        ) from error
+
+
+def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: threading.Event) -> None:
+    with deployment:
         _stop_on_signals(stop)  # the new SparkContext has put its own handler for SIGINT: cancel all jobs
         if deployment.await_ready(stop=stop):
             ready(deployment)
@@ -76,8 +78,6 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
             raise WaitTimeoutError(
                 "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
             )
-    finally:
-        deployment.stop()
 
 
 def nested(texts: Sequence[str]) -> dict[str, Any]:

@@ -75,16 +75,20 @@ class Canceller(LaneKeeper):
             self._answer(partition, command, now)
         elif lane is not None and entry is not None:
             self._cancel_entry(partition, lane, entry, command, now)
-        elif key.time_us <= partition.complete_us and not partition.left(key) and self._surely_new(partition, command):
+        elif not partition.left(key) and self._surely_new(partition, command):
             partition.told[key] = None
             self._cancel_unknown(partition, command, now)
         else:
             self._look_up_for(partition, command)
 
     def _surely_new(self, partition: Partition, command: Command) -> bool:
-        """Whether no earlier owner can have ended the key because of this record: it is later than our fence, and not due before."""
-        replayed = partition.tasks_end is None or command.offset < partition.tasks_end
-        return not replayed and command.key.time_us >= partition.ended.since_us and command.key not in partition.told
+        """Whether nobody can have ended the key before: the record is later than our fence, and the key's time has been ours.
+
+        Of times past the last scan, keys that were cancelled before are not known yet.
+        """
+        if partition.tasks_end is None or command.offset < partition.tasks_end or command.key in partition.told:
+            return False
+        return partition.ended.since_us <= command.key.time_us <= partition.complete_us
 
     def _look_up_for(self, partition: Partition, command: Command) -> None:
         if command.key.time_us <= partition.horizon_us:

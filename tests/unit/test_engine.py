@@ -224,6 +224,18 @@ def test_a_cancel_of_a_running_task_is_too_late_but_stops_its_retries(world):
     assert world.facts[-1].outcome == CANCELLED
 
 
+def test_a_cancel_of_a_task_past_the_last_scan_asks_the_tables_first(world):
+    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    key = world.enqueue(due=400)
+    world.command("cancel", key)
+    world.pump()
+    (asked,) = [item for item in world.other if isinstance(item, action.Lookup)]
+    world.engine.looked_up(0, {key: Known(ended=True)}, world.now)  # by a cancel that came long before
+    world.pump()
+    assert asked.keys == [key]
+    assert [fact.outcome for record in world.log for fact in record.facts if fact.key == key] == ["too_late"]
+
+
 def test_a_cancel_ends_a_key_that_was_never_seen(world):
     key = TaskKey(NOW + SECOND, "a", "u")
     world.command("cancel", key)
@@ -506,7 +518,9 @@ def test_a_lane_that_is_gone_does_not_take_a_later_one_of_its_name_along(world):
     first = world.enqueue(unique="1", due=301)
     assert world.at(302) == []  # the tables may hold earlier ones: it waits for the next scan
     world.command("cancel", first)
+    world.engine.looked_up(0, {first: Known()}, world.now)
     world.pump()
+    assert world.engine.partitions[0].lanes == {}
     second = world.enqueue(unique="2", due=310)
     world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
     world.finish(*world.at(310), outcome=FAILED)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from scylla_spark.core import action
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState, Stage
+from scylla_spark.core.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
 from scylla_spark.core.lanes import LaneKeeper
-from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.partition import ACTIVE, Partition
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.wire import Command
 
@@ -61,10 +61,10 @@ class Canceller(LaneKeeper):
                 entry.attempt, entry.used, entry.next_us = known.attempt, known.used, max(known.next_us, key.time_us)
             if done:
                 lane.remove(key)
-            elif entry.cancelled and entry.stage is Stage.OPEN and entry is not lane.active:
+            elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
                 self._close_cancelled(partition, entry, now)
-            if lane.state is LaneState.LOOKUP and lane.active in (entry, None):
-                lane.state = LaneState.WAITING
+            if lane.state is LOOKUP and lane.active in (entry, None):
+                lane.state = WAITING
             self._settle(partition, lane, now)
 
     def _cancel(self, partition: Partition, command: Command, now: int) -> None:
@@ -106,10 +106,10 @@ class Canceller(LaneKeeper):
     def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
         entry.cancelled = True
         entry.request_id = command.request_id
-        starting = entry is lane.active and lane.state is LaneState.STARTING
-        if starting or entry.stage is not Stage.OPEN:
+        starting = entry is lane.active and lane.state is STARTING
+        if starting or entry.stage is not OPEN:
             self._answer(partition, command, now)
-        elif partition.state is PartitionState.ACTIVE:
+        elif partition.state is ACTIVE:
             if not entry.verified and not self._surely_new(partition, command):
                 self._look_up_for(partition, command)
                 return
@@ -118,6 +118,6 @@ class Canceller(LaneKeeper):
                 self._settle(partition, lane, now)
 
     def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
-        entry.stage = Stage.CLOSING
+        entry.stage = CLOSING
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=entry.request_id)
         self._record(partition, fact, now)

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 
 from scylla_spark.core import action
 from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, encode_facts
-from scylla_spark.core.lane import IDLE, Lane, LaneState, Stage
+from scylla_spark.core.lane import CLOSING, DECIDED, IDLE, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.lanes import NEVER, Run
-from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.partition import DROPPED, Partition
 from scylla_spark.core.release import Releaser
 from scylla_spark.core.task import (
     CANCELLED,
@@ -60,11 +60,12 @@ class Engine(Releaser):
         timers = self._timers
         while timers and timers[0][0] <= now:
             _, _, stamp, lane = heappop(timers)
-            if stamp == lane.stamp and lane.partition.state is not PartitionState.DROPPED:
+            if stamp == lane.stamp and lane.partition.state is not DROPPED:
                 self._settle(lane.partition, lane, now)
         self._note_long_runs(now)
         for partition in list(self.partitions.values()):
-            if partition.overflow and not self._full(partition, now):
+            partition.stalled = partition.oldest_unrecorded_us(now) > self.limits.stall_us
+            if partition.overflow and not self._full(partition):
                 overflow, partition.overflow = partition.overflow, []
                 for stamp, lane in overflow:
                     if stamp == lane.stamp and lane.active is not None:
@@ -103,8 +104,8 @@ class Engine(Releaser):
             else:
                 self._note_pace(run.invocation.handler, outcome.finished_us - outcome.started_us)
                 fact = self._judge(run, outcome)
-                run.entry.stage = Stage.CLOSING if fact.terminal else Stage.DECIDED
-                if fact.terminal and self.gate(run.invocation.queue).terms.replay:
+                run.entry.stage = CLOSING if fact.terminal else DECIDED
+                if fact.terminal and run.gate.terms.replay:
                     run.lane.let_go(run.entry)
                 self._record(run.partition, fact, now, now if run.lane.waits(now + _LINGER_US) else now + _LINGER_US)
             self._go_on(run.partition, run.lane, now)
@@ -112,9 +113,9 @@ class Engine(Releaser):
     def _go_on(self, partition: Partition, lane: Lane, now: int) -> None:
         """A lane whose released tasks have ended, or whose fact counts, does the next thing."""
         if lane.held:
-            lane.state = LaneState.RUNNING if lane.out else LaneState.RECORDING
+            lane.state = RUNNING if lane.out else RECORDING
         else:
-            lane.state = LaneState.WAITING
+            lane.state = WAITING
             self._settle(partition, lane, now)
 
     def _note_pace(self, handler: str, duration_us: int) -> None:
@@ -187,7 +188,7 @@ class Engine(Releaser):
                 continue
             if record.kind == "fence":
                 self._fence_read(partition, record.fence, now)
-                if partition.state is PartitionState.DROPPED:
+                if partition.state is DROPPED:
                     return
             for fact in record.facts:
                 self._apply(partition, fact, offset, now)
@@ -202,17 +203,18 @@ class Engine(Releaser):
             return
         lane = partition.lanes.get(fact.key.ordering_id)
         entry = lane.find(fact.key) if lane is not None else None
-        if fact.terminal:
+        terminal = fact.terminal
+        if terminal:
             partition.ended.add(fact.key, offset, now)
             partition.ending.discard(fact.key)
             partition.early_facts.pop(fact.key, None)
             self.counts[f"completed_{fact.outcome}"] += 1
         if lane is None or entry is None:
-            if not fact.terminal:
+            if not terminal:
                 partition.early_facts[fact.key] = (offset, fact)
             return
-        starting = entry is lane.active and lane.state is LaneState.STARTING
-        if fact.terminal:
+        starting = entry is lane.active and lane.state is STARTING
+        if terminal:
             lane.remove(fact.key)
         else:
             entry.attempt, entry.used = max(entry.attempt, fact.attempt), fact.used
@@ -221,10 +223,10 @@ class Engine(Releaser):
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:
                 entry.announced = 0
-                if entry.stage is Stage.DECIDED:
+                if entry.stage is DECIDED:
                     lane.put_back(entry)
         if starting or lane.state in IDLE:
-            lane.state = LaneState.WAITING
+            lane.state = WAITING
             self._settle(partition, lane, now)
-        elif lane.state in (LaneState.RUNNING, LaneState.RECORDING):
+        elif lane.state in (RUNNING, RECORDING):
             self._go_on(partition, lane, now)

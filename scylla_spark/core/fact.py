@@ -10,8 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import PydanticSerializationError, to_json
-
+from scylla_spark.core import quick
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import TERMINAL, Failure
 
@@ -122,21 +121,16 @@ def encode_facts(fence: Fence, facts: Sequence[Fact]) -> list[bytes]:
     groups: list[list[Fact]] = [[]]
     size = 0
     for fact in facts:
-        length = _FACT_CHARS + len(fact.result or "") + sum(map(len, fact.failure or ()))
+        length = _FACT_CHARS
+        if fact.result is not None or fact.failure is not None:
+            length += len(fact.result or "") + sum(map(len, fact.failure or ()))
         if groups[-1] and size + length > MAX_GROUP_BYTES:
             groups.append([])
             size = 0
         groups[-1].append(fact)
         size += length
     head = {"v": VERSION, "epoch": fence.epoch, "nonce": fence.nonce}
-    return [_dump_quickly(head | {"facts": [(*fact.key, *fact[1:]) for fact in group]}) for group in groups if group]
-
-
-def _dump_quickly(record: dict[str, Any]) -> bytes:
-    try:
-        return to_json(record)
-    except PydanticSerializationError:  # a lone surrogate somewhere; only escaped can it be written
-        return _dump(record)
+    return [quick.dump(head | {"facts": [(*fact.key, *fact[1:]) for fact in group]}) for group in groups if group]
 
 
 def decode(value: bytes | None) -> OutcomeRecord | None:

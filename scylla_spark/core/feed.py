@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lane import IDLE, Entry, Lane
-from scylla_spark.core.partition import BEFORE_ALL, Mark, Partition, PartitionState
+from scylla_spark.core.partition import ACTIVE, BEFORE_ALL, Mark, Partition
 from scylla_spark.core.take import Taker
 from scylla_spark.core.wire import CANCEL, Command
 
@@ -45,7 +45,7 @@ class Feeder(Taker):
                     partition.far_offset = command.offset
                 else:
                     partition.cancelled[command.key] = command.offset
-                if partition.state is PartitionState.ACTIVE:
+                if partition.state is ACTIVE:
                     self._cancel(partition, command, now)
                 else:
                     partition.early_cancels.append(command)
@@ -121,7 +121,7 @@ class Feeder(Taker):
         for key in old:
             del partition.cancelled[key]
             partition.told.pop(key, None)
-        if partition.state is PartitionState.ACTIVE:
+        if partition.state is ACTIVE:
             if not any(lane.reloading for lane in partition.lanes.values()):  # its rows may be older than any mark
                 partition.early_facts = {
                     key: known for key, known in partition.early_facts.items() if known[0] >= covered.outcomes_offset
@@ -207,5 +207,7 @@ class Feeder(Taker):
                 lane.overwrite(entry, row.command)
             if row.attempt > entry.attempt:
                 entry.attempt, entry.used, entry.next_us = row.attempt, row.used, max(row.next_us, key.time_us)
+                if lane.state in IDLE:
+                    self._settle(partition, lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

@@ -25,7 +25,9 @@ class LaneState(StrEnum):
     PARKED = "parked"  # the head names no handler
 
 
-IDLE = frozenset({LaneState.WAITING, LaneState.READY, LaneState.PARKED})
+# Names of their own, since up to Python 3.11 an attribute of an enumeration costs as much as ten of them.
+WAITING, READY, LOOKUP, STARTING, RUNNING, RECORDING, PARKED = LaneState
+IDLE = frozenset({WAITING, READY, PARKED})
 
 
 class Stage(IntEnum):
@@ -35,6 +37,9 @@ class Stage(IntEnum):
     RELEASED = 1  # an executor has it
     DECIDED = 2  # its attempt ended without ending the task; the fact is being written
     CLOSING = 3  # its completion is being written
+
+
+OPEN, RELEASED, DECIDED, CLOSING = Stage
 
 
 class Entry:
@@ -77,7 +82,7 @@ class Entry:
         self.next_us = max(next_us, data.key.time_us)
         self.announced = 0
         self.cancelled = False
-        self.stage = Stage.OPEN
+        self.stage = OPEN
         self.held = False
         self.request_id: str | None = None
 
@@ -108,7 +113,7 @@ class Lane:
         self.entries: dict[TaskKey, Entry] = {}
         self.beyond: dict[TaskKey, Entry] = {}
         self.frontier: TaskKey | None = None
-        self.state = LaneState.WAITING
+        self.state = WAITING
         self.active: Entry | None = None
         self.stamp = 0
         self.held = 0
@@ -140,8 +145,8 @@ class Lane:
 
     def remove(self, key: TaskKey) -> None:
         """Forgets a task."""
-        aside = self.beyond.pop(key, None)
         entry = self.entries.pop(key, None)
+        aside = self.beyond.pop(key, None) if self.beyond else None
         known = entry or aside
         if known is not None:
             self.partition.loaded -= 1
@@ -164,7 +169,7 @@ class Lane:
     def hold(self, entry: Entry) -> None:
         """The head is released: the lane waits for it."""
         heappop(self._heap)
-        entry.held, entry.stage = True, Stage.RELEASED
+        entry.held, entry.stage = True, RELEASED
         self.held += 1
         self.out += 1
 
@@ -177,7 +182,7 @@ class Lane:
     def put_back(self, entry: Entry) -> None:
         """A released task is open again."""
         self.let_go(entry)
-        entry.stage = Stage.OPEN
+        entry.stage = OPEN
         heappush(self._heap, entry.key)
 
     def pass_over(self) -> None:

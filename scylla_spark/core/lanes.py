@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from scylla_spark.core import action
 from scylla_spark.core.fact import TOO_LATE, Fact
-from scylla_spark.core.lane import IDLE, Entry, Lane, LaneState, Stage
-from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.lane import CLOSING, IDLE, PARKED, READY, RECORDING, WAITING, Entry, Lane
+from scylla_spark.core.partition import ACTIVE, Partition
 from scylla_spark.core.queue import FREE, Gate, QueueTerms
 from scylla_spark.core.task import Invocation, Retry
 from scylla_spark.core.wire import Command
@@ -65,6 +65,7 @@ class Run(NamedTuple):
     entry: Entry
     invocation: Invocation
     executor: str
+    gate: Gate
     retry: Retry
 
 
@@ -111,37 +112,38 @@ class LaneKeeper:
             return
         lane.stamp += 1
         lane.active = None
-        if partition.state is not PartitionState.ACTIVE:
-            lane.state = LaneState.WAITING
+        if partition.state is not ACTIVE:
+            lane.state = WAITING
             return
-        self._reload_if_low(partition, lane, now)
+        if lane.frontier is not None:
+            self._reload_if_low(partition, lane, now)
         head = lane.head()
-        while head is not None and head.stage is Stage.CLOSING and self.gate(head.data.queue).terms.replay:
+        while head is not None and head.stage is CLOSING and self.gate(head.data.queue).terms.replay:
             lane.pass_over()
             head = lane.head()
         if head is None:
-            lane.state = LaneState.WAITING
+            lane.state = WAITING
             if lane.empty and partition.lanes.get(lane.ordering_id) is lane:  # not a later one of that name
                 del partition.lanes[lane.ordering_id]
-        elif head.stage is Stage.CLOSING:
-            lane.state, lane.active = LaneState.RECORDING, head
+        elif head.stage is CLOSING:
+            lane.state, lane.active = RECORDING, head
         elif head.next_us <= now:
             self._make_ready(lane, head, now)
         else:
-            lane.state = LaneState.WAITING
+            lane.state = WAITING
             self._sequence += 1
             heappush(self._timers, (head.next_us, self._sequence, lane.stamp, lane))
 
     def _make_ready(self, lane: Lane, head: Entry, now: int) -> None:
         if head.key.time_us > lane.partition.complete_us:
-            lane.state = LaneState.WAITING
+            lane.state = WAITING
             lane.partition.unscanned.append(lane)
             return
         executor = self._terms(head.data).executor
         if not executor and not head.cancelled:
-            lane.state = LaneState.PARKED
+            lane.state = PARKED
             return
-        lane.state, lane.active = LaneState.READY, head
+        lane.state, lane.active = READY, head
         self._sequence += 1
         queues = self._ready.get(executor)
         if queues is None:
@@ -168,8 +170,7 @@ class LaneKeeper:
     def _end_run(self, run: Run, now: int) -> None:
         """A released task is no longer under way, whatever became of it."""
         run.partition.in_flight -= 1
-        data = run.entry.data
-        self._let_in(self.gate(run.invocation.queue).end(data.key.ordering_id), now)
+        self._let_in(run.gate.end(run.lane.ordering_id), now)
 
     def _let_in(self, waiting: tuple[int, Lane] | None, now: int) -> None:
         if waiting is not None and waiting[1].active is not None:
@@ -197,8 +198,9 @@ class LaneKeeper:
         partition.loaded += 1
         partition.payload_chars += len(entry.data.payload)
         if lane.state in IDLE:
-            self._settle(partition, lane, now)
-        elif lane.state is LaneState.RECORDING and partition.outbox and entry.next_us <= now:
+            if lane.frontier is not None or lane.head() is entry:  # else it goes on waiting for the same
+                self._settle(partition, lane, now)
+        elif lane.state is RECORDING and partition.outbox and entry.next_us <= now:
             partition.send_by_us = 0
 
     def _fresh(self, partition: Partition, entry: Entry) -> bool:

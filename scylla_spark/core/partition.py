@@ -30,6 +30,8 @@ class PartitionState(StrEnum):
     DROPPED = "dropped"
 
 
+READING, FENCING, LOADING, ACTIVE, DRAINING, DROPPED = PartitionState
+
 ALL_FOLDED_US = 1 << 62  # later than any task
 
 
@@ -88,7 +90,7 @@ class Partition:
 
     def __init__(self, number: int, mark: Mark, now: int) -> None:
         self.number = number
-        self.state = PartitionState.READING
+        self.state = READING
         self.log = FenceLog(mark.fence)
         self.log.resigned = mark.resigned
         self.mark = mark
@@ -129,12 +131,13 @@ class Partition:
         self.overflow: list[
             tuple[int, Lane]
         ] = []  # (stamp, lane) that were ready while the partition was full or stalled
+        self.stalled = False  # at the last tick the oldest unrecorded fact was too old
         self.drain_by_us = 0
 
     @property
     def deciding(self) -> bool:
         """Whether facts may be written: fenced, and not left."""
-        return self.state in (PartitionState.LOADING, PartitionState.ACTIVE, PartitionState.DRAINING)
+        return self.state in (LOADING, ACTIVE, DRAINING)
 
     def oldest_unrecorded_us(self, now: int) -> int:
         """Age of the oldest fact that was decided but not read back."""

@@ -43,7 +43,7 @@ class Gate:
         terms: limits of the queue.
     """
 
-    __slots__ = ("_groups", "_slots", "_step_us", "next_us", "running", "terms")
+    __slots__ = ("_bounded", "_groups", "_slots", "_step_us", "next_us", "running", "terms")
 
     def __init__(self, terms: QueueTerms = FREE) -> None:
         self.terms = terms
@@ -52,6 +52,7 @@ class Gate:
         self._slots: int | None = None
         self._step_us = 0.0
         self._groups: dict[str, _Group] = {}
+        self._bounded = terms.paused or terms.concurrency is not None or terms.rate is not None
 
     def share(self, owned: frozenset[int], partitions: int) -> None:
         """Takes the part of the limits that belongs to these partitions; of concurrency one slot at least."""
@@ -69,7 +70,7 @@ class Gate:
 
     def is_open(self, now: int) -> bool:
         """Whether another task may start now, groups apart."""
-        return (
+        return not self._bounded or (
             not self.terms.paused
             and (self._slots is None or self.running < self._slots)
             and (not self._step_us or self.next_us <= now)

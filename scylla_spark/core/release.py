@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from heapq import heappop
 
 from scylla_spark.core import action
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import Feeder
-from scylla_spark.core.lane import Entry, Lane, LaneState, Stage
+from scylla_spark.core.lane import CLOSING, LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane
 from scylla_spark.core.lanes import NEVER, Ready, Run, Terms
-from scylla_spark.core.partition import Partition, PartitionState
+from scylla_spark.core.partition import ACTIVE, Partition
 from scylla_spark.core.queue import Gate
 from scylla_spark.core.task import FAILED, STARTED, Failure, Invocation, Retry
 
 MAX_TRAIN = 512
 TRAIN_US = 50_000  # tasks of a replay lane are handed over together up to about this much work
 
+_own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few
+
 
 class Releaser(Feeder):
     """Takes ready lanes in order of priority and planned time, as far as partitions, queues and executors have room."""
 
-    def _full(self, partition: Partition, now: int) -> bool:
+    def _full(self, partition: Partition) -> bool:
+        limits = self.limits
         return (
-            partition.in_flight >= self.limits.max_in_flight
-            or len(partition.unrecorded) >= self.limits.max_unrecorded
-            or partition.oldest_unrecorded_us(now) > self.limits.stall_us
+            partition.in_flight >= limits.max_in_flight
+            or len(partition.unrecorded) >= limits.max_unrecorded
+            or partition.stalled
         )
 
     def _release(self, executor: str, room: int, now: int) -> None:
@@ -34,9 +38,9 @@ class Releaser(Feeder):
             heap, gate = found
             _, _, _, stamp, lane = heappop(heap)
             partition = lane.partition
-            if stamp != lane.stamp or partition.state is not PartitionState.ACTIVE:
+            if stamp != lane.stamp or partition.state is not ACTIVE:
                 self._let_in(gate.instead(lane.ordering_id), now)
-            elif self._full(partition, now):
+            elif self._full(partition):
                 partition.overflow.append((stamp, lane))
                 self._let_in(gate.instead(lane.ordering_id), now)
             elif gate.admits(lane):
@@ -61,7 +65,7 @@ class Releaser(Feeder):
         head = lane.active
         assert head is not None
         terms = self._terms(head.data)
-        first = self._prepare(partition, lane, head, executor, terms, now)
+        first = self._prepare(partition, lane, head, executor, gate, terms, now)
         if first is None:
             self._let_in(gate.instead(lane.ordering_id), now)
             return 0
@@ -69,9 +73,10 @@ class Releaser(Feeder):
         gate.begin(lane.ordering_id, now)
         most = self._train_length(head, terms, gate)
         while most > 1 and (follower := self._follower(partition, lane, head, now)) is not None:
-            if self._full(partition, now) or not gate.is_open(now) or not gate.admits_more(lane.ordering_id):
+            if self._full(partition) or not gate.is_open(now) or not gate.admits_more(lane.ordering_id):
                 break
-            batch.append(self._start(partition, lane, follower, terms, executor, follower.attempt + 1))
+            retry = self._retry_of(follower, terms)
+            batch.append(self._start(lane, follower, terms, retry, executor, gate, follower.attempt + 1))
             gate.begin(lane.ordering_id, now)
             most -= 1
         return 1
@@ -90,7 +95,7 @@ class Releaser(Feeder):
         entry = lane.head()
         if entry is None or entry.next_us > now or entry.key.time_us > partition.complete_us:
             return None
-        if entry.stage is not Stage.OPEN or entry.cancelled or entry.announced:
+        if entry.stage is not OPEN or entry.cancelled or entry.announced:
             return None
         if not entry.verified and not self._fresh(partition, entry):
             return None
@@ -98,38 +103,39 @@ class Releaser(Feeder):
         return entry if same and self._retry_of(entry, self._terms(entry.data)).allows(entry.used) else None
 
     def _retry_of(self, entry: Entry, terms: Terms) -> Retry:
-        return Retry.from_ms(*entry.data.retry) if entry.data.retry is not None else terms.retry
+        return _own_retry(*entry.data.retry) if entry.data.retry is not None else terms.retry
 
     def _prepare(
-        self, partition: Partition, lane: Lane, entry: Entry, executor: str, terms: Terms, now: int
+        self, partition: Partition, lane: Lane, entry: Entry, executor: str, gate: Gate, terms: Terms, now: int
     ) -> Invocation | None:
         """The invocation of a ready lane's head, or None where something else has to come first."""
         if not entry.verified and not self._fresh(partition, entry):
-            lane.state = LaneState.LOOKUP
+            lane.state = LOOKUP
             self.actions.append(action.Lookup(partition.number, [entry.key]))
             return None
         announced = entry.announced == entry.attempt > 0
-        if entry.cancelled or not (announced or self._retry_of(entry, terms).allows(entry.used)):
-            lane.state = LaneState.RECORDING
+        retry = self._retry_of(entry, terms)
+        if entry.cancelled or not (announced or retry.allows(entry.used)):
+            lane.state = RECORDING
             self._close_unrun(partition, entry, now)
             return None
         if announced:
-            return self._start(partition, lane, entry, terms, executor, entry.attempt)
+            return self._start(lane, entry, terms, retry, executor, gate, entry.attempt)
         if lane.cautious:
             lane.cautious = False
-            lane.state = LaneState.STARTING
+            lane.state = STARTING
             attempt = entry.attempt + 1
             self._record(
                 partition, Fact(entry.key, attempt, STARTED, now, planned_us=entry.next_us, used=entry.used + 1), now
             )
             return None
-        return self._start(partition, lane, entry, terms, executor, entry.attempt + 1)
+        return self._start(lane, entry, terms, retry, executor, gate, entry.attempt + 1)
 
     def _start(
-        self, partition: Partition, lane: Lane, entry: Entry, terms: Terms, executor: str, attempt: int
+        self, lane: Lane, entry: Entry, terms: Terms, retry: Retry, executor: str, gate: Gate, attempt: int
     ) -> Invocation:
         self._sequence += 1
-        data = entry.data
+        data, partition = entry.data, lane.partition
         assert partition.mine is not None
         invocation = Invocation(
             self._sequence, entry.key, attempt, partition.mine.epoch, data.handler or "", data.queue, data.payload,
@@ -137,8 +143,8 @@ class Releaser(Feeder):
             self._start_by_us,
         )  # fmt: skip
         lane.hold(entry)
-        lane.state = LaneState.RUNNING
-        self.runs[self._sequence] = Run(partition, lane, entry, invocation, executor, self._retry_of(entry, terms))
+        lane.state = RUNNING
+        self.runs[self._sequence] = Run(partition, lane, entry, invocation, executor, gate, retry)
         partition.in_flight += 1
         return invocation
 
@@ -146,7 +152,7 @@ class Releaser(Feeder):
         if entry.cancelled:
             self._close_cancelled(partition, entry, now)
             return
-        entry.stage = Stage.CLOSING
+        entry.stage = CLOSING
         failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
         self.counts["retries_exhausted"] += 1
         self._record(

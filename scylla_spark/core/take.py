@@ -5,9 +5,9 @@ from __future__ import annotations
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Canceller
 from scylla_spark.core.fact import Fence, encode_fence, encode_resign
-from scylla_spark.core.lane import Stage
+from scylla_spark.core.lane import OPEN
 from scylla_spark.core.lanes import NEVER
-from scylla_spark.core.partition import Mark, Partition, PartitionState
+from scylla_spark.core.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Mark, Partition
 
 
 class Taker(Canceller):
@@ -42,7 +42,7 @@ class Taker(Canceller):
             if not partition.drain_by_us:
                 partition.drain_by_us = now + self.limits.drain_us
             if partition.deciding:
-                partition.state = PartitionState.DRAINING
+                partition.state = DRAINING
             self._leave_if_drained(partition, now)
         else:
             self.drop(number)
@@ -65,7 +65,7 @@ class Taker(Canceller):
         partition = self.partitions.pop(number, None)
         if partition is None:
             return False
-        partition.state = PartitionState.DROPPED
+        partition.state = DROPPED
         self._kill(partition)
         self._share_queues()
         for key in [key for key, run in self.runs.items() if run.partition is partition]:
@@ -73,20 +73,20 @@ class Taker(Canceller):
         return True
 
     def _fence_if_read(self, partition: Partition, now: int) -> None:
-        reading = partition.state is PartitionState.READING
+        reading = partition.state is READING
         if reading and partition.outcomes_end is not None and partition.outcomes_position >= partition.outcomes_end:
             partition.cautious = not partition.log.resigned
             self._fence(partition, now)
 
     def _fence(self, partition: Partition, now: int) -> None:
-        partition.state = PartitionState.FENCING
+        partition.state = FENCING
         partition.tasks_end = None
         partition.mine = Fence(partition.log.fence.epoch + 1, f"{self._rng.getrandbits(64):016x}")
         self.actions.append(action.SendFence(partition.number, encode_fence(partition.mine, self.address, now)))
 
     def _fence_read(self, partition: Partition, fence: Fence, now: int) -> None:
         if fence == partition.mine:
-            partition.state = PartitionState.DRAINING if partition.drain_by_us else PartitionState.LOADING
+            partition.state = DRAINING if partition.drain_by_us else LOADING
             partition.outbox.clear()
             partition.outbox.extend(fact for fact, _ in partition.unrecorded.values())
             partition.send_by_us = 0 if partition.outbox else NEVER
@@ -96,18 +96,18 @@ class Taker(Canceller):
             self.drop(partition.number)
 
     def _activate_if_loaded(self, partition: Partition, now: int) -> None:
-        if partition.state is not PartitionState.LOADING or not partition.scanned:
+        if partition.state is not LOADING or not partition.scanned:
             return
         if partition.tasks_end is None or partition.tasks_position < partition.tasks_end:
             return
-        partition.state = PartitionState.ACTIVE
+        partition.state = ACTIVE
         self.counts["partitions_taken"] += 1
         early, partition.early_cancels = partition.early_cancels, []
         for command in early:
             self._cancel(partition, command, now)
         for lane in list(partition.lanes.values()):
             for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
-                if entry.stage is Stage.OPEN and entry is not lane.active and entry.verified:
+                if entry.stage is OPEN and entry is not lane.active and entry.verified:
                     self._close_cancelled(partition, entry, now)
             self._settle(partition, lane, now)
 
@@ -115,9 +115,9 @@ class Taker(Canceller):
         if not partition.drain_by_us:
             return
         drained = not partition.in_flight and not partition.unrecorded
-        if drained and partition.state is PartitionState.DRAINING:
+        if drained and partition.state is DRAINING:
             del self.partitions[partition.number]
-            partition.state = PartitionState.DROPPED
+            partition.state = DROPPED
             self._share_queues()
             assert partition.mine is not None
             self.actions.append(action.Send(partition.number, [encode_resign(partition.mine)]))

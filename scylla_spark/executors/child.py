@@ -28,7 +28,7 @@ from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors.batch import call_batch
 from scylla_spark.executors.call import call, clean, failed
 from scylla_spark.executors.capture import Capture
-from scylla_spark.executors.frame import FrameReader, pack_text
+from scylla_spark.executors.frame import FrameReader, pack
 from scylla_spark.executors.registry import Handler
 from scylla_spark.executors.slot import Slot
 
@@ -125,7 +125,7 @@ class Child:
         if not self._slot.put(data):
             self._flush()
             if not self._slot.put(data):
-                self._sock.sendall(pack_text(b"[" + data + b"]"))
+                self._sock.sendall(pack(b"[" + data + b"]"))
                 return
         if not self._unsent:
             self._sent_us = now
@@ -135,7 +135,7 @@ class Child:
 
     def _flush(self) -> None:
         if self._unsent:
-            self._sock.sendall(pack_text(b"[" + self._slot.take() + b"]"))
+            self._sock.sendall(pack(b"[" + self._slot.take() + b"]"))
             self._slot.clear()
             self._unsent = 0
 

@@ -186,8 +186,8 @@ class Crew:
             if not call:
                 break
             calls.append(call)
-            chars += sum(len(item.payload) for item in call)
             last = call[0]
+            chars += len(last.payload) if len(call) == 1 else sum(len(item.payload) for item in call)
             while (
                 queued + len(calls) < depth and chars < FRAME_CHARS and (behind := backlog.follower(last)) is not None
             ):

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 PREFIX: Final = struct.Struct(">I")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
 
 
-def pack(value: Any) -> bytes:
-    """One frame: four bytes of length, then the JSON text of `value`."""
-    return pack_text(_encode(value).encode())
-
-
-def pack_text(body: bytes) -> bytes:
-    """One frame around text that is JSON already."""
+def pack(body: bytes) -> bytes:
+    """One frame: four bytes of length, then JSON text."""
     return PREFIX.pack(len(body)) + body
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames, whatever the pieces in which it arrives."""
+    """Cuts a stream of bytes into frames, whatever the pieces in which it arrives.
 
-    __slots__ = ("_buffer",)
+    Args:
+        load: reads JSON text.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_buffer", "_load")
+
+    def __init__(self, load: Callable[[bytes], Any] = json.loads) -> None:
         self._buffer = bytearray()
+        self._load = load
 
     def feed(self, data: bytes) -> list[Any]:
         """Takes bytes as they came and returns the values of all frames that are complete now."""
@@ -39,7 +38,7 @@ class FrameReader:
             end = at + 4 + PREFIX.unpack_from(buffer, at)[0]
             if end > len(buffer):
                 break
-            values.append(_decode(buffer[at + 4 : end].decode()))
+            values.append(self._load(bytes(buffer[at + 4 : end])))
             at = end
         if at:
             del buffer[:at]

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Container, Sequence
 from typing import Any, Final, Protocol
 
+from scylla_spark.core import quick
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.frame import FrameReader, pack
 from scylla_spark.executors.slot import Slot
@@ -46,7 +47,7 @@ class Member:
         self.sock.setblocking(False)
         self._slot_fd = Slot.create_fd()
         self.slot = Slot(self._slot_fd)
-        self._reader = FrameReader()
+        self._reader = FrameReader(quick.load)
         self._next = 1
         self._revoked_from = 0
         self._revoked_to = 0
@@ -103,7 +104,7 @@ class Member:
                 rows.append([-number, first.handler, first.start_by_us, *_row(first)])
             else:
                 rows.append([number, first.handler, first.start_by_us, *_row(first)])
-        self._unsent += pack(rows)
+        self._unsent += pack(quick.dump(rows))
         self.flush()
 
     def flush(self) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from scylla_spark.core.lanes import Run
 from scylla_spark.core.task import NOT_STARTED, Invocation, Outcome
 
-_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_BOUNDS = (*map(str, _SECONDS), "+Inf")
 _STALE_US = 5 * 60 * 1_000_000
 
 
@@ -25,32 +30,23 @@ class Measures:
         self.registry = CollectorRegistry()
         self.stale = 0
         self._labels = tuple(payload_labels)
-        self._children: dict[tuple[object, ...], Histogram] = {}
-        names = ("queue", "handler", *self._labels)
-        self._delay = Histogram(
+        self._delay = _Histogram(
             "scylla_start_delay_seconds",
             "Start of an attempt after its planned time",
-            names,
-            buckets=_SECONDS,
-            registry=self.registry,
+            ("queue", "handler", *self._labels),
         )
-        self._execution = Histogram(
-            "scylla_execution_seconds",
-            "Run time of attempts",
-            ("queue", "handler", "outcome"),
-            buckets=_SECONDS,
-            registry=self.registry,
+        self._execution = _Histogram(
+            "scylla_execution_seconds", "Run time of attempts", ("queue", "handler", "outcome")
         )
-        self._persist = Histogram(
-            "scylla_fact_send_seconds",
-            "From the send of a group of facts to its acknowledgement",
-            buckets=_SECONDS,
-            registry=self.registry,
+        self._persist = _Histogram(
+            "scylla_fact_send_seconds", "From the send of a group of facts to its acknowledgement"
         )
+        for histogram in (self._delay, self._execution, self._persist):
+            self.registry.register(histogram)
 
     def persisted(self, elapsed_us: int) -> None:
         """A group of facts was acknowledged."""
-        self._persist.observe(elapsed_us / 1e6)
+        self._persist.observe((), elapsed_us / 1e6)
 
     def finished(self, outcomes: Iterable[Outcome], runs: Mapping[int, Run]) -> None:
         """Attempts ended; called before the engine forgets them."""
@@ -58,25 +54,46 @@ class Measures:
             run = runs.get(outcome.id)
             if run is None or outcome.outcome == NOT_STARTED:
                 continue
-            invocation = run.invocation
-            delay_us = max(outcome.started_us - invocation.planned_us, 0)
+            invocation, started_us = run.invocation, outcome.started_us
+            place = (invocation.queue, invocation.handler)
+            delay_us = max(started_us - invocation.planned_us, 0)
             self.stale += delay_us > _STALE_US
-            self._child(self._delay, invocation.queue, invocation.handler, *self._payload(invocation)).observe(
-                delay_us / 1e6
-            )
-            elapsed = (outcome.finished_us - outcome.started_us) / 1e6
-            self._child(self._execution, invocation.queue, invocation.handler, outcome.outcome).observe(elapsed)
-
-    def _child(self, histogram: Histogram, *values: str) -> Histogram:
-        """The histogram of these label values; asking prometheus_client anew for every task costs more than the observation."""
-        key = (id(histogram), *values)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = histogram.labels(*values)
-        return child
+            labels = (*place, *self._payload(invocation)) if self._labels else place
+            self._delay.observe(labels, delay_us / 1e6)
+            self._execution.observe((*place, outcome.outcome), (outcome.finished_us - started_us) / 1e6)
 
     def _payload(self, invocation: Invocation) -> list[str]:
-        if not self._labels:
-            return []
         payload = json.loads(invocation.payload)
         return [str(payload.get(name, ""))[:100] for name in self._labels]
+
+
+class _Histogram(Collector):
+    """A histogram in whose `observe` the engine's thread spends a fifth of what prometheus_client's takes, with its locks.
+
+    Args:
+        name: of the metric.
+        text: what it measures.
+        labels: names of its labels.
+    """
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._rows: dict[tuple[str, ...], list[float]] = {}  # values up to each bound and above all, then their sum
+
+    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
+        """Counts one value."""
+        row = self._rows.get(labels)
+        if row is None:
+            row = self._rows[labels] = [0] * len(_BOUNDS) + [0.0]
+        row[bisect_left(_SECONDS, seconds)] += 1
+        row[-1] += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        for labels, row in list(self._rows.items()):
+            *counts, total = row[:]
+            family.add_metric(labels, list(zip(_BOUNDS, accumulate(counts), strict=True)), total)
+        yield family
+
+    def describe(self) -> list[HistogramMetricFamily]:
+        return []

@@ -197,6 +197,8 @@ def jvm(layout: Layout, heap: str) -> list[str]:
         "-Xms64m",
         "-Xss512k",
         "-XX:+UseSerialGC",
+        # the optimising compiler would take more of a small machine for its first minutes than it ever gives back
+        "-XX:TieredStopAtLevel=1",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
     ]

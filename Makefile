@@ -61,7 +61,7 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 	@$(BIN)/scylla-spark demo $(ARGS)
 
 test: setup ## all tests: unit, spark, integration, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" tests/unit tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
+	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
 
 unit: setup ## the tests that need no JVM
 	@$(PYTEST) -q tests/unit $(ARGS)

@@ -9,7 +9,7 @@ tables have that many more folders (and `ingest.grace` is as long).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from scylla_spark.bench import report
@@ -42,7 +42,7 @@ def run(options: Options) -> dict[str, Any]:
     handler = BATCH if options.batch else NOOP
     work = Work(options.tasks or 200_000, options.lanes or 1_000, handler, hours=options.hours)
     if work.hours:
-        options = replace(options, changes=(options.changes or {}) | {"ingest": {"grace": f"{work.hours + 1}h"}})
+        options = options.needing("ingest", grace=f"{work.hours + 1}h")
     with place(options, "ingest") as home:
         seconds, seen = drained(home, work, profile=options.profile)
         with Helper("pool", home.settings, count=min(work.count, 100_000), rounds=3, handler=handler) as helper:

@@ -6,7 +6,6 @@ to warm the JVM (`--warm 0`: cold). Floor: a bare batch read of the same records
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import report
@@ -27,9 +26,7 @@ def run(options: Options) -> dict[str, Any]:
     """Measures; default 400,000 records over 1,000 lanes."""
     count, lanes = options.tasks or 400_000, options.lanes or 1_000
     warm = options.warm if options.warm is not None else min(count // 10, 40_000)
-    changes = dict(options.changes or {})
-    changes["ingest"] = {"near": "3h"} | changes.get("ingest", {})  # so that every row is merged, none deferred
-    with place(replace(options, changes=changes)) as home:
+    with place(options.needing("ingest", near="3h")) as home:  # so that every row is merged, none deferred
         if warm:
             say(f"warming up with {warm} rows")
             _enqueue(home, warm, lanes, "warm")

@@ -6,7 +6,6 @@ Floor: the same drain without limits. `cost_percent` is what the limits take off
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import report
@@ -22,10 +21,9 @@ _TURNS: Final = (FREE, LIMITED, LIMITED, FREE)
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 100,000 tasks over 1,000 lanes, four times."""
     count, lanes = options.tasks or 100_000, options.lanes or 1_000
-    changes = (options.changes or {}) | {"queues": {LIMITED: HIGH}}
     seconds: dict[str, list[float]] = {FREE: [], LIMITED: []}
     totals = {"completed": 0, "violations": 0, "lost": 0}
-    with place(replace(options, changes=changes), "ingest") as home:
+    with place(options.needing("queues", **{LIMITED: HIGH}), "ingest") as home:
         for queue in _TURNS:
             say(f"queue {queue}")
             took, seen = drained(home, Work(count, lanes, queue=queue), before=totals["completed"])

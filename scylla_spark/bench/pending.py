@@ -9,7 +9,6 @@ benchmark are in it too). Floor: the same load on the same deployment without th
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import machine, paced, report
@@ -31,7 +30,7 @@ def run(options: Options) -> dict[str, Any]:
     """Measures; default 1,000,000 pending or 500,000 paused tasks, and 100 others a second for 30 s, after 10 s of the same."""
     count, seconds = options.tasks or (500_000 if options.paused else 1_000_000), options.seconds or 30
     if options.paused:
-        options = replace(options, changes=(options.changes or {}) | {"queues": {_PAUSED: {"paused": True}}})
+        options = options.needing("queues", **{_PAUSED: {"paused": True}})
     rate = options.rate or _RATE
     warm = options.warm if options.warm is not None else int(10 * rate)
     load = paced.Load(int(seconds * rate), round(1e6 / rate), options.lanes or 1_000, warm)

@@ -7,7 +7,6 @@ the last completion. Floor: a small record sent and read back, one after the oth
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import report
@@ -32,7 +31,7 @@ def run(options: Options) -> dict[str, Any]:
     count, queue = options.tasks or 2_000, "default"
     if options.replay:
         count, queue = options.tasks or 20_000, REPLAY
-        options = replace(options, changes=(options.changes or {}) | {"queues": {REPLAY: {"order": "replay"}}})
+        options = options.needing("queues", **{REPLAY: {"order": "replay"}})
     with place(options, "ingest", "dispatch") as deployment:
         settings = deployment.settings
         make_topic(settings, ECHO_TOPIC, settings.partitions)

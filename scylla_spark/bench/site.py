@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -61,6 +61,11 @@ class Options:
     replay: bool = False
     paused: bool = False
     hours: float = 0
+
+    def needing(self, section: str, **values: Any) -> Options:
+        """These, with settings that the benchmark itself needs; `--set` wins over them."""
+        changes = self.changes or {}
+        return replace(self, changes=changes | {section: values | changes.get(section, {})})
 
 
 def say(text: str) -> None:

@@ -1,10 +1,10 @@
-"""What the benchmarks count in the tables."""
+"""What the benchmarks set, and what they count in the tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from scylla_spark.bench.site import files_in, stored_tasks
+from scylla_spark.bench.site import Options, files_in, stored_tasks
 from scylla_spark.config import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import DEFERRED, TASKS
@@ -28,3 +28,13 @@ def test_a_task_that_stands_in_both_tables_counts_once(settings):
 def test_files_are_counted_per_table(settings):
     append(settings.tables_path, TASKS, [task(TaskKey(at(hour), "a", "u")) for hour in (1, 2)])
     assert files_in(settings)["tasks"] == 2
+
+
+def test_what_a_benchmark_needs_stands_beside_what_the_user_sets():
+    options = Options(changes={"queues": {"default": {"rate": 5}}, "ingest": {"near": "1h"}})
+    assert options.needing("queues", other={"paused": True}).changes == {
+        "queues": {"other": {"paused": True}, "default": {"rate": 5}},
+        "ingest": {"near": "1h"},
+    }
+    assert options.needing("ingest", near="3h", grace="2h").changes["ingest"] == {"near": "1h", "grace": "2h"}
+    assert Options().needing("ingest", near="3h").changes == {"ingest": {"near": "3h"}}

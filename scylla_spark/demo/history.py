@@ -41,6 +41,11 @@ class Visit(NamedTuple):
     ended_us: int
     value: str
     delivered: bool
+    pid: int = 0
+
+    def shares_call(self, other: Visit) -> bool:
+        """Whether both were in one call of a batch handler, which may hold consecutive tasks of a lane."""
+        return self.pid != 0 and (self.pid, self.started_us) == (other.pid, other.started_us)
 
 
 class Completion(NamedTuple):
@@ -103,5 +108,5 @@ def visits(events: Iterable[Mapping[str, Any]]) -> list[Visit]:
         known = found.get(identity)
         ended = max(event["arrived_us"], known.ended_us if known else 0)
         delivered = event["state"] == "done" or (known is not None and known.delivered)
-        found[identity] = Visit(*identity, ended, event["value"], delivered)
+        found[identity] = Visit(*identity, ended, event["value"], delivered, event.get("pid", 0))
     return list(found.values())

@@ -337,3 +337,16 @@ def test_events_of_one_attempt_make_one_visit_and_two_runs_of_it_stay_apart() ->
         Visit(PLAIN, 1, 20, 21, "v1", delivered=True),
         Visit(PLAIN, 2, 30, 31, "v1", delivered=True),
     ]
+
+
+def test_tasks_of_a_lane_in_one_call_do_not_overlap_and_in_two_calls_they_do() -> None:
+    def event(task: TaskKey, started: int, pid: int) -> dict[str, object]:
+        return {
+            "key": list(task), "attempt": 1, "started_us": started, "arrived_us": 90, "state": "done", "value": "v1", "pid": pid,
+        }  # fmt: skip
+
+    first, second = key(1, 0), key(1, 1)
+    for others, found in (((50, 7), 0), ((50, 8), 1), ((51, 7), 1)):
+        history = good_history()
+        history.visits = visits([event(first, 50, 7), event(second, *others)])
+        assert len(list(check.overlaps(history))) == found

@@ -18,6 +18,8 @@ def test_no_seed_breaks_a_promise(block):
         simulate(seed, faults_of(seed))
 
 
-@pytest.mark.parametrize("switch", ["bare_positions", "ignores_clock_steps", "no_lookup", "ignores_cuts", "orphans"])
+@pytest.mark.parametrize(
+    "switch", ["bare_positions", "ignores_clock_steps", "no_lookup", "ignores_cuts", "orphans", "forgets_timers"]
+)
 def test_a_broken_rule_is_seen(switch):
     assert seeds_needed(switch, 0, 200) is not None

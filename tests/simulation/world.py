@@ -33,6 +33,7 @@ from scylla_spark.core.task import (
     Retry,
 )
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
+from tests.simulation.awaited import sleepers
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -98,6 +99,7 @@ RULES = {
     "cancelled keys of the tables are not remembered": "forgets_cancelled",
     "lanes that were cut count as loaded": "ignores_cuts",
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
+    "a lane's timer is forgotten": "forgets_timers",
 }
 """What may be broken on purpose → the switch that breaks it (`Faults.broken`)."""
 
@@ -477,8 +479,12 @@ class Process:
             self.known_skew = self.skew
             engine.doubt(self.clock())
         self.look_ahead()
+        if world.broken("forgets_timers") and world.rng.random() < 0.01:
+            engine._timers.clear()
         engine.tick(self.clock(), {"local": 4}, start_by_us=start_by)
         self.act()
+        for asleep in sleepers(engine):
+            raise Violation(f"process {self.number}: {asleep}")
 
     def act(self) -> None:
         """Carries out what the engine asks for."""

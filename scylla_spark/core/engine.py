@@ -31,7 +31,7 @@ LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
 # causes takes anyway, and where no task of the lane waits for them a little longer.
 _GATHER_US = 20  # for each fact of the group before
 _GATHER_MOST_US = 4_000
-_LINGER_US = 20_000
+_LINGER_US = 50_000
 
 
 class Engine(Releaser):

@@ -29,6 +29,12 @@ _ALWAYS = {
 }
 # At 100 tasks a second whole-stage code generation costs a seventh of the whole system's CPU; large scans do without it as well.
 _SERVICES = {"spark.sql.codegen.wholeStage": "false"}
+# Java's optimising compiler waits for ten times as many calls as by default: what only the start-up and a few batches run is not
+# worth its time, what ingest runs at full rate is.
+_SERVICES_JAVA = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -66,8 +72,8 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     if running is not None:
         running.conf.set("spark.sql.session.timeZone", "UTC")
         return running
-    chosen = options(settings) | (_SERVICES if services else {})
-    launching = launch_jvm(settings)
+    chosen = options(settings, services=services)
+    launching = launch_jvm(settings, services=services)
     if launching is not None:
         launching.join()
     builder = SparkSession.builder.appName(name)
@@ -79,7 +85,7 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     return session
 
 
-def launch_jvm(settings: Settings) -> threading.Thread | None:
+def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None:
     """Begins to start the JVM of a session on this machine; `open_session` waits for it. Does nothing where there is one.
 
     It runs at low priority, so that it yields to the dispatcher, the broker and the handlers: lateness does not depend on how
@@ -90,7 +96,7 @@ def launch_jvm(settings: Settings) -> threading.Thread | None:
         from pyspark import SparkConf, SparkContext, java_gateway
     except ImportError:
         return None  # open_session says what is missing
-    chosen = options(settings)
+    chosen = options(settings, services=services)
     if not chosen.get("spark.master", "").startswith("local") or not hasattr(os, "setpriority"):
         return None
     if SparkContext._gateway is not None:  # noqa: SLF001 - no other way to ask
@@ -110,9 +116,9 @@ def launch_jvm(settings: Settings) -> threading.Thread | None:
     return _launch
 
 
-def options(settings: Settings) -> dict[str, str]:
+def options(settings: Settings, *, services: bool) -> dict[str, str]:
     """Spark settings of a session that we make ourselves; under spark-submit its properties file and flags win."""
-    chosen = dict(_ALWAYS)
+    chosen = _ALWAYS | (_SERVICES if services else {})
     if "SPARK_ENV_LOADED" in os.environ:  # spark-submit has read conf/spark-defaults.conf and ships the jars
         return chosen
     from scylla_spark.io import jars
@@ -123,7 +129,7 @@ def options(settings: Settings) -> dict[str, str]:
         chosen |= _LOCAL
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         logging = f"-Dlog4j2.configurationFile=file:{jars.conf_dir() / 'log4j2.properties'}"
-        chosen["spark.driver.extraJavaOptions"] += f" {logging}"
+        chosen["spark.driver.extraJavaOptions"] += f" {logging} {_SERVICES_JAVA if services else ''}"
         chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
         chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
     return chosen

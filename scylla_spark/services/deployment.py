@@ -89,7 +89,7 @@ class Deployment:
         if not self.settings.kafka.bootstrap_servers:
             self._lock = _lock(data_dir / "up.lock")
         if self.spark is None:
-            launch_jvm(self.settings)  # it takes seconds to start: let that begin
+            launch_jvm(self.settings, services=True)  # it takes seconds to start: let that begin
         if not self.settings.kafka.bootstrap_servers:
             self._start_broker()
         if "dispatch" in self.roles and ("ingest" not in self.roles or self._agrees()):

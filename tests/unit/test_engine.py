@@ -462,7 +462,7 @@ def test_a_fact_that_nobody_waits_for_waits_for_others_a_moment(world):
     assert world.facts == []
     world.finish(*world.at(0.01, patient=False))
     assert world.pump(patient=False) == []
-    assert world.engine.next_wake() == NOW + 20_000
+    assert world.engine.next_wake() == NOW + 50_000
     world.at(0.02)
     assert [fact.key.ordering_id for fact in world.facts] == ["a", "b"]
     assert len([record for record in world.log if record.facts]) == 1

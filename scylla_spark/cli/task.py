@@ -201,15 +201,13 @@ def cancel(
 ) -> None:
     """End a task without running it again (drop it); or all open tasks that the options choose."""
     cli = context(ctx)
-    if key:
-        with cli.scheduler() as scheduler:
-            _cancel_one(cli, scheduler, task_key(key), timeout)
-        return
-    keys = _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
+    keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
     if dry_run or not keys:
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
-        return
-    if cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
+    elif key:
+        with cli.scheduler() as scheduler:
+            _cancel_one(cli, scheduler, keys[0], timeout)
+    elif cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
         with cli.scheduler() as scheduler:
             for one in keys:
                 scheduler.request_cancel(one)

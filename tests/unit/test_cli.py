@@ -161,6 +161,8 @@ def test_a_dry_run_shows_the_keys_and_changes_nothing(run):
     code, out, _ = run("task", "cancel", "--ordering-id", "lane-0", "--dry-run", "-o", "jsonl")
     assert code == 0
     assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[0]), str(KEYS[2])]
+    code, out, _ = run("task", "cancel", str(KEYS[1]), "--dry-run", "-o", "jsonl")
+    assert (code, [json.loads(line)["key"] for line in out.splitlines()]) == (0, [str(KEYS[1])])
     code, out, _ = run("task", "retry", "--ordering-id", "lane-1", "--dry-run", "-o", "jsonl")
     assert [json.loads(line)["key"] for line in out.splitlines()] == [str(KEYS[3])]
 

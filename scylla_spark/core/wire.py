@@ -15,7 +15,6 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from pydantic.alias_generators import to_camel
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core import quick
 from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
@@ -207,16 +206,17 @@ def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) ->
         raise _Refused("too_old", f"scheduledTime {iso(time_us)} is older than the retention.")
 
 
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
 def _text(what: str, value: object) -> str:
-    data = quick.dump(value)
-    if b"NaN" in data or b"Infinity" in data:  # in a text, or as a number that JSON does not know
-        try:
-            json.dumps(value, allow_nan=False)
-        except ValueError as error:
-            raise _Refused("not_finite", f"{what}: {error}.") from None
-    if len(data) > MAX_PAYLOAD_BYTES:
+    try:
+        text = _compact(value)
+    except ValueError as error:
+        raise _Refused("not_finite", f"{what}: {error}.") from None
+    if len(text) > MAX_PAYLOAD_BYTES or (not text.isascii() and len(text.encode()) > MAX_PAYLOAD_BYTES):
         raise _Refused("payload_too_large", f"{what} has more than {MAX_PAYLOAD_BYTES} bytes.")
-    return data.decode()
+    return text
 
 
 def _reason(error: ValidationError) -> tuple[str, str]:

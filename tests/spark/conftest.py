@@ -31,8 +31,7 @@ def spark(tmp_path_factory):
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.codegen.wholeStage", "false")  # as in the services; most plans here run once
-        .config("spark.driver.extraJavaOptions", f"-Xss16m -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}")
+        .config("spark.driver.extraJavaOptions", f"-Xss16m -Dderby.system.home={folder}")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", "1")

@@ -160,10 +160,13 @@ class Feeder(Taker):
         lane = partition.lanes.get(ordering_id) if partition is not None else None
         if partition is None or lane is None or not lane.reloading:
             return
+        if lane.missed:  # it may be older than rows that were dropped, and must not set the frontier past them
+            if last:
+                lane.reloading = lane.missed = False
+                self._settle(partition, lane, now)
+            return
         frontier = rows[-1].command.key if rows else lane.frontier
-        if last:
-            more = more or lane.missed
-            lane.reloading = lane.missed = False
+        lane.reloading = not last
         lane.cut(frontier if more or not last else None)
         for row in rows:
             self._offer_row(partition, row, now, cautious=False)

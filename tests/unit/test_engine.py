@@ -419,6 +419,27 @@ def test_a_lane_that_runs_through_its_tasks_is_read_in_ever_larger_pieces(parts)
     assert depths[:4] == [4, 8, 16, 32]
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_answer_that_is_older_than_a_scan_does_not_pass_what_the_scan_offered(parts):
+    world, rows = cut_lane(4, 8)
+    ran, old = [], [*rows[5:7]]  # read before rows[4] was in the tables
+    for _ in range(12):
+        for invocation in world.pump():
+            ran.append(invocation.key)
+            world.finish(invocation)
+        for item in [item for item in world.other if isinstance(item, action.Reload)]:
+            world.other.remove(item)
+            found = old or [row for row in rows if row.command.key > item.after]
+            if old:
+                world.engine.rows(0, [rows[4]], world.now, whole=False)
+            if parts == 2:
+                world.engine.reloaded(0, "a", found[:1], world.now, more=False, last=False)
+                found = found[1:]
+            world.engine.reloaded(0, "a", found, world.now, more=False)
+            old = []
+    assert ran == [row.command.key for row in rows]
+
+
 def test_a_slow_lane_is_read_in_small_pieces():
     world, rows = cut_lane(4, 40)
     ran, depths = run_through(world, rows, 40 * SECOND)

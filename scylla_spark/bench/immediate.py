@@ -14,7 +14,7 @@ from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic, wait_until
 from scylla_spark.bench.helper import Helper
 from scylla_spark.bench.observe import violations
-from scylla_spark.bench.paced import LEAD_US
+from scylla_spark.bench.paced import LEAD_US, Load
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, place, say
 from scylla_spark.clock import now_us
@@ -22,36 +22,33 @@ from scylla_spark.clock import now_us
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 50 tasks a second for 20 s over 300 lanes, after 10 s of the same."""
-    rate, lanes = options.rate or 50, options.lanes or 300
-    count = options.tasks or int((options.seconds or 20) * rate)
-    warm = options.warm if options.warm is not None else int(10 * rate)
-    total, period_us = warm + count, round(1e6 / rate)
-    limit_s = total / rate + 30
+    load = Load.of(options, rate=50, seconds=20, lanes=300)
+    limit_s = load.total * load.period_us / 1e6 + 30
     with place(options, "ingest", "dispatch") as deployment:
         settings = deployment.settings
         make_topic(settings, ECHO_TOPIC, settings.partitions)
         with (
-            Helper("facts", settings, expected=total, limit_s=limit_s, idle_s=10, keep=True) as observer,
-            Helper("echo", settings, count=total, limit_s=limit_s) as echo,
+            Helper("facts", settings, expected=load.total, limit_s=limit_s, idle_s=10, keep=True) as observer,
+            Helper("echo", settings, count=load.total, limit_s=limit_s) as echo,
         ):
             observer.answer()
             echo.answer()
             with (
-                Helper("pings", settings, count=total, period_us=period_us, lanes=lanes) as load,
+                Helper("pings", settings, count=load.total, period_us=load.period_us, lanes=load.lanes) as sender,
                 sampled(options.profile),
             ):
-                say(f"{count} tasks due now, {rate:g} a second, and as many bare records")
-                load.answer()
+                say(f"{load.total} tasks due now, {1e6 / load.period_us:g} a second, and as many bare records")
+                sender.answer()
                 begin = now_us() + LEAD_US
-                load.send(begin)
-                wait_until(begin + warm * period_us)
-                costs = Costs(observer.pid, echo.pid, load.pid)
-                sent = load.answer(limit_s)
+                sender.send(begin)
+                wait_until(begin + load.warm * load.period_us)
+                costs = Costs(observer.pid, echo.pid, sender.pid)
+                sent = sender.answer(limit_s)
                 floor, seen = echo.answer(limit_s), observer.answer(limit_s + 60)
                 cores, parts = costs.read()
-    stamps = sorted((time_us, *json.loads(result)) for time_us, _start, result in seen["results"])[warm:]
+    stamps = sorted((time_us, *json.loads(result)) for time_us, _start, result in seen["results"])[load.warm :]
     return report.latency(
-        "immediate", [begun - asked for _due, begun, asked in stamps], floor[warm:], sent=count,
+        "immediate", [begun - asked for _due, begun, asked in stamps], floor[load.warm :], sent=load.count,
         early=sum(begun < due for due, begun, _asked in stamps), cpu_cores=cores, cpu_seconds=parts,
-        violations=violations(seen), behind_ms=sent["behind_ms"], warm=warm,
+        violations=violations(seen), behind_ms=sent["behind_ms"], warm=load.warm,
     )  # fmt: skip

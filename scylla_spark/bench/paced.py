@@ -32,12 +32,12 @@ class Load:
     warm: int
 
     @classmethod
-    def of(cls, options: Options, *, rate: float, seconds: float, warm_s: float = 10) -> Load:
+    def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
         """What the command line asks for, or else this."""
         per_s = options.rate or rate
         count = options.tasks or int((options.seconds or seconds) * per_s)
         warm = options.warm if options.warm is not None else int(warm_s * per_s)
-        return cls(count, round(1e6 / per_s), options.lanes or 1_000, warm)
+        return cls(count, round(1e6 / per_s), options.lanes or lanes, warm)
 
     @property
     def total(self) -> int:

@@ -9,6 +9,7 @@ benchmark are in it too). Floor: the same load on the same deployment without th
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, Final
 
 from scylla_spark.bench import machine, paced, report
@@ -22,18 +23,15 @@ from scylla_spark.services.deployment import Deployment
 _FIRST_US: Final = 330_000_000
 _SPAN_US: Final = 4 * 3_600_000_000
 _MARGIN_US: Final = 30_000_000
-_RATE: Final = 100
 _PAUSED: Final = "paused"
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 1,000,000 pending or 500,000 paused tasks, and 100 others a second for 30 s, after 10 s of the same."""
-    count, seconds = options.tasks or (500_000 if options.paused else 1_000_000), options.seconds or 30
+    count = options.tasks or (500_000 if options.paused else 1_000_000)
     if options.paused:
         options = options.needing("queues", **{_PAUSED: {"paused": True}})
-    rate = options.rate or _RATE
-    warm = options.warm if options.warm is not None else int(10 * rate)
-    load = paced.Load(int(seconds * rate), round(1e6 / rate), options.lanes or 1_000, warm)
+    load = paced.Load.of(replace(options, tasks=None), rate=100, seconds=30)  # --tasks says how many are pending
     with place(options, "ingest", "dispatch") as home:
         plain = paced.measure(home.settings, load)
         rss_before = machine.memory_mb(os.getpid())["driver"]

@@ -487,8 +487,9 @@ class Process:
         self.act()
         self.steps += 1
         if self.steps % LOOK_EVERY == 0:
-            for asleep in sleepers(engine):
-                raise Violation(f"process {self.number}: {asleep}")
+            asleep = list(sleepers(engine))
+            if asleep:
+                raise Violation(f"process {self.number}: {'; '.join(asleep)}")
 
     def act(self) -> None:
         """Carries out what the engine asks for."""

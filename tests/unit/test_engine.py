@@ -377,10 +377,16 @@ def test_a_cut_lane_reloads_and_keeps_its_order():
         for invocation in world.pump():
             ran.append(invocation.key)
             world.finish(invocation)
-        for item in [item for item in world.other if isinstance(item, action.Reload)]:
-            world.other.remove(item)
+        for _ in reloads(world):
             world.engine.reloaded(0, "a", rows[3:], world.now, more=False)
     assert ran == [*keys, late]
+
+
+def reloads(world):
+    """The reloads asked for and not answered so far; each is told once."""
+    found = [item for item in world.other if isinstance(item, action.Reload)]
+    world.other = [item for item in world.other if item not in found]
+    return found
 
 
 def cut_lane(depth, tasks):
@@ -399,8 +405,7 @@ def run_through(world, rows, step_us, parts=1):
         for invocation in world.at((world.now + step_us - NOW) / SECOND):
             ran.append(invocation.key)
             world.finish(invocation)
-        for item in [item for item in world.other if isinstance(item, action.Reload)]:
-            world.other.remove(item)
+        for item in reloads(world):
             depths.append(item.most)
             first = next(n for n, row in enumerate(rows) if row.command.key > item.after)
             found, more = rows[first : first + item.most], len(rows) > first + item.most
@@ -427,8 +432,7 @@ def test_an_answer_that_is_older_than_a_scan_does_not_pass_what_the_scan_offered
         for invocation in world.pump():
             ran.append(invocation.key)
             world.finish(invocation)
-        for item in [item for item in world.other if isinstance(item, action.Reload)]:
-            world.other.remove(item)
+        for item in reloads(world):
             found = old or [row for row in rows if row.command.key > item.after]
             if old:
                 world.engine.rows(0, [rows[4]], world.now, whole=False)

@@ -5,6 +5,7 @@ Both functions run inside `mapInArrow`, one task per Kafka partition, records in
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
@@ -21,6 +22,8 @@ from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    _Judge = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 ROW: Final = "row"
 REJECT: Final = "rejected"
@@ -53,9 +56,7 @@ def ddl(columns: tuple[Column, ...]) -> str:
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
 
 
-def judge_commands(
-    rules: Rules, marks: Mapping[int, int]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def judge_commands(rules: Rules, marks: Mapping[int, int]) -> _Judge:
     """For `mapInArrow` on raw `tasks` records: one folded row per key, one per rejected record, one end row per partition.
 
     Args:
@@ -90,10 +91,10 @@ def judge_commands(
         partition = next(iter(ends), 0)
         yield from _task_batches(partition, folded)
 
-    return run
+    return _without_collector(run)
 
 
-def judge_facts(marks: Mapping[int, Mark]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def judge_facts(marks: Mapping[int, Mark]) -> _Judge:
     """For `mapInArrow` on raw `outcomes` records: completion, attempt and end rows of the facts that count.
 
     Args:
@@ -125,7 +126,22 @@ def judge_facts(marks: Mapping[int, Mark]) -> Callable[[Iterator[pa.RecordBatch]
 
         yield from _chunks(rows(), FACT_ROWS)
 
-    return run
+    return _without_collector(run)
+
+
+def _without_collector(run: _Judge) -> _Judge:
+    """The same without Python's search for cyclic garbage: there is none in rows, and it would go through all of them again and again."""
+
+    def quiet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield from run(batches)
+        finally:
+            if enabled:
+                gc.enable()
+
+    return quiet
 
 
 def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:

@@ -54,13 +54,16 @@ def run(options: Options) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def drained(home: Deployment, work: Work, *, before: int = 0, profile: bool = False) -> tuple[float, dict[str, Any]]:
+def drained(
+    home: Deployment, work: Work, *, before: int = 0, recorded: bool = True, profile: bool = False
+) -> tuple[float, dict[str, Any]]:
     """Fills the tables of a deployment that only ingests, then drains them.
 
     Args:
         home: the deployment.
         work: what to do.
         before: tasks that have succeeded on it already.
+        recorded: wait until the tables hold all completions, too.
         profile: tell stderr where the driver spends its time.
 
     Returns:
@@ -79,10 +82,11 @@ def drained(home: Deployment, work: Work, *, before: int = 0, profile: bool = Fa
                 seen = observer.answer(LIMIT_S)
             cores, parts = costs.read()
             first = min(active, seen["first_start_us"] or active)
-            recorded = None if seen["completed"] < work.count else _recorded(home, total, first)
+            lost = work.count - seen["completed"]
+            recorded_s = _recorded(home, total, first) if recorded and not lost else None
     return (seen["last_seen_us"] - first) / 1e6, {
-        "completed": seen["completed"], "violations": violations(seen), "lost": work.count - seen["completed"],
-        "recorded_seconds": recorded, "load_seconds": round((first - begun) / 1e6, 3),
+        "completed": seen["completed"], "violations": violations(seen), "lost": lost,
+        "recorded_seconds": recorded_s, "load_seconds": round((first - begun) / 1e6, 3),
         "cpu_cores": round(cores, 3), "cpu_seconds": parts,
     }  # fmt: skip
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _CHANGED: Final = "The frame gave other rows when they were sent than when they were checked"
-_SINK: Final = {
+SINK: Final = {  # options of Spark's Kafka sink, on top of where the brokers are
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "20",
@@ -62,7 +62,7 @@ def stream(
     """Starts a query that sends every row, unchecked and without stamp."""
     with _analysis():
         records = codec.enqueue_records(df, columns, rules, 0, checked=False)
-        options = spark_options(settings) | _SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
+        options = spark_options(settings) | SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
         writer = records.select("key", "value").writeStream.format("kafka").options(**options)
         return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
 
@@ -94,7 +94,7 @@ def _send(records: DataFrame, settings: Settings, earliest_us: int | None) -> in
     value = F.when(F.col("fault").isNull(), F.col("value")).otherwise(F.raise_error(F.lit(_CHANGED)))
     writer = records.select("key", value.alias("value")).write.format("kafka")
     try:
-        writer.options(**spark_options(settings) | _SINK, topic=settings.topics.tasks).save()
+        writer.options(**spark_options(settings) | SINK, topic=settings.topics.tasks).save()
     except Exception as error:  # a PySparkException or, from sinks, a bare Py4JJavaError
         if _CHANGED in str(error):
             raise ArgumentError(

@@ -160,15 +160,11 @@ class _Feeder:
 # -- in the session of the benchmark ------------------------------------------------------------------------------------------
 
 
-def sink(records: DataFrame, settings: Settings, more: Mapping[str, str] | None = None) -> float:
-    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all; with `more` options on top."""
-    options = {
-        "kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.linger.ms": "20",
-        "kafka.batch.size": str(256 * 1024), "kafka.buffer.memory": str(64 * 1024 * 1024),
-    }  # fmt: skip
+def sink(records: DataFrame, settings: Settings, options: Mapping[str, str] | None = None) -> float:
+    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all, as it is by default or with options."""
     begun = boot_us()
     records.select("key", "value").write.format("kafka").options(
-        **spark_options(settings) | options | dict(more or {}), topic=SINK_TOPIC
+        **spark_options(settings) | dict(options or {}), topic=SINK_TOPIC
     ).save()
     return (boot_us() - begun) / 1e6
 

@@ -23,8 +23,8 @@ _SPAN_US: Final = 2 * 3_600_000_000
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Measures; default 400,000 records over 1,000 lanes."""
-    count, lanes = options.tasks or 400_000, options.lanes or 1_000
+    """Measures; default 1,000,000 records over 1,000 lanes."""
+    count, lanes = options.tasks or 1_000_000, options.lanes or 1_000
     warm = options.warm if options.warm is not None else min(count // 10, 40_000)
     with place(options.needing("ingest", near="3h")) as home:  # so that every row is merged, none deferred
         if warm:

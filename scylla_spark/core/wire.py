@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from typing_extensions import Required, TypedDict  # pydantic refuses that of Python 3.11
+from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.duration import duration_ms

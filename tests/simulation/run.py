@@ -3,12 +3,19 @@
 With `--broken` every rule is broken once, on purpose, and the table says how many seeds it took to see it.
 """
 
+import os
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 from tests.simulation.world import RULES, Faults, Violation, simulate
 
 HARSH = Faults(crash=0.05, pause=0.1, ambiguous_send=0.1, stale_scan=0.5, slow_ingest=0.4)
+_BLOCK = 100
 
 
 def faults_of(seed: int) -> Faults:
@@ -16,19 +23,45 @@ def faults_of(seed: int) -> Faults:
     return HARSH if seed // 100 % 2 else Faults()
 
 
-def main(first: int, count: int) -> int:
-    """Plays seeds first … first + count - 1; prints violations as they are found, and a last line with the sums."""
-    violations = 0
-    for seed in range(first, first + count):
+def violations(first: int, count: int) -> Iterator[str]:
+    """Plays seeds first … first + count - 1 on all cores; what was broken, by seed."""
+    blocks = [range(seed, min(seed + _BLOCK, first + count)) for seed in range(first, first + count, _BLOCK)]
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
+        for block, found in zip(blocks, pool.map(_play, blocks), strict=True):
+            if sys.stderr.isatty():
+                print(f"\r{block.stop - first} of {count}", end="", file=sys.stderr)
+            yield from found
+
+
+def _play(seeds: range) -> list[str]:
+    found = []
+    for seed in seeds:
         try:
             simulate(seed, faults_of(seed))
         except Violation as violation:
-            violations += 1
-            print(violation, flush=True)
-        if sys.stderr.isatty() and seed % 100 == 0:
-            print(f"\r{seed - first + 1} of {count}", end="", file=sys.stderr)
-    print(f"{count} seeds run (from {first}), {violations} violations")
-    return 1 if violations else 0
+            found.append(str(violation))
+    return found
+
+
+def _end_with(parent: int) -> None:
+    """A worker ends with the process that started it, however that one ends."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(first: int, count: int) -> int:
+    """Plays many seeds; prints violations as they are found, and a last line with the sums."""
+    broken = 0
+    for violation in violations(first, count):
+        broken += 1
+        print(violation, flush=True)
+    print(f"{count} seeds run (from {first}), {broken} violations")
+    return 1 if broken else 0
 
 
 def seeds_needed(switch: str, first: int, count: int) -> tuple[int, str] | None:

@@ -20,7 +20,10 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     done = [TaskKey(now() + n, f"stop-done-{n}", "u") for n in range(10)]
     acknowledged = [foreign.put(key) for key in done]
     place.completed(done)
-    wait_s = 3 * slow / SECOND  # the stored time is that far off, or half
+    refused = place.call("table", "purge")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert "Another ingest writes" in refused.stderr
+    wait_s = 2 * slow / SECOND  # the stored time is that far off, or half
     retry = Retry(max_retries=5, base=wait_s, cap=wait_s)
     failing = client.enqueue("work", {"failures": 1}, ordering_id="stop-backoff", retry=retry)
     eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
@@ -32,9 +35,6 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     for key in overdue[20:]:  # of these only the log may know when we stop
         foreign.put(key).get(timeout=PATIENCE)
     foreign.close()
-    refused = place.call("table", "purge")
-    assert (refused.returncode, refused.stdout) == (4, "")
-    assert "Another ingest writes" in refused.stderr
     assert first.stop() == 0, first.told()[-3000:]
     stopped = now()
     assert eventually(lambda: not place.left(), 10, "nothing is left", place.left) is True

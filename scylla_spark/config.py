@@ -126,7 +126,7 @@ class Dispatch(_Section):
     max_loaded: int = Field(
         1_000_000,
         ge=1,
-        description="tasks in memory (1 KB each, and their payloads) above which new ones wait in Kafka",
+        description="kilobytes of tasks in memory above which what cannot start is left to the tables, and new ones wait in Kafka",
     )
     max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
     trigger: Duration = Field(
@@ -145,6 +145,9 @@ class Dispatch(_Section):
     )
     retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
     retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
+    least_wait: Duration = Field(
+        duration("100ms"), description="shortest wait between two attempts of a task, whatever its policy or handler says"
+    )
     stall: Duration = Field(
         duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"
     )

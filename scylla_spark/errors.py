@@ -36,6 +36,10 @@ class ConfigError(SchedulerError):
     exit_code = 2
 
 
+class VersionError(ConfigError):
+    """A record or table was written by a newer version of this package, and must not be passed over."""
+
+
 class SetupError(SchedulerError):
     """This machine lacks something that the command needs (Java, jars, packages)."""
 

@@ -2,6 +2,7 @@
 
 The variable holds `NAME:MODE` or `NAME:MODE:N`, separated by commas: at the N-th time (default: the first) that NAME is
 reached, once. A fault before a write is one at the point that precedes it, a fault after a write one at the point behind it.
+Points that concern one record are told its uniqueness key, and are met by records only whose key holds the text `poison`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ MODES: Final = {
     FREEZE: "SIGSTOP to this process; its children and its JVM go on",
 }
 
+POISON: Final = "poison"
 POINTS: Final = {
     "ingest.tables.prepared": "tables exist and are checked; no query has begun",
     "ingest.tasks.judged": "a batch of `tasks` is judged; nothing of it is written",
@@ -49,6 +51,10 @@ POINTS: Final = {
     "dispatch.send.begun": "facts or a fence are to be sent; nothing has left",
     "dispatch.send.handed_over": "all are with the producer; none is acknowledged",
     "dispatch.send.acknowledged": "one record is acknowledged; the engine does not know yet",
+    "engine.offer": "a record of the tail is offered to its lane",
+    "engine.row": "a row of the tables is offered to its lane",
+    "engine.release": "the head of a lane is about to be released",
+    "engine.fact": "a fact that counts is about to be applied",
     "dispatch.facts.read_back": "own or foreign facts are read; the engine has not applied them",
 }
 """Every point: name → what has happened when it is reached. Each is reached at one place in the source."""
@@ -82,13 +88,17 @@ _lock = threading.Lock()
 _armed = parse(os.environ.get(VARIABLE, ""))
 
 
-def reach(name: str) -> None:
+def reach(name: str, record: str | None = None) -> None:
     """Says that a point was reached; does nothing unless a test asked for a fault here.
+
+    Args:
+        name: of the point.
+        record: uniqueness key of the record that it concerns; only poisonous ones meet a fault.
 
     Raises:
         InjectedFault: if that was asked for.
     """
-    if _armed:
+    if _armed and (record is None or POISON in record):
         _reached(name)
 
 

@@ -12,6 +12,7 @@ from scylla_spark.core.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITIN
 from scylla_spark.core.lanes import LaneKeeper
 from scylla_spark.core.partition import ACTIVE, Partition
 from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.wire import Command
 
 
@@ -27,57 +28,72 @@ class Known(NamedTuple):
 class Canceller(LaneKeeper):
     """What becomes of cancels, and of questions to the tables."""
 
-    def remember_cancelled(self, number: int, keys: Iterable[TaskKey]) -> None:
+    def remember_cancelled(self, tenure: Tenure, keys: Iterable[TaskKey]) -> None:
         """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
-        partition = self.partitions.get(number)
+        partition = self.held(tenure)
         if partition is None:
             return
         for key in keys:
-            partition.cancelled.setdefault(key, -1)
+            partition.remember_cancel(key, -1)
             partition.told[key] = None
             lane = partition.lanes.get(key.ordering_id)
             entry = lane.find(key) if lane is not None else None
             if entry is not None:
                 entry.cancelled = True
 
-    def looked_up(self, number: int, answers: Mapping[TaskKey, Known], now: int) -> None:
-        """The answer to `Lookup`: what the tables hold of each key."""
-        partition = self.partitions.get(number)
+    def looked_up(self, tenure: Tenure, answers: Mapping[TaskKey, Known], basis: Basis, now: int) -> None:
+        """The answer to `Lookup`: what the tables hold of each key.
+
+        Args:
+            tenure: in which it was asked.
+            answers: one for each key.
+            basis: how far the tables were, from a progress that was read before them.
+            now: microseconds since the epoch.
+        """
+        partition = self.held(tenure)
         if partition is None:
             return
+        if not basis.covers(partition.floor):
+            self.actions.append(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
+            return
         for key, known in answers.items():
-            done = known.ended or key in partition.ended
-            lane = partition.lanes.get(key.ordering_id)
-            entry = lane.find(key) if lane is not None else None
-            for command in partition.lookups.pop(key, []):
-                if done:
-                    self._answer(partition, command, now)
-                elif lane is None or entry is None:
-                    self._cancel_unknown(partition, command, now)
-            if lane is None or entry is None:
-                continue
-            entry.verified = True
-            if known.attempt > entry.attempt:
-                entry.attempt, entry.used, entry.next_us = known.attempt, known.used, max(known.next_us, key.time_us)
-            if done:
-                lane.remove(key)
-            elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
-                self._close_cancelled(partition, entry, now)
-            if lane.state is LOOKUP and lane.active in (entry, None):
-                lane.state = WAITING
-            self._settle(partition, lane, now)
+            self._known(partition, key, known, now)
+
+    def _known(self, partition: Partition, key: TaskKey, known: Known, now: int) -> None:
+        done = known.ended or key in partition.ended
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        waiting = partition.lookups.pop(key, [])
+        if done or (entry is not None and entry.stage is not OPEN):
+            self._tell(partition, key, requests_of(waiting), now)
+        elif entry is not None:
+            entry.requests += requests_of(waiting)
+        elif waiting:
+            self._cancel_unknown(partition, key, requests_of(waiting), now)
+        if lane is None or entry is None:
+            return
+        entry.verified = True
+        entry.note_attempt(known.attempt, known.used, known.next_us)
+        if done:
+            self._tell(partition, entry.key, entry.requests, now)
+            lane.remove(key)
+        elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
+            self._close_cancelled(partition, entry, now)
+        if lane.state is LOOKUP and lane.active in (entry, None):
+            lane.state = WAITING
+        self._settle(partition, lane, now)
 
     def _cancel(self, partition: Partition, command: Command, now: int) -> None:
         key = command.key
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
-        if key in partition.ended:
-            self._answer(partition, command, now)
+        if key in partition.ended or key in partition.ending:
+            self._answer(partition, key, command.request_id, now)
         elif lane is not None and entry is not None:
             self._cancel_entry(partition, lane, entry, command, now)
         elif not partition.left(key) and self._surely_new(partition, command):
             partition.told[key] = None
-            self._cancel_unknown(partition, command, now)
+            self._cancel_unknown(partition, key, requests_of([command]), now)
         else:
             self._look_up_for(partition, command)
 
@@ -96,28 +112,44 @@ class Canceller(LaneKeeper):
         waiting = partition.lookups.setdefault(command.key, [])
         waiting.append(command)
         if len(waiting) == 1:
-            self.actions.append(action.Lookup(partition.number, [command.key]))
+            self.actions.append(action.Lookup(partition.tenure, [command.key]))
 
-    def _cancel_unknown(self, partition: Partition, command: Command, now: int) -> None:
+    def _cancel_unknown(self, partition: Partition, key: TaskKey, requests: tuple[str, ...], now: int) -> None:
         """Ends a key of which no task is loaded; once, however many cancels there are."""
-        partition.ending.add(command.key)
-        self._record(partition, Fact(command.key, 0, CANCELLED, finished_us=now, request_id=command.request_id), now)
+        partition.ending.add(key)
+        first = requests[0] if requests else None
+        self._record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=first), now)
+        self._tell(partition, key, requests[1:], now)
 
     def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
         entry.cancelled = True
-        entry.request_id = command.request_id
         starting = entry is lane.active and lane.state is STARTING
         if starting or entry.stage is not OPEN:
-            self._answer(partition, command, now)
-        elif partition.state is ACTIVE:
+            self._answer(partition, entry.key, command.request_id, now)
+            return
+        entry.requests += requests_of([command])
+        if partition.state is ACTIVE:
             if not entry.verified and not self._surely_new(partition, command):
-                self._look_up_for(partition, command)
+                self._look_up_for(partition, command._replace(request_id=None))
                 return
             self._close_cancelled(partition, entry, now)
             if lane.state in IDLE:
                 self._settle(partition, lane, now)
 
     def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
+        """Ends a task that a cancel was seen of; whoever else asked for it hears after the completion that it has ended."""
         entry.stage = CLOSING
-        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=entry.request_id)
+        first = entry.requests[0] if entry.requests else None
+        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first)
         self._record(partition, fact, now)
+        self._tell(partition, entry.key, entry.requests[1:], now)
+        entry.requests = ()
+
+    def _tell(self, partition: Partition, key: TaskKey, requests: Iterable[str], now: int) -> None:
+        for request_id in requests:
+            self._answer(partition, key, request_id, now)
+
+
+def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:
+    """The requests that wait for an answer."""
+    return tuple(command.request_id for command in commands if command.request_id is not None)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 
+from scylla_spark import failpoint
 from scylla_spark.core import action
-from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, encode_facts
+from scylla_spark.core.fact import TOO_LATE, Fact, Fence, OutcomeRecord, Unreadable, encode_facts
 from scylla_spark.core.lane import CLOSING, DECIDED, IDLE, RECORDING, RUNNING, STARTING, WAITING, Lane
-from scylla_spark.core.lanes import NEVER, Run
-from scylla_spark.core.partition import DROPPED, Partition
+from scylla_spark.core.lanes import MOST_PACES, NEVER, Run
+from scylla_spark.core.partition import DROPPED, Partition, fact_bytes, identity_of
 from scylla_spark.core.release import Releaser
 from scylla_spark.core.task import (
     CANCELLED,
@@ -25,8 +26,11 @@ from scylla_spark.core.task import (
     YIELDED,
     Outcome,
 )
+from scylla_spark.core.tenure import Tenure
+from scylla_spark.errors import VersionError
 
 LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
+_LOOK_AGAIN_US = 500_000  # between two looks at what was handed over and has no start fact yet
 # A request costs as much as fifty tasks, so facts wait for others: after a large group for about as long as the work that it
 # causes takes anyway, and where no task of the lane waits for them a little longer.
 _GATHER_US = 20  # for each fact of the group before
@@ -43,10 +47,10 @@ class Engine(Releaser):
         while timers and timers[0][2] != timers[0][3].stamp:
             heappop(timers)
         due = timers[0][0] if timers else NEVER
-        while self._long and self._long[0][1] not in self.runs:
-            heappop(self._long)
+        while self._handed and self._handed[0][1] not in self.runs:
+            heappop(self._handed)
         due = min(due, self._next_gate_us(), *map(self._sends_from, self.partitions.values()))
-        return min(due, self._long[0][0]) if self._long else due
+        return min(due, self._handed[0][0]) if self._handed else due
 
     def tick(self, now: int, room: Mapping[str, int], *, start_by_us: int) -> None:
         """Releases what is due, as far as the executors have room and membership is certain.
@@ -62,7 +66,6 @@ class Engine(Releaser):
             _, _, stamp, lane = heappop(timers)
             if stamp == lane.stamp and lane.partition.state is not DROPPED:
                 self._settle(lane.partition, lane, now)
-        self._note_long_runs(now)
         for partition in list(self.partitions.values()):
             partition.stalled = partition.oldest_unrecorded_us(now) > self.limits.stall_us
             if partition.overflow and not self._full(partition):
@@ -76,20 +79,42 @@ class Engine(Releaser):
                 self._release(executor, room.get(executor, NEVER), now)
         self.flush(now)
 
-    def started(self, ids: Iterable[int], now: int) -> None:
-        """The shell handed these invocations over; those still running after a second get a start fact."""
+    def handed(self, ids: Iterable[int], now: int) -> None:
+        """The shell handed these invocations over; those still under way after a second may be long runs."""
         for number in ids:
-            heappush(self._long, (now + LONG_RUN_US, number))
+            heappush(self._handed, (now + LONG_RUN_US, number))
 
-    def _note_long_runs(self, now: int) -> None:
-        while self._long and self._long[0][0] <= now:
-            run = self.runs.get(heappop(self._long)[1])
-            if run is not None and run.partition.deciding and run.entry.attempt < run.invocation.attempt:
-                fact = Fact(
-                    run.entry.key, run.invocation.attempt, STARTED, now - LONG_RUN_US,
-                    planned_us=run.invocation.planned_us, used=run.entry.used + 1,
-                )  # fmt: skip
-                self._record(run.partition, fact, now, now + _LINGER_US)
+    def asks_who_runs(self, now: int) -> bool:
+        """Whether `running` is to be told: something was handed over longer than a second ago and has no start fact."""
+        while self._handed and (self._handed[0][1] not in self.runs):
+            heappop(self._handed)
+        return bool(self._handed) and self._handed[0][0] <= now
+
+    def running(self, began_us: Mapping[int, int], now: int) -> None:
+        """What executors have begun, and when; what has run for a second gets a start fact. The rest waits in an executor.
+
+        Args:
+            began_us: invocation id → wall clock at which its handler began, microseconds since the epoch.
+            now: microseconds since the epoch.
+        """
+        again: list[int] = []
+        while self._handed and self._handed[0][0] <= now:
+            number = heappop(self._handed)[1]
+            run = self.runs.get(number)
+            if run is None or run.entry.attempt >= run.invocation.attempt:
+                continue  # it has ended, or its start is recorded
+            began = began_us.get(number)
+            if began is None or began > now - LONG_RUN_US or not run.partition.deciding:
+                again.append(number)
+                continue
+            fact = Fact(
+                run.entry.key, run.invocation.attempt, STARTED, began,
+                planned_us=run.invocation.planned_us, used=run.entry.used + 1,
+            )  # fmt: skip
+            self._record(run.partition, fact, now, now + _LINGER_US)
+            again.append(number)  # until it counts: a new fence may have cut it off
+        for number in again:
+            heappush(self._handed, (now + _LOOK_AGAIN_US, number))
 
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report."""
@@ -119,6 +144,8 @@ class Engine(Releaser):
             self._settle(partition, lane, now)
 
     def _note_pace(self, handler: str, duration_us: int) -> None:
+        if len(self._pace) >= MOST_PACES:
+            self._pace.clear()  # names come from data
         before = self._pace.get(handler, duration_us)
         self._pace[handler] = before + 0.2 * (min(duration_us, 10 * before + 1000) - before)
 
@@ -129,20 +156,22 @@ class Engine(Releaser):
         already = entry.attempt >= invocation.attempt  # its start fact has counted
         used = entry.used + (0 if already else 1) - (1 if yielded else 0)
         verdict, next_us = outcome.outcome, None
+        soonest = outcome.finished_us + self.limits.least_wait_us
         if verdict in (FAILED, TIMED_OUT, YIELDED):
             if entry.cancelled:
                 verdict = CANCELLED
             elif yielded:
-                next_us = outcome.finished_us + outcome.after_ms * 1000
+                next_us = max(soonest, outcome.finished_us + outcome.after_ms * 1000)
             elif run.retry.allows(used):
-                next_us = outcome.finished_us + run.retry.wait_us(used + 1, self._rng)
+                next_us = max(soonest, outcome.finished_us + run.retry.wait_us(used + 1, self._rng))
             else:
                 verdict = FAILED
                 self.counts["retries_exhausted"] += 1
         self.counts[f"attempts_{outcome.outcome}"] += 1
+        asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(
             entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
-            next_us, outcome.result, outcome.failure, entry.request_id if verdict == CANCELLED else None,
+            next_us, outcome.result, outcome.failure, asked,
         )  # fmt: skip
 
     def flush(self, now: int) -> None:
@@ -158,7 +187,8 @@ class Engine(Releaser):
                 records = encode_facts(partition.mine, partition.outbox)
                 content = OutcomeRecord(partition.mine, "facts", tuple(partition.outbox))
                 partition.outbox.clear()
-                self.actions.append(action.Send(partition.number, records, content if len(records) == 1 else None))
+                only = content if len(records) == 1 else None
+                self.actions.append(action.Send(partition.tenure, partition.mine, records, only))
 
     def _sends_from(self, partition: Partition) -> int:
         """When the partition's next group of facts is sent, if nothing else happens before."""
@@ -166,10 +196,10 @@ class Engine(Releaser):
             return NEVER
         return 0 if partition.drain_by_us else max(partition.send_by_us, self._gather_until_us)
 
-    def sent(self, number: int, *, ok: bool, now: int) -> None:
-        """A send was acknowledged, or its fate is unknown: then a new fence decides what stands."""
-        partition = self.partitions.get(number)
-        if partition is None:
+    def sent(self, tenure: Tenure, fence: Fence, *, ok: bool, now: int) -> None:
+        """A send under that fence was acknowledged, or its fate is unknown: then a new fence decides what stands."""
+        partition = self.held(tenure)
+        if partition is None or partition.mine != fence:
             return
         partition.sending = False
         if not ok:
@@ -177,48 +207,71 @@ class Engine(Releaser):
             self._fence(partition, now)
 
     def outcome_records(
-        self, number: int, records: Iterable[tuple[int, OutcomeRecord | None]], next_offset: int, now: int
+        self, tenure: Tenure, records: Iterable[tuple[int, OutcomeRecord | Unreadable]], next_offset: int, now: int
     ) -> None:
-        """Records of one `outcomes` partition in offset order; None for an unreadable one."""
-        partition = self.partitions.get(number)
+        """Records of one `outcomes` partition in offset order; what was read before is passed over.
+
+        Raises:
+            VersionError: a record counts that a newer version wrote.
+        """
+        partition = self.held(tenure)
         if partition is None:
             return
         for offset, record in records:
-            if record is None or not partition.log.admit(record):
+            if offset < partition.outcomes_position:
                 continue
-            if record.kind == "fence":
-                self._fence_read(partition, record.fence, now)
+            if isinstance(record, Unreadable):
+                self.counts["facts_unreadable"] += 1  # ingest keeps it in `rejected`
+            elif partition.log.admit(record):
+                self._counts(partition, record, offset, now)
                 if partition.state is DROPPED:
                     return
-            for fact in record.facts:
-                self._apply(partition, fact, offset, now)
         partition.outcomes_position = max(partition.outcomes_position, next_offset)
         self._fence_if_read(partition, now)
         self._leave_if_drained(partition, now)
 
+    def _counts(self, partition: Partition, record: OutcomeRecord, offset: int, now: int) -> None:
+        if record.kind == "newer":
+            raise VersionError(
+                f"Partition {partition.number} of `outcomes` holds facts of a newer version at offset {offset}.",
+                hint="Upgrade this dispatcher; nothing is lost, and it goes on from where the tables are.",
+            )
+        if record.kind == "fence":
+            self._fence_read(partition, record.fence, now)
+        for fact in record.facts:
+            try:
+                failpoint.reach("engine.fact", fact.key.uniqueness_key)
+                self._apply(partition, fact, offset, now)
+            except Exception as error:
+                self.counts["defects"] += 1
+                self.defects.append((fact.key, error))
+
     def _apply(self, partition: Partition, fact: Fact, offset: int, now: int) -> None:
         """A fact counts."""
-        partition.unrecorded.pop((fact.key, fact.attempt, fact.outcome), None)
+        known = partition.unrecorded.pop(identity_of(fact), None)
+        if known is not None:
+            partition.unrecorded_bytes -= fact_bytes(known[0])
         if fact.outcome == TOO_LATE:
             return
-        lane = partition.lanes.get(fact.key.ordering_id)
-        entry = lane.find(fact.key) if lane is not None else None
-        terminal = fact.terminal
-        if terminal:
-            partition.ended.add(fact.key, offset, now)
-            partition.ending.discard(fact.key)
-            partition.early_facts.pop(fact.key, None)
+        key = fact.key
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if fact.terminal:
+            near = key.time_us <= partition.horizon_us  # a later scan of what is far will tell that it has ended
+            partition.ended.add(key, offset, now, until_us=key.time_us if near else 0)
+            partition.ending.discard(key)
+            partition.forget_early(key)
+            partition.forget_cancels([key])
             self.counts[f"completed_{fact.outcome}"] += 1
         if lane is None or entry is None:
-            if not terminal:
-                partition.early_facts[fact.key] = (offset, fact)
+            if not fact.terminal:
+                partition.note_early(offset, fact)
             return
         starting = entry is lane.active and lane.state is STARTING
-        if terminal:
-            lane.remove(fact.key)
+        if fact.terminal:
+            lane.remove(key)
         else:
-            entry.attempt, entry.used = max(entry.attempt, fact.attempt), fact.used
-            entry.next_us = max(fact.next_us or 0, entry.key.time_us)
+            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
             if starting:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:

@@ -80,6 +80,13 @@ class OutcomeRecord(NamedTuple):
     address: str = ""
 
 
+class Unreadable(NamedTuple):
+    """Why a record of the topic says nothing."""
+
+    reason: str
+    detail: str
+
+
 class FenceLog:
     """The fence rule, applied in log order to one partition.
 
@@ -133,20 +140,20 @@ def encode_facts(fence: Fence, facts: Sequence[Fact]) -> list[bytes]:
     return [quick.dump(head | {"facts": [(*fact.key, *fact[1:]) for fact in group]}) for group in groups if group]
 
 
-def decode(value: bytes | None) -> OutcomeRecord | None:
-    """Reads a record; None for anything that we did not write."""
+def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
+    """Reads a record."""
     try:
         record = json.loads(value or b"")
         if record["v"] != VERSION:
-            return None
+            return Unreadable("version", "")
         fence = Fence(int(record["epoch"]), str(record["nonce"]))
         if "fence" in record:
             return OutcomeRecord(fence, "fence", address=str(record["fence"]["address"]))
         if "facts" in record:
             return OutcomeRecord(fence, "facts", tuple([_fact(row) for row in record["facts"]]))
-        return OutcomeRecord(fence, "resign") if record.get("resign") is True else None
+        return OutcomeRecord(fence, "resign") if record.get("resign") is True else Unreadable("kind", "")
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        return None
+        return Unreadable("wrong", "")
 
 
 def _fact(row: list[Any]) -> Fact:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lane import IDLE, Entry, Lane
-from scylla_spark.core.partition import ACTIVE, BEFORE_ALL, Mark, Partition
-from scylla_spark.core.take import Taker
+from scylla_spark import failpoint
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.lane import BEFORE_ALL, IDLE, Entry, Lane
+from scylla_spark.core.partition import ACTIVE, Mark, Partition
+from scylla_spark.core.relief import Reliever
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.wire import CANCEL, Command
+from scylla_spark.fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
+
+_place_of = lru_cache(maxsize=100_000)(partition_of)
 
 
 class ScanRow(NamedTuple):
@@ -31,142 +37,192 @@ class ScanRow(NamedTuple):
     next_us: int = 0
 
 
-class Feeder(Taker):
+class Feeder(Reliever):
     """What is offered to the lanes."""
 
-    def commands(self, number: int, commands: Iterable[Command], next_offset: int, now: int) -> None:
+    def commands(self, tenure: Tenure, commands: Iterable[Command], next_offset: int, now: int) -> None:
         """The tail: commands of one partition in offset order; `next_offset` is the position after them."""
-        partition = self.partitions.get(number)
+        partition = self.held(tenure)
         if partition is None:
             return
         for command in commands:
-            if command.kind == CANCEL:
-                if command.key.time_us > partition.horizon_us:
-                    partition.far_offset = command.offset
-                else:
-                    partition.cancelled[command.key] = command.offset
-                if partition.state is ACTIVE:
-                    self._cancel(partition, command, now)
-                else:
-                    partition.early_cancels.append(command)
-            else:
-                self._offer(partition, command, now)
+            try:
+                failpoint.reach("engine.offer", command.key.uniqueness_key)
+                self._command(partition, command, now)
+            except Exception as error:
+                self._set_aside(partition, command.key, error, now)
         partition.tasks_position = max(partition.tasks_position, next_offset)
+        self._relieve(now)
         self._activate_if_loaded(partition, now)
 
-    def raise_horizon(self, number: int, until_us: int) -> int:
+    def _command(self, partition: Partition, command: Command, now: int) -> None:
+        if command.kind != CANCEL:
+            self._offer(partition, command, now)
+            return
+        if command.key.time_us > partition.horizon_us:
+            partition.far_offset = command.offset
+        elif command.key not in partition.ended:
+            partition.remember_cancel(command.key, command.offset)
+        if partition.state is ACTIVE:
+            self._cancel(partition, command, now)
+        else:
+            partition.hold_cancel(command)
+
+    def raise_horizon(self, tenure: Tenure, until_us: int) -> int:
         """Lets the tail keep tasks up to `until_us`; returns the offset that a scan up to there must cover (-1: none)."""
-        partition = self.partitions[number]
+        partition = self.partitions[tenure.partition]
         if until_us > partition.horizon_us:
             partition.horizon_us = until_us
             partition.far_before = partition.far_offset  # what is dropped from now on lies past `until_us`
         return partition.far_before
 
-    def rows(self, number: int, rows: Iterable[ScanRow], now: int, *, whole: bool = True) -> None:
+    def rows(self, tenure: Tenure, rows: Iterable[ScanRow], basis: Basis, now: int, *, whole: bool = True) -> None:
         """Part of a scan: open tasks of one partition; `scanned` follows after the last part.
 
         Args:
-            number: partition.
+            tenure: in which the scan was asked for.
             rows: of each lane in key order.
+            basis: how far the tables were, from a progress that was read before them.
             now: microseconds since the epoch.
             whole: the scan began at the earliest task, so the rows of a lane are its first ones.
         """
-        partition = self.partitions.get(number)
-        if partition is not None:
-            cautious = partition.cautious and not partition.scanned
-            for row in rows:
-                if whole or row.command.key.ordering_id in partition.lanes or not partition.left(row.command.key):
-                    self._offer_row(partition, row, now, cautious=cautious)
+        partition = self.held(tenure)
+        if partition is None or not basis.covers(partition.floor):
+            return
+        first = partition.cautious and not partition.scanned
+        for row in rows:
+            key = row.command.key
+            if key.ordering_id not in partition.lanes and partition.unloaded:
+                covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
+                if covers >= (basis.tasks_offset if whole else -1):
+                    continue  # the tables hold, or will hold, earlier ones of the lane
+                if covers >= -1:
+                    partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
+            self._offer_row(partition, row, now, cautious=first)
+        self._relieve(now)
 
     def scanned(
         self,
-        number: int,
+        tenure: Tenure,
         until_us: int,
         cuts: Mapping[str, TaskKey],
         mark: Mark,
         now: int,
         unloaded: frozenset[int] | None = None,
-    ) -> None:
+    ) -> bool:
         """A scan of the tables is complete.
 
         Args:
-            number: partition.
+            tenure: in which the scan was asked for.
             until_us: latest scheduled time that was scanned; tasks due later wait for the next scan, which may hold earlier ones.
             cuts: ordering id → last key read, for lanes of which the tables hold more.
             mark: progress that was read before the tables were.
             now: microseconds since the epoch.
-            unloaded: of a whole scan: hashes of the ordering ids of lanes that have open tasks, of which none was read.
+            unloaded: of a whole scan: fingerprints of the ordering ids of lanes that have open tasks, of which none was read.
+
+        Returns:
+            Whether it counts; else its rows were older than what has been forgotten, and it is to be repeated.
         """
-        partition = self.partitions.get(number)
-        if partition is None:
-            return
+        partition = self.held(tenure)
+        if partition is None or not mark.basis.covers(partition.floor):
+            return False
+        if partition.cautious and not partition.scanned:
+            partition.uncertain |= unloaded or frozenset()
         partition.scanned = True
         if unloaded is not None:
-            self._leave(partition, unloaded, now)
+            self._leave(partition, unloaded, mark, now)
         partition.complete_us = max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
         for ordering_id, frontier in cuts.items():
-            lane = partition.lane(ordering_id)
+            self._cut(partition, ordering_id, frontier, now)
+        self._forget(partition, covered, mark, now)
+        if partition.state is ACTIVE:
+            unscanned, partition.unscanned = partition.unscanned, []
+            for lane in unscanned:
+                if partition.lanes.get(lane.ordering_id) is lane:
+                    self._settle(partition, lane, now)
+        self._activate_if_loaded(partition, now)
+        return True
+
+    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
+        lane = partition.lane(ordering_id)
+        if lane.frontier is None:
+            lane.cut(frontier)
+            self._settle(partition, lane, now)
+        else:
+            lane.missed = lane.reloading
+
+    def _leave(self, partition: Partition, unloaded: frozenset[int], mark: Mark, now: int) -> None:
+        """These lanes were left in the tables by a whole scan; of those left before, some were loaded by it."""
+        later = {number: offset for number, offset in partition.unloaded.items() if offset >= mark.tasks_offset}
+        partition.unloaded = dict.fromkeys(unloaded, -1) | later
+        if not partition.unloaded:
+            return
+        for ordering_id, lane in list(partition.lanes.items()):
+            covers = partition.unloaded.get(fingerprint(ordering_id))
+            if covers is None:
+                continue
+            lane.let_pass(covers)
             if lane.frontier is None:
-                lane.cut(frontier)
+                lane.cut(BEFORE_ALL)
                 self._settle(partition, lane, now)
             else:
                 lane.missed = lane.reloading
-        partition.ended.forget(mark.outcomes_offset, now - REMEMBER_US)
+
+    def _forget(self, partition: Partition, covered: Mark, mark: Mark, now: int) -> None:
+        """Lets go of what the tables hold by now; answers of older tables are void from here on."""
+        outcomes_floor = partition.ended.forget(mark.outcomes_offset, now - REMEMBER_US)
         old = [
             key
             for key, offset in partition.cancelled.items()
             if key.time_us < now - REMEMBER_US and offset < covered.tasks_offset
         ]
-        for key in old:
-            del partition.cancelled[key]
-            partition.told.pop(key, None)
+        if old:  # a later record of such a key is looked up
+            partition.ended.since_us = max(partition.ended.since_us, max(key.time_us for key in old) + 1)
+            partition.forget_cancels(old)
         if partition.state is ACTIVE:
-            if not any(lane.reloading for lane in partition.lanes.values()):  # its rows may be older than any mark
-                partition.early_facts = {
-                    key: known for key, known in partition.early_facts.items() if known[0] >= covered.outcomes_offset
-                }
-            unscanned, partition.unscanned = partition.unscanned, []
-            for lane in unscanned:
-                self._settle(partition, lane, now)
-        self._activate_if_loaded(partition, now)
-
-    def _leave(self, partition: Partition, unloaded: frozenset[int], now: int) -> None:
-        partition.unloaded = unloaded
-        if unloaded:
-            for ordering_id, lane in list(partition.lanes.items()):
-                if hash(ordering_id) not in unloaded:
-                    continue
-                if lane.frontier is None:
-                    lane.cut(BEFORE_ALL)
-                    self._settle(partition, lane, now)
-                else:
-                    lane.missed = lane.reloading
+            for key in [k for k, (offset, _) in partition.early_facts.items() if offset < covered.outcomes_offset]:
+                outcomes_floor = max(outcomes_floor, covered.outcomes_offset)
+                partition.forget_early(key)
+        partition.floor = partition.floor.or_later(Basis(covered.tasks_offset if old else 0, outcomes_floor))
 
     def reloaded(
-        self, number: int, ordering_id: str, rows: Sequence[ScanRow], now: int, *, more: bool, last: bool = True
+        self,
+        tenure: Tenure,
+        ordering_id: str,
+        rows: Sequence[ScanRow],
+        basis: Basis,
+        now: int,
+        *,
+        more: bool,
+        last: bool = True,
     ) -> None:
         """The answer to `Reload`, or a part of it.
 
         Args:
-            number: partition.
+            tenure: in which it was asked for.
             ordering_id: of the lane.
             rows: its next tasks, in key order.
+            basis: how far the tables were, from a progress that was read before them.
             now: microseconds since the epoch.
             more: the tables hold further tasks of the lane.
             last: no further part comes.
         """
-        partition = self.partitions.get(number)
+        partition = self.held(tenure)
         lane = partition.lanes.get(ordering_id) if partition is not None else None
         if partition is None or lane is None or not lane.reloading:
             return
-        if lane.missed:  # it may be older than rows that were dropped, and must not set the frontier past them
+        # it must be no older than rows that were let go of, or than what was forgotten since
+        if lane.missed or not basis.covers(partition.floor):
+            lane.missed = not last
+            lane.reloading = not last
             if last:
-                lane.reloading = lane.missed = False
                 self._settle(partition, lane, now)
             return
         frontier = rows[-1].command.key if rows else lane.frontier
         lane.reloading = not last
+        if last:
+            lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:
             self._offer_row(partition, row, now, cautious=False)
@@ -186,16 +242,36 @@ class Feeder(Taker):
                     self._settle(partition, lane, now)
         elif key.time_us > partition.horizon_us:
             partition.far_offset = command.offset
+        elif lane is None and not self._ours(partition, key):
+            self.counts["offers_misplaced"] += 1
+        elif self.pressed and self._leave_to_tables(partition, lane, command, now):
+            self.counts["offers_left"] += 1
         else:
             self._insert(partition, Entry(command, verified=False), now)
 
+    def _ours(self, partition: Partition, key: TaskKey) -> bool:
+        """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
+        return _place_of(key.ordering_id, self.limits.partitions) == partition.number
+
     def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
+        try:
+            failpoint.reach("engine.row", row.command.key.uniqueness_key)
+            self._row(partition, row, now, cautious=cautious)
+        except Exception as error:
+            self._set_aside(partition, row.command.key, error, now)
+
+    def _row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
-        lane = partition.lanes.get(key.ordering_id)
-        if lane is None:
-            lane = partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
+        if key.ordering_id not in partition.lanes and not self._ours(partition, key):
+            self.counts["offers_misplaced"] += 1
+            return
+        lane = partition.lane(key.ordering_id)
+        if partition.uncertain:
+            number = fingerprint(key.ordering_id)
+            cautious = cautious or number in partition.uncertain
+            partition.uncertain.discard(number)
         lane.cautious = lane.cautious or (cautious and key.time_us <= now)
         entry = lane.find(key)
         if entry is None:
@@ -208,9 +284,7 @@ class Feeder(Taker):
             entry.verified = True
             if row.command.offset > entry.data.offset:
                 lane.overwrite(entry, row.command)
-            if row.attempt > entry.attempt:
-                entry.attempt, entry.used, entry.next_us = row.attempt, row.used, max(row.next_us, key.time_us)
-                if lane.state in IDLE:
-                    self._settle(partition, lane, now)
+            if entry.note_attempt(row.attempt, row.used, row.next_us) and lane.state in IDLE:
+                self._settle(partition, lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

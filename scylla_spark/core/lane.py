@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.wire import Command
 
 if TYPE_CHECKING:
     from scylla_spark.core.partition import Partition
+
+
+BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
+_ENTRY_BYTES: Final = 1024  # of a task without its texts, with its place in lanes, heaps and indexes
+
+
+def size_of(text: str | None) -> int:
+    """About how many bytes a text takes."""
+    return 0 if text is None else len(text) if text.isascii() else 4 * len(text)
+
+
+def cost_of(command: Command) -> int:
+    """About how many bytes a loaded task takes."""
+    key = command.key
+    texts = size_of(command.payload) + size_of(key.ordering_id) + size_of(key.uniqueness_key) + size_of(command.extra)
+    return _ENTRY_BYTES + texts
 
 
 class LaneState(StrEnum):
@@ -49,6 +65,7 @@ class Entry:
         key: identity.
         data: newest enqueue.
         attempt: number of the last recorded attempt.
+        settled: how that attempt ended is recorded, not only that it started.
         announced: number of an attempt whose start fact stands although it has not begun.
         used: recorded attempts that count against the retry policy.
         next_us: earliest start of the next attempt.
@@ -56,18 +73,21 @@ class Entry:
         cancelled: a cancel was seen; no further attempt starts.
         stage: how far it is.
         held: the lane waits for its outcome, or for the fact of it.
-        request_id: of the cancel, if its sender waits.
+        requests: of cancels whose senders wait for the end of the task.
+        cost: how many bytes it is taken to hold.
     """
 
     __slots__ = (
         "announced",
         "attempt",
         "cancelled",
+        "cost",
         "data",
         "held",
         "key",
         "next_us",
-        "request_id",
+        "requests",
+        "settled",
         "stage",
         "used",
         "verified",
@@ -78,13 +98,35 @@ class Entry:
         self.data = data
         self.verified = verified
         self.attempt = attempt
+        self.settled = next_us > 0
         self.used = used
         self.next_us = max(next_us, data.key.time_us)
         self.announced = 0
         self.cancelled = False
+        self.cost = cost_of(data)
         self.stage = OPEN
         self.held = False
-        self.request_id: str | None = None
+        self.requests: tuple[str, ...] = ()
+
+    def note_attempt(self, attempt: int, used: int, next_us: int) -> bool:
+        """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
+
+        Args:
+            attempt: its number.
+            used: attempts so far that count against the retry policy.
+            next_us: when the next may start; 0 where the attempt has only started.
+        """
+        settled = next_us > 0
+        if (attempt, settled) <= (self.attempt, self.settled):
+            return False
+        self.attempt, self.settled, self.used = attempt, settled, used
+        self.next_us = max(next_us, self.key.time_us)
+        return True
+
+    @property
+    def spare(self) -> bool:
+        """Whether nothing is known of it but what the log of `tasks` says, so that it can be read again."""
+        return self.stage is OPEN and not (self.held or self.cancelled or self.attempt or self.announced)
 
 
 class Lane:
@@ -100,11 +142,12 @@ class Lane:
         out: how many of them an executor has.
         stamp: grows whenever older timer and ready marks of this lane become void.
         missed: rows past the frontier were offered while a reload was under way, so its answer may be too old.
+        covers: newest offset of `tasks` among what was let go of past the frontier; a reload must read tables that hold it.
     """
 
     __slots__ = (
-        "_aside", "_heap", "active", "asked_us", "beyond", "cautious", "depth", "entries", "frontier", "held", "missed",
-        "ordering_id", "out", "partition", "reloading", "stamp", "state",
+        "_aside", "_heap", "active", "asked_us", "beyond", "cautious", "covers", "depth", "entries", "frontier", "held",
+        "missed", "ordering_id", "out", "partition", "reloading", "stamp", "state",
     )  # fmt: skip
 
     def __init__(self, partition: Partition, ordering_id: str) -> None:
@@ -121,6 +164,7 @@ class Lane:
         self.cautious = False
         self.reloading = False
         self.missed = False
+        self.covers = -1
         self.depth = 0
         self.asked_us = 0
         self._heap: list[TaskKey] = []
@@ -136,8 +180,9 @@ class Lane:
 
     def overwrite(self, entry: Entry, command: Command) -> None:
         """A newer enqueue of a task; it applies from the next attempt on."""
-        self.partition.payload_chars += len(command.payload) - len(entry.data.payload)
-        entry.data = command
+        cost = cost_of(command)
+        self.partition.hold(cost - entry.cost)
+        entry.data, entry.cost = command, cost
 
     def find(self, key: TaskKey) -> Entry | None:
         """The task, loaded or kept aside."""
@@ -150,7 +195,7 @@ class Lane:
         known = entry or aside
         if known is not None:
             self.partition.loaded -= 1
-            self.partition.payload_chars -= len(known.data.payload)
+            self.partition.hold(-known.cost)
         if entry is not None:
             self.let_go(entry)
             if entry is self.active:
@@ -200,6 +245,37 @@ class Lane:
             aside = self.beyond.pop(heappop(self._aside), None)
             if aside is not None:
                 self.add(aside)
+
+    def trim(self, keep: int) -> None:
+        """Lets go of what stands behind the first `keep` tasks and can be read again: the tables have it, or will have it.
+
+        Tasks of which more is known than the log of `tasks` says stay, and so does what stands before them.
+        """
+        kept = sorted(self.entries)
+        before = len(kept)
+        while len(kept) > keep and self._forget(self.entries[kept[-1]], self.entries):
+            kept.pop()
+        if len(kept) < before:
+            last = kept[-1] if kept else BEFORE_ALL
+            self.frontier = last if self.frontier is None else min(last, self.frontier)
+        for entry in list(self.beyond.values()):
+            self._forget(entry, self.beyond)
+        self._heap = sorted(key for key, entry in self.entries.items() if not entry.held)
+        self._aside = sorted(self.beyond)
+
+    def _forget(self, entry: Entry, among: dict[TaskKey, Entry]) -> bool:
+        if not entry.spare or entry is self.active:
+            return False
+        del among[entry.key]
+        self.partition.loaded -= 1
+        self.partition.hold(-entry.cost)
+        self.let_pass(entry.data.offset)
+        return True
+
+    def let_pass(self, offset: int) -> None:
+        """A record past the frontier is not kept: the next reload must read tables that hold it."""
+        self.covers = max(self.covers, offset)
+        self.missed = self.missed or self.reloading
 
     def _set_aside(self, entry: Entry) -> None:
         self.beyond[entry.key] = entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from heapq import heappop
 
+from scylla_spark import failpoint
 from scylla_spark.core import action
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import Feeder
@@ -28,6 +29,8 @@ class Releaser(Feeder):
         return (
             partition.in_flight >= limits.max_in_flight
             or len(partition.unrecorded) >= limits.max_unrecorded
+            or partition.unrecorded_bytes >= limits.max_unrecorded_bytes
+            or len(partition.ended) >= limits.max_ended
             or partition.stalled
         )
 
@@ -53,7 +56,7 @@ class Releaser(Feeder):
         best: tuple[list[Ready], Gate] | None = None
         for name, heap in queues.items():
             if heap and (best is None or heap[0] < best[0][0]):
-                gate = self.gate(name)
+                gate = self._gates[name]
                 if gate.is_open(now):
                     best = (heap, gate)
         return best
@@ -65,7 +68,12 @@ class Releaser(Feeder):
         head = lane.active
         assert head is not None
         terms = self._terms(head.data)
-        first = self._prepare(partition, lane, head, executor, gate, terms, now)
+        try:
+            failpoint.reach("engine.release", head.key.uniqueness_key)
+            first = self._prepare(partition, lane, head, executor, gate, terms, now)
+        except Exception as error:
+            self._set_aside(partition, head.key, error, now)
+            first = None
         if first is None:
             self._let_in(gate.instead(lane.ordering_id), now)
             return 0
@@ -111,7 +119,7 @@ class Releaser(Feeder):
         """The invocation of a ready lane's head, or None where something else has to come first."""
         if not entry.verified and not self._fresh(partition, entry):
             lane.state = LOOKUP
-            self.actions.append(action.Lookup(partition.number, [entry.key]))
+            self.actions.append(action.Lookup(partition.tenure, [entry.key]))
             return None
         announced = entry.announced == entry.attempt > 0
         retry = self._retry_of(entry, terms)
@@ -162,5 +170,5 @@ class Releaser(Feeder):
     def _next_gate_us(self) -> int:
         """When the rate of a queue lets the next ready lane start."""
         names = {name for queues in self._ready.values() for name, heap in queues.items() if heap}
-        opens = [self.gate(name).opens_us() for name in names]
+        opens = [self._gates[name].opens_us() for name in names]
         return min([at for at in opens if at is not None], default=NEVER)

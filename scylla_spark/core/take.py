@@ -8,28 +8,36 @@ from scylla_spark.core.fact import Fence, encode_fence, encode_resign
 from scylla_spark.core.lane import OPEN
 from scylla_spark.core.lanes import NEVER
 from scylla_spark.core.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Mark, Partition
+from scylla_spark.core.tenure import Tenure
 
 
 class Taker(Canceller):
     """Ownership of partitions, fenced by epochs."""
 
-    def assign(self, number: int, mark: Mark, now: int) -> None:
-        """The group gave us a partition; the shell begins to feed both logs from the mark, and scans it."""
-        self._discard(number)
-        self.partitions[number] = Partition(number, mark, now)
-        self._share_queues()
+    def assign(self, number: int, mark: Mark, now: int) -> Tenure:
+        """The group gave us a partition; the shell begins to feed both logs from the mark, and scans it.
 
-    def noted_end(self, number: int, outcomes_end: int, now: int) -> None:
+        Returns:
+            What all feeds and answers of this time of holding it are to name.
+        """
+        self._discard(number)
+        self._serial += 1
+        tenure = Tenure(number, self._serial)
+        self.partitions[number] = Partition(tenure, mark, now, self.meter)
+        self._share_queues()
+        return tenure
+
+    def noted_end(self, tenure: Tenure, outcomes_end: int, now: int) -> None:
         """Where `outcomes` ended at the assignment; once read up to there, the fence is sent."""
-        partition = self.partitions.get(number)
+        partition = self.held(tenure)
         if partition is not None:
             partition.outcomes_end = outcomes_end
             self._fence_if_read(partition, now)
 
-    def confirmed(self, number: int, tasks_end: int, now: int) -> None:
-        """Membership was confirmed after the fence stood; nothing is released before `tasks` is read up to `tasks_end`."""
-        partition = self.partitions.get(number)
-        if partition is not None and partition.tasks_end is None:
+    def confirmed(self, tenure: Tenure, fence: Fence, tasks_end: int, now: int) -> None:
+        """Membership was confirmed after that fence stood; nothing is released before `tasks` is read up to `tasks_end`."""
+        partition = self.held(tenure)
+        if partition is not None and partition.mine == fence and partition.tasks_end is None:
             partition.tasks_end = tasks_end
             self._activate_if_loaded(partition, now)
 
@@ -37,7 +45,7 @@ class Taker(Canceller):
         """The group takes a partition away: release stops; `Left` follows when all is recorded or the time is over."""
         partition = self.partitions.get(number)
         if partition is None:
-            self.actions.append(action.Left(number, True))
+            self.actions.append(action.Left(Tenure(number, 0), True))
         elif partition.deciding or partition.in_flight or partition.unrecorded:
             if not partition.drain_by_us:
                 partition.drain_by_us = now + self.limits.drain_us
@@ -57,20 +65,26 @@ class Taker(Canceller):
 
     def drop(self, number: int) -> None:
         """The partition was lost: forget it at once; what runs is killed and not recorded."""
-        if self._discard(number):
+        partition = self._discard(number)
+        if partition is not None:
             self.counts["partitions_dropped"] += 1
-            self.actions.append(action.Left(number, False))
+            self.actions.append(action.Left(partition.tenure, False))
 
-    def _discard(self, number: int) -> bool:
-        partition = self.partitions.pop(number, None)
+    def _discard(self, number: int) -> Partition | None:
+        partition = self.partitions.get(number)
         if partition is None:
-            return False
-        partition.state = DROPPED
+            return None
+        self._let_go(partition)
         self._kill(partition)
-        self._share_queues()
         for key in [key for key, run in self.runs.items() if run.partition is partition]:
             self._end_run(self.runs.pop(key), 0)
-        return True
+        return partition
+
+    def _let_go(self, partition: Partition) -> None:
+        del self.partitions[partition.number]
+        partition.state = DROPPED
+        partition.hold_nothing()
+        self._share_queues()
 
     def _fence_if_read(self, partition: Partition, now: int) -> None:
         reading = partition.state is READING
@@ -79,18 +93,26 @@ class Taker(Canceller):
             self._fence(partition, now)
 
     def _fence(self, partition: Partition, now: int) -> None:
+        if partition.mine is not None:
+            partition.tried.add(partition.mine)
         partition.state = FENCING
         partition.tasks_end = None
         partition.mine = Fence(partition.log.fence.epoch + 1, f"{self._rng.getrandbits(64):016x}")
-        self.actions.append(action.SendFence(partition.number, encode_fence(partition.mine, self.address, now)))
+        record = encode_fence(partition.mine, self.address, now)
+        self.actions.append(action.SendFence(partition.tenure, partition.mine, record))
 
     def _fence_read(self, partition: Partition, fence: Fence, now: int) -> None:
-        if fence == partition.mine:
+        """A fence holds: our own, perhaps one whose send was taken for failed, or that of another owner."""
+        if fence == partition.mine or fence in partition.tried:
+            partition.mine = fence
+            partition.tried.clear()
             partition.state = DRAINING if partition.drain_by_us else LOADING
+            partition.tasks_end = None
+            partition.sending = False
             partition.outbox.clear()
             partition.outbox.extend(fact for fact, _ in partition.unrecorded.values())
             partition.send_by_us = 0 if partition.outbox else NEVER
-            self.actions.append(action.Confirm(partition.number))
+            self.actions.append(action.Confirm(partition.tenure, fence))
         elif partition.mine is not None:
             self.counts["fenced_off"] += 1
             self.drop(partition.number)
@@ -102,8 +124,7 @@ class Taker(Canceller):
             return
         partition.state = ACTIVE
         self.counts["partitions_taken"] += 1
-        early, partition.early_cancels = partition.early_cancels, []
-        for command in early:
+        for command in partition.held_cancels():
             self._cancel(partition, command, now)
         for lane in list(partition.lanes.values()):
             for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
@@ -116,12 +137,12 @@ class Taker(Canceller):
             return
         drained = not partition.in_flight and not partition.unrecorded
         if drained and partition.state is DRAINING:
-            del self.partitions[partition.number]
-            partition.state = DROPPED
-            self._share_queues()
+            self._let_go(partition)
             assert partition.mine is not None
-            self.actions.append(action.Send(partition.number, [encode_resign(partition.mine)]))
-            self.actions.append(action.Left(partition.number, True))
+            if not partition.owes_caution:  # else the next owner must know of the unclean stop before us
+                resignation = encode_resign(partition.mine)
+                self.actions.append(action.Send(partition.tenure, partition.mine, [resignation]))
+            self.actions.append(action.Left(partition.tenure, True))
         elif now >= partition.drain_by_us + self.limits.drain_us:
             self.drop(partition.number)
         elif now >= partition.drain_by_us:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,9 @@ class Executor(Protocol):
 
     def room(self) -> int:
         """How many more invocations it would like now; 0 means: hold back."""
+
+    def running(self) -> Mapping[int, int]:
+        """What handlers have begun and not ended: invocation id → wall clock when it began, microseconds since the epoch."""
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""

@@ -5,6 +5,8 @@
   nothing. And if the request for an id itself times out, the producer is lost for good.
 - Group member: a join that new metadata began is forgotten once it outlives one poll, and the member then neither rejoins nor
   sends heartbeats: partitions wait for ever. (Java had a sibling of this: KAFKA-9815.)
+- Group member: while a callback of a rebalance runs, `poll` and with it any commit waits; only heartbeats go on. So they tell when
+  the group last took us for a member.
 - Group leader: with the topic's metadata still under way, it assigns nothing to anybody.
 - Group leader: a member that was away for longer than its session still claims what it had, and gets it at once, before the
   member that has it now has let go of it. (Java's members say in which generation they got what they claim.)
@@ -17,8 +19,10 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import LeaderNotAvailableError
+from kafka.errors import LeaderNotAvailableError, RebalanceInProgressError
 from kafka.producer.transaction_manager import TransactionManager, TransactionState
+
+from scylla_spark.clock import boot_us
 
 
 class _Transactions(TransactionManager):  # type: ignore[misc]
@@ -38,6 +42,18 @@ class _Transactions(TransactionManager):  # type: ignore[misc]
 
 
 class _Coordinator(ConsumerCoordinator):  # type: ignore[misc]
+    heard_us = 0  # boot clock at which the last heartbeat was sent that the group answered as a member's
+
+    async def _send_heartbeat_request(self) -> Any:
+        sent = boot_us()
+        try:
+            answer = await super()._send_heartbeat_request()
+        except RebalanceInProgressError:  # still a member: the group waits for it to join again
+            self.heard_us = sent
+            raise
+        self.heard_us = sent
+        return answer
+
     def need_rejoin(self) -> bool:
         needed: bool = super().need_rejoin()
         if needed:

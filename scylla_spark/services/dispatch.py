@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +20,15 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config import Settings
 from scylla_spark.core import action
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import OutcomeRecord
+from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lanes import Terms
-from scylla_spark.core.partition import Mark, joined
+from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import Outcome, Retry
+from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.wire import Command
 from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import producer
@@ -31,8 +36,9 @@ from scylla_spark.services.limits import engine_limits, queue_terms
 from scylla_spark.services.mailbox import Mailbox
 from scylla_spark.services.measure import Measures
 from scylla_spark.services.questions import Questions
-from scylla_spark.services.scan import Scanner
-from scylla_spark.services.tails import OutcomesTail, TasksTail, clock_offset_us
+from scylla_spark.services.scan import OpenTasks, Scanner, ScanQuery
+from scylla_spark.services.steps import Runner, Steps, Threads
+from scylla_spark.services.tails import Delivered, OutcomesTail, TasksTail, clock_offset_us
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,15 +55,38 @@ _YOUNG_OBJECTS = 50_000
 _CLOCK_TOLERANCE_US = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a dispatcher touches besides Kafka's tails and its executors; the simulation brings its own.
+
+    Attributes:
+        wall_us: wall clock, microseconds since the epoch.
+        boot_us: clock that never steps and counts suspended time.
+        tables: reads what is open.
+        runner: carries out reading.
+    """
+
+    wall_us: Callable[[], int]
+    boot_us: Callable[[], int]
+    tables: OpenTasks
+    runner: Runner
+
+
 class Dispatcher:
     """One dispatcher process.
 
     Args:
         settings: with the broker's address filled in.
         executors: name → executor ("local", "spark"), not started.
+        surroundings: makes what it touches, given its mailbox; default: the real things.
     """
 
-    def __init__(self, settings: Settings, executors: Mapping[str, Executor]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        executors: Mapping[str, Executor],
+        surroundings: Callable[[Mailbox], Surroundings] | None = None,
+    ) -> None:
         self.settings = settings
         self.executors = dict(executors)
         self.handlers: dict[str, HandlerInfo] = {}
@@ -69,17 +98,21 @@ class Dispatcher:
         self._default = self._terms(HandlerInfo(""))
         self._parked = Terms("", self._default.timeout_ms, self._default.retry)
         self._readers = Readers(settings.tables_path)
-        self._questions = Questions(self._readers, self.mailbox, self.engine)
-        self._scanner = Scanner(self._readers, settings, self.mailbox, self.engine)
+        self._threads = Threads(self.mailbox)
+        make = surroundings or (lambda _: Surroundings(now_us, boot_us, Openings(self._readers), self._threads))
+        self._around = make(self.mailbox)
+        self._questions = Questions(self._around.tables, self.mailbox, self.engine, self._around.runner)
+        self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
+        self._scan_query = ScanQuery(self._tick, int(settings.dispatch.trigger.total_seconds() * 1000))
         self._producer: Any = None
-        self._fences: dict[int, int] = {}
+        self._fences: dict[Tenure, int] = {}
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
         self._now = 0
-        self._offset = now_us() - boot_us()  # changes when the clock is set
+        self._offset = self._around.wall_us() - self._around.boot_us()  # changes when the clock is set
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._tasks: TasksTail | None = None
-        self._outcomes = OutcomesTail(settings, self._outcome_records, self._noted_end)
+        self._outcomes = OutcomesTail(settings, self.outcome_records, self._noted_end)
 
     def start(self, address: str = "") -> None:
         """Starts all that needs no Spark; returns at once. Partitions come with the group's first assignment.
@@ -95,19 +128,27 @@ class Dispatcher:
         gc.freeze()  # tasks and facts hold no cycles: looking through all of them often costs time and finds nothing
         gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
         self.engine.address = address
-        self._producer = producer(self.settings, linger_ms=0)
         for executor in self.executors.values():
-            executor.start(self._finished)
+            executor.start(self.finished)
             self.handlers |= executor.handlers()
-        self._known = {name: self._terms(info) for name, info in self.handlers.items()}
-        self._tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._marks)
+        tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
+        self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
         self._thread.start()
         self._outcomes.start()
-        self._tasks.start()
+        tasks.start()
+
+    def use(self, sender: Any, tasks: TasksTail, outcomes: OutcomesTail) -> None:
+        """Takes what it sends and reads with, and the handlers that its executors know by now."""
+        self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
+        self._known = {name: self._terms(info) for name, info in self.handlers.items()}
 
     def attach(self, spark: SparkSession) -> None:
         """Starts what needs Spark, which takes seconds to come up: large scans and the look-ahead."""
-        self._scanner.start(Tables(spark, self.settings.tables_path))
+        from scylla_spark.services.due_scan import DueScan
+
+        self.scanner.attach(DueScan(Tables(spark, self.settings.tables_path), self.settings))
+        self._soon()
+        self._scan_query.start(spark)
 
     def stop(self) -> None:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
@@ -116,13 +157,13 @@ class Dispatcher:
         drain_s = self.settings.dispatch.drain.total_seconds() if self.engine.runs and self.failure is None else 0.0
         for executor in self.executors.values():
             executor.stop(drain_s=drain_s)
-        self._scanner.stop()
+        self._scan_query.stop()
         self._outcomes.stop()
         self._stopping.set()
         self.mailbox.post(lambda now: None)
         if self._thread.ident is not None:
             self._thread.join(timeout=10)
-        self._questions.stop()
+        self._threads.stop()
         if self._producer is not None:
             self._producer.close(timeout=5)
 
@@ -136,7 +177,7 @@ class Dispatcher:
         for part in parts:
             if part is not None and part.failure is not None:
                 raise part.failure
-        return self._scanner.alive() and self._thread.is_alive()
+        return self._scan_query.alive() and self._thread.is_alive()
 
     def ready(self) -> bool:
         """Whether every partition of this process releases tasks."""
@@ -163,84 +204,100 @@ class Dispatcher:
                 left.set()
 
     def _pause(self) -> float:
-        return min(max((self.engine.next_wake() - now_us()) / 1e6, 0.0), _MAX_SLEEP_S)
+        return min(max((self.engine.next_wake() - self._around.wall_us()) / 1e6, 0.0), _MAX_SLEEP_S)
 
     def step(self) -> None:
         """Runs some messages, releases what is due, carries out what the engine asks for."""
         now = self._clock()
-        if abs(now_us() - boot_us() - self._offset) > _CLOCK_TOLERANCE_US:
-            self._offset = now_us() - boot_us()
-            log.warning("the clock was set; fences show whether it is right now")
-            self.engine.doubt(now)
         for message in self.mailbox.drain():
             message(now)
+        now = self._clock()
+        if self.engine.asks_who_runs(now):
+            began: dict[int, int] = {}
+            for executor in self.executors.values():
+                began |= executor.running()
+            self.engine.running(began, now)
         room = {name: executor.room() for name, executor in self.executors.items()}
         start_by_us = self._tasks.certain_until_us() if self._tasks is not None else 0
-        self.engine.tick(self._clock(), room, start_by_us=start_by_us)
+        self.engine.tick(now, room, start_by_us=start_by_us)
         actions, self.engine.actions = self.engine.actions, []
-        lookups: dict[int, list[TaskKey]] = {}
+        lookups: dict[Tenure, list[TaskKey]] = {}
         for item in actions:
             if isinstance(item, action.Release):
                 self._release(item)
             elif isinstance(item, action.Lookup):
-                lookups.setdefault(item.partition, []).extend(item.keys)
+                lookups.setdefault(item.tenure, []).extend(item.keys)
             else:
                 self._perform(item)
-        for number, keys in lookups.items():
-            self._questions.look_up(number, keys)
+        for tenure, keys in lookups.items():
+            self._questions.look_up(tenure, keys)
+        self._report_defects()
 
     def _clock(self) -> int:
-        self._now = max(self._now, now_us())
+        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used."""
+        wall, boot = self._around.wall_us(), self._around.boot_us()
+        self._now = max(self._now, wall)
+        if abs(wall - boot - self._offset) > _CLOCK_TOLERANCE_US:
+            self._offset = wall - boot
+            log.warning("the clock was set; fences show whether it is right now")
+            self.engine.doubt(self._now)
         return self._now
+
+    def _report_defects(self) -> None:
+        defects, self.engine.defects = self.engine.defects, []
+        for key, error in defects:
+            log.error("a defect of scylla-spark: the task is set aside", key=str(key), exc_info=error)
 
     def _release(self, item: action.Release) -> None:
         executor = self.executors.get(item.executor) or self.executors[LOCAL]
         failpoint.reach("dispatch.release.decided")
         executor.submit(item.invocations)
         failpoint.reach("dispatch.release.submitted")
-        self.engine.started([invocation.id for invocation in item.invocations], self._now)
+        self.engine.handed([invocation.id for invocation in item.invocations], self._now)
 
     def _perform(self, item: action.Action) -> None:
         match item:
-            case action.Send(partition, records, content):
+            case action.Send(_, _, records, content):
                 if content is not None:
                     self._outcomes.expect(records[0], content)
-                self._send(partition, records)
-            case action.SendFence(partition, record):
+                self._send(item.tenure, item.fence, records)
+            case action.SendFence(tenure, fence, record):
                 failpoint.reach("dispatch.take.fencing")
-                self._fences[partition] = now_us()
-                self._send(partition, [record])
-            case action.Confirm(partition):
+                self._fences[tenure] = self._around.wall_us()
+                self._send(tenure, fence, [record])
+            case action.Confirm():
                 if self._tasks is not None:
-                    self._tasks.confirm(partition)
+                    self._tasks.confirm(item)
             case action.Kill(name, ids):
                 self.executors[name].kill(ids)
             case action.Reload():
                 self._questions.reload(item)
-            case action.Left(partition, clean):
-                self._forget(partition, clean=clean)
+            case action.Left(tenure, clean):
+                self._forget(tenure, clean=clean)
 
-    def _send(self, partition: int, records: list[bytes]) -> None:
+    def _send(self, tenure: Tenure, fence: Fence, records: list[bytes]) -> None:
         """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""
         remaining = len(records)
-        begun = now_us()
+        begun = self._around.boot_us()
 
         def done(*, ok: bool) -> None:
             nonlocal remaining
             failpoint.reach("dispatch.send.acknowledged")
-            remaining = remaining - 1 if ok else -1
-            if remaining == 0 or not ok:
-                self.measures.persisted(now_us() - begun)
-                self.mailbox.post(lambda now: self.engine.sent(partition, ok=ok, now=now))
+            if remaining <= 0:
+                return  # one of them has failed already
+            remaining = remaining - 1 if ok else 0
+            if remaining == 0:
+                self.measures.persisted(self._around.boot_us() - begun)
+                self.mailbox.post(lambda now: self.engine.sent(tenure, fence, ok=ok, now=now))
 
         def failed(error: BaseException) -> None:
-            log.warning("send failed", partition=partition, error=repr(error))
+            log.warning("send failed", partition=tenure.partition, error=repr(error))
             done(ok=False)
 
         try:
             failpoint.reach("dispatch.send.begun")
             for record in records:
-                future = self._producer.send(self.settings.topics.outcomes, value=record, partition=partition)
+                future = self._producer.send(self.settings.topics.outcomes, value=record, partition=tenure.partition)
                 future.add_callback(lambda _metadata: done(ok=True))
                 future.add_errback(failed)
             failpoint.reach("dispatch.send.handed_over")
@@ -249,22 +306,23 @@ class Dispatcher:
 
     # -- called from other threads ------------------------------------------------------------------------------------------
 
-    def gained(self, marks: Mapping[int, Mark]) -> None:
+    def gained(self, marks: Mapping[int, Mark]) -> Mapping[int, Tenure]:
         """The group assigned partitions: begin their takes."""
         failpoint.reach("dispatch.take.assigned")
-        horizon = self._scanner.horizon(now_us())
 
-        def begin(now: int) -> None:
-            for number, mark in marks.items():
-                self.engine.assign(number, mark, now)
-                self.engine.raise_horizon(number, horizon)
+        def begin(now: int) -> dict[int, Tenure]:
+            tenures = {number: self.engine.assign(number, mark, now) for number, mark in marks.items()}
+            for number, tenure in tenures.items():
+                horizon = self.scanner.horizon(now)
+                self.engine.raise_horizon(tenure, horizon)
+                self.scanner.add(tenure, horizon)
+                self._outcomes.add(tenure, marks[number].outcomes_offset)
+            return tenures
 
-        self.mailbox.ask(begin)
-        for number, mark in marks.items():
-            self._outcomes.add(number, mark.outcomes_offset)
-            self._scanner.add(number, horizon)
-        self._scanner.soon()
+        tenures = self.mailbox.ask(begin, timeout_s=None)
+        self._soon()
         log.info("assigned", partitions=sorted(marks))
+        return tenures
 
     def losing(self, partitions: list[int]) -> None:
         """The group takes partitions back: drain them, then return."""
@@ -283,52 +341,74 @@ class Dispatcher:
             for number in partitions:
                 self.engine.drop(number)
 
-        self.mailbox.ask(drop)
+        self.mailbox.ask(drop, timeout_s=None)
         log.warning("lost", partitions=partitions)
 
-    def _forget(self, partition: int, *, clean: bool) -> None:
-        self._outcomes.remove(partition)
-        self._scanner.remove(partition)
-        event = self._left.get(partition)
+    def _forget(self, tenure: Tenure, *, clean: bool) -> None:
+        self._outcomes.remove(tenure)
+        self.scanner.remove(tenure)
+        self._fences.pop(tenure, None)
+        event = self._left.get(tenure.partition)
         if event is not None:
             event.set()
         if not clean:
-            log.warning("partition dropped", partition=partition)
+            log.warning("partition dropped", partition=tenure.partition)
             if self._tasks is not None:
-                self._tasks.retake(partition)
+                self._tasks.retake(tenure)
 
-    def _marks(self) -> Mapping[int, Mark]:
-        return joined(self._readers.marks())
+    def _soon(self) -> Future[Any]:
+        """Scans now, after a scan that is under way: what was added does not wait for the next batch of the query."""
+        return self._around.runner.run("scan", self._scan())
 
-    def _finished(self, outcomes: Sequence[Outcome]) -> None:
+    def _tick(self) -> None:
+        """A micro-batch of the scanning query."""
+        with contextlib.suppress(CancelledError):  # it was stopped
+            self._soon().result()
+
+    def _scan(self) -> Steps[None]:
+        """One scan; tables that changed meanwhile, or storage that does not answer, are tried again later."""
+        try:
+            yield from self.scanner.turn(self._around.wall_us())
+        except Exception as error:
+            if not (isinstance(error, OSError) or "DELTA_" in str(error) or "FileNotFound" in str(error)):
+                self.failure = self.failure or error
+                raise
+            log.warning("scan failed, tried again", error=repr(error)[:500])
+
+    def finished(self, outcomes: Sequence[Outcome]) -> None:
+        """What executors report."""
+
         def report(now: int) -> None:
             self.measures.finished(outcomes, self.engine.runs)
             self.engine.finished(outcomes, now)
 
         self.mailbox.post(report)
 
-    def _outcome_records(
-        self, partition: int, records: list[tuple[int, OutcomeRecord | None, int]], next_offset: int
-    ) -> None:
-        failpoint.reach("dispatch.facts.read_back")
-        plain = [(offset, record) for offset, record, _ in records]
-        for _, record, append_ms in records:
-            if record is not None and record.kind == "fence":
-                self._check_clock(partition, record, append_ms)
-        self.mailbox.post(lambda now: self.engine.outcome_records(partition, plain, next_offset, now))
+    def outcome_records(self, tenure: Tenure, records: list[Delivered], next_offset: int) -> None:
+        """What stands in `outcomes`.
 
-    def _check_clock(self, partition: int, record: OutcomeRecord, append_ms: int) -> None:
-        taken = self.engine.partitions.get(partition)
+        Raises:
+            RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.
+        """
+        failpoint.reach("dispatch.facts.read_back")
+        plain = [(found.offset, found.record) for found in records]
+        for found in records:
+            if isinstance(found.record, OutcomeRecord) and found.record.kind == "fence":
+                self._check_clock(tenure, found.record, found.append_ms)
+        self.mailbox.post(lambda now: self.engine.outcome_records(tenure, plain, next_offset, now))
+
+    def _check_clock(self, tenure: Tenure, record: OutcomeRecord, append_ms: int) -> None:
+        taken = self.engine.held(tenure)
         if taken is None or record.fence != taken.mine:
             return
-        offset = clock_offset_us(append_ms, self._fences.get(partition, 0))
+        offset = clock_offset_us(append_ms, self._fences.get(tenure, 0), self._around.wall_us())
         if abs(offset) > _CLOCK_TOLERANCE_US:
             raise RuntimeError(
                 f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock."
             )
 
-    def _noted_end(self, partition: int, end: int) -> None:
-        self.mailbox.post(lambda now: self.engine.noted_end(partition, end, now))
+    def _noted_end(self, tenure: Tenure, end: int) -> None:
+        self.mailbox.post(lambda now: self.engine.noted_end(tenure, end, now))
 
     def _terms(self, info: HandlerInfo) -> Terms:
         dispatch = self.settings.dispatch

@@ -18,12 +18,13 @@ from scylla_spark.config import Settings
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import OutcomeRecord, decode
+from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.lanes import NEVER, Limits, Terms
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.queue import QueueTerms
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.wire import ENQUEUE, LATEST_US, Command
 from scylla_spark.services.limits import engine_limits, queue_terms
 
@@ -34,6 +35,7 @@ POOL: Final = "local"
 NEVER_US: Final = -1  # stands for a start or an end that did not come
 _AHEAD_US: Final = 10_000_000  # tasks reach the engine so long before they are due
 _TIDY_US: Final = 30_000_000
+_ALL_READ: Final = Basis(1 << 62, 1 << 62)
 _ANY_TERMS: Final = Terms(POOL, 1 << 40, Retry(None))  # recorded attempts say what comes next, not a policy
 
 
@@ -105,6 +107,7 @@ class _Play:
         self._busy = 0
         self._free_us = 0  # when the dispatcher is done with what it has released
         self._places: dict[str, int] = {}
+        self._tenures: list[Tenure] = []
         self._offsets = [0] * model.partitions  # of the modelled outcomes
         self._tidy_us = 0
 
@@ -141,10 +144,11 @@ class _Play:
         """All partitions are ours at once, with empty tables and logs."""
         engine, now = self._engine, self._now
         for number in range(self._model.partitions):
-            engine.assign(number, Mark(), now)
-            engine.raise_horizon(number, LATEST_US)
-            engine.noted_end(number, 0, now)
-            engine.scanned(number, LATEST_US, {}, Mark(), now)
+            tenure = engine.assign(number, Mark(), now)
+            self._tenures.append(tenure)
+            engine.raise_horizon(tenure, LATEST_US)
+            engine.noted_end(tenure, 0, now)
+            engine.scanned(tenure, LATEST_US, {}, Mark(), now)
         self._perform()
 
     def _offer(self) -> None:
@@ -154,7 +158,7 @@ class _Play:
             number = self._places.get(lane)
             if number is None:
                 number = self._places[lane] = partition_of(lane, self._model.partitions)
-            self._engine.commands(number, [command], offset + 1, self._now)
+            self._engine.commands(self._tenures[number], [command], offset + 1, self._now)
             self._next = next(self._offers, None)
 
     def _tidy(self) -> None:
@@ -162,7 +166,7 @@ class _Play:
         if self._now >= self._tidy_us:
             self._tidy_us = self._now + _TIDY_US
             for number, offset in enumerate(self._offsets):
-                self._engine.scanned(number, LATEST_US, {}, Mark(0, offset), self._now)
+                self._engine.scanned(self._tenures[number], LATEST_US, {}, Mark(0, offset), self._now)
 
     def _perform(self) -> None:
         while actions := self._engine.actions:
@@ -177,25 +181,25 @@ class _Play:
                 # consecutive tasks of one lane are handed over together and share a slot
                 for _, together in groupby(invocations, key=lambda invocation: invocation.key.ordering_id):
                     self._run(list(together))
-                engine.started([invocation.id for invocation in invocations], now)
-            case action.Send(number, records, content):
+            case action.Send(tenure, fence, records, content):
                 read = [content] if content is not None else [decode(record) for record in records]
-                self._after(self._model.fact_delay_us, lambda: self._count(number, read))
-            case action.SendFence(number, record):
-                self._count(number, [decode(record)])
-            case action.Confirm(number):
-                engine.confirmed(number, 0, now)
-            case action.Lookup(number, keys):
-                self._after(0, lambda: engine.looked_up(number, dict.fromkeys(keys, Known()), self._now))
+                self._after(self._model.fact_delay_us, lambda: self._count(tenure, fence, read))
+            case action.SendFence(tenure, fence, record):
+                self._count(tenure, fence, [decode(record)])
+            case action.Confirm(tenure, fence):
+                engine.confirmed(tenure, fence, 0, now)
+            case action.Lookup(tenure, keys):
+                known = dict.fromkeys(keys, Known())
+                self._after(0, lambda: engine.looked_up(tenure, known, _ALL_READ, self._now))
             case _:
                 raise AssertionError(f"nothing is cut or lost in a forecast: {item}")
 
-    def _count(self, number: int, records: Sequence[OutcomeRecord | None]) -> None:
+    def _count(self, tenure: Tenure, fence: Fence, records: Sequence[OutcomeRecord | Unreadable]) -> None:
         """The records stand in the log and are read back."""
-        begin = self._offsets[number]
-        end = self._offsets[number] = begin + len(records)
-        self._engine.sent(number, ok=True, now=self._now)
-        self._engine.outcome_records(number, list(enumerate(records, begin)), end, self._now)
+        begin = self._offsets[tenure.partition]
+        end = self._offsets[tenure.partition] = begin + len(records)
+        self._engine.sent(tenure, fence, ok=True, now=self._now)
+        self._engine.outcome_records(tenure, list(enumerate(records, begin)), end, self._now)
 
     def _run(self, together: list[Invocation]) -> None:
         """One slot runs these one after the other."""

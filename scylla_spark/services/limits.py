@@ -16,6 +16,8 @@ def engine_limits(settings: Settings) -> Limits:
         int(dispatch.stall.total_seconds() * 1e6),
         int(dispatch.drain.total_seconds() * 1e6),
         settings.partitions,
+        max_held_bytes=dispatch.max_loaded * 1024,
+        least_wait_us=int(dispatch.least_wait.total_seconds() * 1e6),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.wire import DEFAULT_QUEUE, ENQUEUE, Command, RetryTerms
+from scylla_spark.fingerprint import fingerprint
 
 _COLUMNS = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "extra",
@@ -21,7 +22,7 @@ class Slice(NamedTuple):
     Attributes:
         rows: open tasks, of each lane in key order.
         cuts: ordering id → last key read, for lanes of which the tables hold more.
-        unloaded: hashes of the ordering ids of lanes of which nothing was read.
+        unloaded: fingerprints of the ordering ids of lanes of which nothing was read.
     """
 
     rows: list[ScanRow]
@@ -39,7 +40,7 @@ def slices(table: Any) -> dict[int, Slice]:
     if "kept" in table.column_names:
         kept = table.column("kept")
         for partition, ordering_id in lists(table.filter(_not(kept)).select(["partition_id", "ordering_id"])):
-            found.setdefault(partition, Slice([], {}, set())).unloaded.add(hash(ordering_id))
+            found.setdefault(partition, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
         table = table.filter(kept)
     for (
         partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, extra,

@@ -20,6 +20,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._messages: deque[Message] = deque()
+        self._urgent: deque[Message] = deque()
         self._ready = threading.Event()
         self._lock = threading.Lock()
         self._asked: set[Future[Any]] = set()
@@ -31,6 +32,7 @@ class Mailbox:
             self._closed = error
             asked, self._asked = self._asked, set()
         self._messages.clear()
+        self._urgent.clear()
         for answer in asked:
             with contextlib.suppress(InvalidStateError):  # it was given, and has not been taken yet
                 answer.set_exception(error)
@@ -40,8 +42,13 @@ class Mailbox:
         self._messages.append(message)
         self._ready.set()
 
-    def ask(self, question: Callable[[int], T], *, timeout_s: float = 30.0) -> T:
+    def ask(self, question: Callable[[int], T], *, timeout_s: float | None = 30.0, urgent: bool = True) -> T:
         """Leaves a call and waits for its value.
+
+        Args:
+            question: what is called in the engine's thread.
+            timeout_s: how long to wait; None: as long as the engine lives.
+            urgent: it goes before all that was posted; else it comes after what this thread has posted.
 
         Raises:
             TimeoutError: the engine did not get to it in time.
@@ -59,7 +66,8 @@ class Mailbox:
             except Exception as error:
                 answer.set_exception(error)
 
-        self.post(run)
+        (self._urgent if urgent else self._messages).append(run)
+        self._ready.set()
         try:
             return answer.result(timeout_s)
         finally:
@@ -74,8 +82,9 @@ class Mailbox:
         """The first messages of those left so far; with more of them, `wait` returns at once."""
         self._ready.clear()
         messages: list[Message] = []
-        while self._messages and len(messages) < _AT_ONCE:
-            messages.append(self._messages.popleft())
-        if self._messages:
+        for queue in (self._urgent, self._messages):
+            while queue and len(messages) < _AT_ONCE:
+                messages.append(queue.popleft())
+        if self._messages or self._urgent:
             self._ready.set()
         return messages

@@ -1,13 +1,11 @@
-"""What the engine asks of the tables: which keys have ended, and the next tasks of a lane. Answered by threads of their own."""
+"""What the engine asks of the tables: which keys have ended, and the next tasks of a lane."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import structlog
 
@@ -15,96 +13,92 @@ from scylla_spark.core.action import Reload
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.partition import Partition
-from scylla_spark.io.openings import Openings
-from scylla_spark.io.readers import Readers
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.services.mailbox import Mailbox
-from scylla_spark.services.scan import ROWS_PER_MESSAGE
+from scylla_spark.services.scan import OpenTasks, pieces
+from scylla_spark.services.steps import Ask, Pause, Read, Runner, Steps
 
 log = structlog.get_logger("dispatch")
 
-T = TypeVar("T")
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 
 
 class Questions:
     """Reads and tells the engine; its methods are called in the engine's thread and return at once.
 
-    An answer is told only while the partition is held as it was when the question was asked: to a later take it would be old.
+    Every answer names the tenure in which it was asked for and how far the tables were: the engine drops what is too old.
 
     Args:
-        readers: of the tables.
+        tables: what is read.
         mailbox: the engine's.
         engine: asks, and is told.
+        runner: carries out the reading; a reload may take seconds, so look-ups stand in a line of their own.
     """
 
-    def __init__(self, readers: Readers, mailbox: Mailbox, engine: Engine) -> None:
-        self._readers = readers
-        self._openings = Openings(readers)
+    def __init__(self, tables: OpenTasks, mailbox: Mailbox, engine: Engine, runner: Runner) -> None:
+        self._tables = tables
         self._mailbox = mailbox
         self._engine = engine
-        self._stopping = threading.Event()
-        self._lookups = ThreadPoolExecutor(1, thread_name_prefix="lookup")
-        self._loads = ThreadPoolExecutor(
-            1, thread_name_prefix="reload"
-        )  # these may take seconds: nobody else waits for them
-        self._reloads: deque[tuple[Partition, Reload]] = deque()
+        self._runner = runner
+        self._reloads: deque[Reload] = deque()
 
-    def stop(self) -> None:
-        """Answers nothing more."""
-        self._stopping.set()
-        for threads in (self._lookups, self._loads):
-            threads.shutdown(wait=False, cancel_futures=True)
-
-    def look_up(self, number: int, keys: list[TaskKey]) -> None:
+    def look_up(self, tenure: Tenure, keys: list[TaskKey]) -> None:
         """Which of these have ended; the engine gets `looked_up`."""
-        partition = self._engine.partitions.get(number)
-        if partition is not None:
-            self._lookups.submit(self._look_up, partition, keys)
+        self._runner.run("lookup", self._look_up(tenure, keys))
 
     def reload(self, item: Reload) -> None:
         """The next tasks of a lane; the engine gets `reloaded`."""
-        partition = self._engine.partitions.get(item.partition)
-        if partition is not None:
-            self._reloads.append((partition, item))
-            self._loads.submit(self._reload)
+        self._reloads.append(item)
+        self._runner.run("reload", self._reload())
 
-    def _look_up(self, partition: Partition, keys: list[TaskKey]) -> None:
-        found = self._read(lambda: self._readers.known(keys))
-        if found is not None:
-            self._tell(partition, partial(self._engine.looked_up, partition.number, found))
+    def _look_up(self, tenure: Tenure, keys: list[TaskKey]) -> Steps[None]:
+        basis = (yield from self._mark(tenure)).basis
+        found = yield from _until_it_works(lambda: self._tables.known(keys))
+        self._mailbox.post(lambda now: self._engine.looked_up(tenure, found, basis, now))
 
-    def _reload(self) -> None:
+    def _reload(self) -> Steps[None]:
         """Reads what was asked for by now, all lanes of a partition together."""
-        wanted: dict[int, tuple[Partition, dict[str, tuple[TaskKey, int]]]] = {}
+        wanted: dict[Tenure, list[Reload]] = {}
         while self._reloads:
-            partition, item = self._reloads.popleft()
-            _, lanes = wanted.setdefault(id(partition), (partition, {}))
-            lanes[item.ordering_id] = item.after, item.most
-        for partition, lanes in wanted.values():
-            found = self._read(partial(self._openings.lanes, partition.number, lanes, partition.horizon_us))
-            for ordering_id, (rows, more) in (found or {}).items():
-                self._offer(partition, ordering_id, rows, more=more)
+            item = self._reloads.popleft()
+            wanted.setdefault(item.tenure, []).append(item)
+        for tenure, items in wanted.items():
+            if (yield Ask(lambda _now, tenure=tenure: self._engine.held(tenure) is not None)):  # type: ignore[misc]
+                yield from self._read_lanes(tenure, items)
 
-    def _offer(self, partition: Partition, ordering_id: str, rows: Sequence[ScanRow], *, more: bool) -> None:
-        for first in range(0, max(len(rows), 1), ROWS_PER_MESSAGE):
-            part, last = rows[first : first + ROWS_PER_MESSAGE], first + ROWS_PER_MESSAGE >= len(rows)
-            offer = partial(self._engine.reloaded, partition.number, ordering_id, part)
-            self._tell(partition, partial(offer, more=more, last=last))
+    def _read_lanes(self, tenure: Tenure, items: list[Reload]) -> Steps[None]:
+        mark = yield from self._mark(tenure)
+        for item in items:
+            if item.covering >= mark.tasks_offset:  # the tables do not hold yet what the lane let go of
+                self._runner.later(AGAIN_S, partial(self.reload, item))
+        ready = {item.ordering_id: item for item in items if item.covering < mark.tasks_offset}
+        if not ready:
+            return
+        lanes = {ordering_id: (item.after, item.most) for ordering_id, item in ready.items()}
+        until = max(item.until_us for item in ready.values())
+        found = yield from _until_it_works(lambda: self._tables.lanes(tenure.partition, lanes, until, mark))
+        for ordering_id, (rows, more) in found.items():
+            self._offer(tenure, ordering_id, rows, mark.basis, more=more)
 
-    def _read(self, read: Callable[[], T]) -> T | None:
-        """Reads until it works; the lanes that asked wait meanwhile. None: the dispatcher stops."""
-        while not self._stopping.is_set():
-            try:
-                return read()
-            except Exception as error:
-                log.warning("look-up failed, tried again", error=repr(error)[:300])
-                self._stopping.wait(_AGAIN_S)
-        return None
+    def _offer(
+        self, tenure: Tenure, ordering_id: str, rows: Sequence[ScanRow], basis: Basis, *, more: bool
+    ) -> None:
+        parts = list(pieces(rows)) or [rows]
+        for number, part in enumerate(parts, 1):
+            offer = partial(self._engine.reloaded, tenure, ordering_id, part, basis)
+            self._mailbox.post(partial(offer, more=more, last=number == len(parts)))
 
-    def _tell(self, partition: Partition, answer: Callable[[int], None]) -> None:
-        def tell(now: int) -> None:
-            if self._engine.partitions.get(partition.number) is partition:
-                answer(now)
+    def _mark(self, tenure: Tenure) -> Steps[Mark]:
+        progress: Mapping[int, Mark] = yield from _until_it_works(self._tables.marks)
+        return progress.get(tenure.partition, Mark())
 
-        self._mailbox.post(tell)
+
+def _until_it_works(read: Callable[[], Any]) -> Steps[Any]:
+    """Reads until it works; what asked waits meanwhile."""
+    while True:
+        try:
+            return (yield Read(read))
+        except Exception as error:
+            log.warning("look-up failed, tried again", error=repr(error)[:300])
+        yield Pause(AGAIN_S)

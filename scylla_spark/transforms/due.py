@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -13,6 +13,7 @@ from scylla_spark.schemas import KEY_NAMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_ROW_BYTES: Final = 1024  # of a task without its payload
 _DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
 
 
@@ -89,28 +90,52 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
     )
 
 
-def first_of_queues(rows: DataFrame, *, budget: int, now: int, paused: Sequence[str]) -> DataFrame:
-    """At most `budget` rows of every queue: heads of lanes before those behind them, the urgent and overdue first.
+class Budget(NamedTuple):
+    """How much of each queue may be loaded.
+
+    Attributes:
+        rows: most tasks of a queue.
+        most_bytes: most bytes of them, payloads included; the first task of a queue is kept whatever its size.
+        listed: names of queues that have a budget of their own; all others, whose names come from data, share one.
+        paused: names of queues of which nothing starts.
+    """
+
+    rows: int
+    most_bytes: int = 1 << 62
+    listed: Sequence[str] = ()
+    paused: Sequence[str] = ()
+
+
+def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
+    """What fits the budget of every queue: heads of lanes before those behind them, the urgent and overdue first.
 
     Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
     they are they keep nobody else out.
 
     Args:
         rows: as `due` returns.
-        budget: rows per queue.
+        budget: of each queue.
         now: microseconds since the epoch.
-        paused: names of paused queues.
 
     Returns:
         Grain: one row per task that is kept, and the head of every lane of which nothing is: columns of `rows` and `kept`. Of a
         lane the first tasks are kept; `more` is set where any is not.
     """
     lane = Window.partitionBy("partition_id", "ordering_id")
-    in_order = lane.orderBy("lane_rank")
+    upwards = (Window.unboundedPreceding, Window.currentRow)
+    in_order = lane.orderBy("lane_rank").rowsBetween(*upwards)
     head = F.col("lane_rank") == 1
-    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(paused)))
-    queue = Window.partitionBy("queue").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
-    ranked = rows.withColumn("blocked", F.max(stuck).over(lane)).withColumn("place", F.row_number().over(queue))
-    over = F.max(F.col("place") > budget).over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    stuck = head & (
+        (F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(budget.paused))
+    )
+    share = F.when(F.col("queue").isin(list(budget.listed)), F.col("queue"))
+    queue = Window.partitionBy("share").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
+    size = F.lit(_ROW_BYTES) + F.coalesce(F.octet_length("payload"), F.lit(0)).cast("long")
+    ranked = rows.withColumns({"blocked": F.max(stuck).over(lane), "share": share})
+    ranked = ranked.withColumns(
+        {"place": F.row_number().over(queue), "bytes": F.sum(size).over(queue.rowsBetween(*upwards))}
+    )
+    too_much = (F.col("place") > budget.rows) | ((F.col("bytes") > budget.most_bytes) & (F.col("place") > 1))
+    over = F.max(too_much).over(in_order)
     kept = ranked.withColumn("kept", ~over).withColumn("more", F.col("more") | ~F.min("kept").over(lane))
-    return kept.where(F.col("kept") | head).drop("blocked", "place")
+    return kept.where(F.col("kept") | head).drop("blocked", "share", "place", "bytes")

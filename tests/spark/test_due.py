@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from scylla_spark.fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.loading import slices
-from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
+from scylla_spark.transforms.due import Budget, due, first_of_queues, maybe_open, uncompleted
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -16,11 +17,11 @@ SECOND = 1_000_000
 def frames(spark):
     from datetime import UTC, datetime
 
-    def task(lane, number, *, queue="q", priority=0, handler="h"):
+    def task(lane, number, *, queue="q", priority=0, handler="h", payload="{}"):
         at = datetime.fromtimestamp(NOW / 1e6 - 3600 + number, UTC)
         values = {
             "partition_id": 0, "hour": int(at.timestamp()) // 3600, "scheduled_time": at, "ordering_id": lane,
-            "uniqueness_key": "u", "queue": queue, "priority": priority, "handler": handler, "payload": "{}", "data_offset": number,
+            "uniqueness_key": "u", "queue": queue, "priority": priority, "handler": handler, "payload": payload, "data_offset": number,
         }  # fmt: skip
         return tuple(values.get(name) for name in TASKS.names)
 
@@ -38,8 +39,8 @@ def frames(spark):
     return make
 
 
-def loaded(frame, budget, paused=()):
-    found = slices(first_of_queues(frame, budget=budget, now=NOW, paused=list(paused)).toArrow())
+def loaded(frame, budget, paused=(), most_bytes=1 << 62):
+    found = slices(first_of_queues(frame, Budget(budget, most_bytes, ["full", "p"], paused), now=NOW).toArrow())
     part = found[0]
     rows = [(row.command.key.ordering_id, row.command.offset) for row in part.rows]
     return sorted(rows), {lane: key.time_us for lane, key in part.cuts.items()}, part.unloaded
@@ -59,7 +60,7 @@ def test_lanes_that_do_not_fit_are_named_and_none_of_their_tasks_is_loaded(frame
     found, cuts, unloaded = loaded(rows, budget=4)
     assert found == [(f"l{number:02}", number) for number in range(4)], "the oldest"
     assert cuts == {}
-    assert unloaded == {hash(f"l{number:02}") for number in range(4, 10)}
+    assert unloaded == {fingerprint(f"l{number:02}") for number in range(4, 10)}
 
 
 def test_lanes_that_cannot_start_keep_nobody_out(frames):
@@ -86,6 +87,21 @@ def test_the_urgent_come_first(frames):
     assert loaded(rows, budget=2)[0] == [("l3", 3), ("l4", 4)]
 
 
+def test_queues_whose_names_come_from_data_share_one_budget(frames):
+    tasks = [(f"l{number}", number, {"queue": f"name{number}"}) for number in range(5)]
+    tasks += [("other", 9, {"queue": "full"})]
+    found, _, unloaded = loaded(due(frames(tasks), depth=3), budget=2)
+    assert found == [("l0", 0), ("l1", 1), ("other", 9)]
+    assert len(unloaded) == 3
+
+
+def test_large_payloads_use_up_a_budget_of_bytes(frames):
+    tasks = [(f"l{number}", number, {"payload": '{"x":"' + "x" * 5000 + '"}'}) for number in range(4)]
+    rows = due(frames(tasks), depth=3)
+    assert [lane for lane, _ in loaded(rows, budget=9, most_bytes=13_000)[0]] == ["l0", "l1"]
+    assert [lane for lane, _ in loaded(rows, budget=9, most_bytes=1)[0]] == ["l0"]
+
+
 def test_closed_hours_are_left_out_and_open_ones_among_them_are_not(frames):
     tasks = frames([("old", 0, {}), ("older", -7200, {}), ("new", 3600, {})])
     hours = {row["ordering_id"]: row["hour"] for row in tasks.collect()}
@@ -94,4 +110,4 @@ def test_closed_hours_are_left_out_and_open_ones_among_them_are_not(frames):
 
 
 def test_nothing_comes_of_nothing(frames):
-    assert slices(first_of_queues(due(frames([]), depth=3), budget=3, now=NOW, paused=[]).toArrow()) == {}
+    assert slices(first_of_queues(due(frames([]), depth=3), Budget(3), now=NOW).toArrow()) == {}

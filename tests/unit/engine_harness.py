@@ -22,17 +22,17 @@ class Harness:
     def __init__(self, limits=None, mark=None, terms=None, queues=None):
         self.now = NOW
         terms = terms or (lambda command: Terms("local" if command.handler else "", 5000, RETRY))
-        self.engine = Engine(terms, limits or Limits(), random.Random(1), queues=queues)
+        self.engine = Engine(terms, limits or Limits(least_wait_us=0), random.Random(1), queues=queues)
         self.log = []
         self.released = []
         self.other = []
         self.offset = 0
-        self.engine.assign(0, mark or Mark(), self.now)
-        self.engine.raise_horizon(0, self.now + 300 * SECOND)
-        self.engine.noted_end(0, 0, self.now)
+        self.tenure = self.engine.assign(0, mark or Mark(), self.now)
+        self.engine.raise_horizon(self.tenure, self.now + 300 * SECOND)
+        self.engine.noted_end(self.tenure, 0, self.now)
         self.pump()
-        self.engine.confirmed(0, 0, self.now)
-        self.engine.scanned(0, self.now + 300 * SECOND, {}, mark or Mark(), self.now)
+        self.engine.confirmed(self.tenure, self.fence, 0, self.now)
+        self.engine.scanned(self.tenure, self.now + 300 * SECOND, {}, mark or Mark(), self.now)
         # forget the window after a take in which every due key is looked up
         self.engine.partitions[0].ended.since_us = 0
         self.pump()
@@ -52,11 +52,11 @@ class Harness:
             actions, self.engine.actions = self.engine.actions, []
             for item in actions:
                 match item:
-                    case action.Send(number, records) if deliver:
-                        self.engine.sent(number, ok=True, now=self.now)
+                    case action.Send(tenure, fence, records) if deliver:
+                        self.engine.sent(tenure, fence, ok=True, now=self.now)
                         for record in records:
                             self.append(decode(record))
-                    case action.SendFence(number, record):
+                    case action.SendFence(_, _, record):
                         self.append(decode(record))
                     case action.Release(_, invocations):
                         self.released += invocations
@@ -75,14 +75,14 @@ class Harness:
 
     def append(self, record):
         self.log.append(record)
-        self.engine.outcome_records(0, [(len(self.log) - 1, record)], len(self.log), self.now)
+        self.engine.outcome_records(self.tenure, [(len(self.log) - 1, record)], len(self.log), self.now)
 
     def enqueue(self, lane="a", unique="u", due=0, **fields):
         key = TaskKey(NOW + int(due * SECOND), lane, unique)
         return self.command("enqueue", key, **({"handler": "h"} | fields))
 
     def command(self, kind, key, **fields):
-        self.engine.commands(0, [Command(kind, key, self.offset, **fields)], self.offset + 1, self.now)
+        self.engine.commands(self.tenure, [Command(kind, key, self.offset, **fields)], self.offset + 1, self.now)
         self.offset += 1
         return key
 
@@ -92,6 +92,14 @@ class Harness:
     def at(self, seconds, *, patient=True):
         self.now = NOW + int(seconds * SECOND)
         return self.pump(patient=patient)
+
+    @property
+    def fence(self):
+        return self.engine.partitions[0].mine
+
+    @property
+    def partition(self):
+        return self.engine.partitions[0]
 
     @property
     def facts(self):

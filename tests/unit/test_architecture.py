@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas", "failpoint"}
+_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint"}
 _CORE = _LEAVES | {"core"}
 _LOW = _CORE | {"config"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "clock": {"errors"},
     "failpoint": {"errors"},
     "schemas": {"errors"},
+    "fingerprint": set(),
     "core": _CORE,
     "config": {"errors", "core"},  # of core only `duration`: see below
     "log": {"config"},

@@ -23,6 +23,7 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
+from scylla_spark.core.tenure import Basis
 from scylla_spark.core.wire import Command, RetryTerms
 from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
 
@@ -105,15 +106,16 @@ def test_what_is_in_memory_is_counted_until_it_has_ended(world):
     partition = world.engine.partitions[0]
     world.enqueue(unique="1", due=1, payload='{"v":"' + "x" * 100 + '"}')
     world.enqueue(unique="2", due=1, payload="{}")
-    assert (partition.loaded, partition.payload_chars) == (2, 110)
+    large = partition.held_bytes
+    assert partition.loaded == 2
     world.enqueue(unique="1", due=1, payload='{"v":3}')
-    assert (partition.loaded, partition.payload_chars) == (2, 9)
+    assert (partition.loaded, partition.held_bytes) == (2, large - 101)
     world.command("cancel", TaskKey(NOW + SECOND, "a", "2"))
     world.pump()
     for invocation in world.at(1):
         world.finish(invocation)
     world.pump()
-    assert (partition.loaded, partition.payload_chars) == (0, 0)
+    assert (partition.loaded, partition.held_bytes, world.engine.meter.bytes) == (0, 0, 0)
 
 
 def test_a_key_re_sent_while_it_runs_changes_only_the_next_attempt(world):
@@ -225,12 +227,12 @@ def test_a_cancel_of_a_running_task_is_too_late_but_stops_its_retries(world):
 
 
 def test_a_cancel_of_a_task_past_the_last_scan_asks_the_tables_first(world):
-    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    world.engine.raise_horizon(world.tenure, NOW + 600 * SECOND)
     key = world.enqueue(due=400)
     world.command("cancel", key)
     world.pump()
     (asked,) = [item for item in world.other if isinstance(item, action.Lookup)]
-    world.engine.looked_up(0, {key: Known(ended=True)}, world.now)  # by a cancel that came long before
+    world.engine.looked_up(world.tenure, {key: Known(ended=True)}, Basis(), world.now)  # by a cancel that came long before
     world.pump()
     assert asked.keys == [key]
     assert world.facts == []
@@ -283,10 +285,16 @@ def test_release_stops_while_facts_are_not_recorded(world):
 def test_a_long_run_gets_a_start_fact_after_a_second(world):
     world.enqueue()
     (invocation,) = world.pump()
-    world.engine.started([invocation.id], world.now)
+    world.engine.handed([invocation.id], world.now)
     world.at(0.9)
-    assert world.facts == []
+    assert not world.engine.asks_who_runs(world.now)
     world.at(1)
+    assert world.engine.asks_who_runs(world.now)
+    world.engine.running({}, world.now)  # it waits in the executor
+    world.at(2)
+    assert world.facts == []
+    world.engine.running({invocation.id: world.now - SECOND}, world.now)
+    world.pump()
     assert [(fact.outcome, fact.attempt) for fact in world.facts] == [(STARTED, 1)]
     world.finish(invocation, FAILED)
     world.pump()
@@ -297,14 +305,14 @@ def test_after_an_unclean_stop_overdue_heads_announce_their_start_first():
     world = Harness.__new__(Harness)
     world.now, world.log, world.released, world.other, world.offset = NOW, [], [], [], 0
     world.engine = Engine(lambda command: Terms("local", 5000, RETRY), Limits(), random.Random(1))
-    world.engine.assign(0, Mark(0, 0, Fence(4, "dead"), resigned=False), NOW)
-    world.engine.raise_horizon(0, NOW + 300 * SECOND)
-    world.engine.noted_end(0, 0, NOW)
+    world.tenure = world.engine.assign(0, Mark(0, 0, Fence(4, "dead"), resigned=False), NOW)
+    world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)
+    world.engine.noted_end(world.tenure, 0, NOW)
     world.pump()
     key = TaskKey(NOW - SECOND, "a", "u")
-    world.engine.rows(0, [ScanRow(Command("enqueue", key, 1, "h"), attempt=2, used=2)], NOW)
-    world.engine.scanned(0, NOW + 300 * SECOND, {}, Mark(), NOW)
-    world.engine.confirmed(0, 0, NOW)
+    world.engine.rows(world.tenure, [ScanRow(Command("enqueue", key, 1, "h"), attempt=2, used=2)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    world.engine.confirmed(world.tenure, world.fence, 0, NOW)
     world.pump()
     assert [(fact.outcome, fact.attempt) for fact in world.facts] == [(STARTED, 3)]
     assert [invocation.attempt for invocation in world.released] == [3]
@@ -318,9 +326,9 @@ def test_a_failed_send_fences_again_and_sends_what_did_not_land():
     world.finish(invocation)
     world.engine.tick(world.now, {"local": 9}, start_by_us=NEVER)
     world.engine.actions.clear()  # lost
-    world.engine.sent(0, ok=False, now=world.now)
+    world.engine.sent(world.tenure, world.fence, ok=False, now=world.now)
     world.pump()
-    world.engine.confirmed(0, world.offset, world.now)
+    world.engine.confirmed(world.tenure, world.fence, world.offset, world.now)
     world.pump()
     assert [(record.fence.epoch, fact.outcome) for record in world.log for fact in record.facts] == [(2, SUCCEEDED)]
 
@@ -332,7 +340,7 @@ def test_a_higher_fence_takes_the_partition_away_at_once(world):
     world.pump()
     assert world.engine.partitions == {}
     assert any(isinstance(item, action.Kill) for item in world.other)
-    assert world.other[-1] == action.Left(0, False)
+    assert world.other[-1] == action.Left(world.tenure, False)
 
 
 def test_a_revoked_partition_drains_resigns_and_leaves(world):
@@ -341,10 +349,10 @@ def test_a_revoked_partition_drains_resigns_and_leaves(world):
     (running,) = world.pump()
     world.engine.revoke(0, world.now)
     assert world.pump() == []
-    assert world.other == [action.Confirm(0)]
+    assert world.other == [action.Confirm(world.tenure, world.fence)]
     world.finish(running)
     assert world.pump() == []
-    assert world.other[-1] == action.Left(0, True)
+    assert world.other[-1] == action.Left(world.tenure, True)
     assert world.engine.partitions == {}
 
 
@@ -352,8 +360,8 @@ def test_a_key_whose_time_has_passed_is_looked_up_before_it_runs(world):
     world.engine.partitions[0].ended.since_us = NOW + SECOND
     key = world.enqueue()
     assert world.pump() == []
-    assert world.other[-1] == action.Lookup(0, [key])
-    world.engine.looked_up(0, {key: Known(ended=False, attempt=1, used=1)}, world.now)
+    assert world.other[-1] == action.Lookup(world.tenure, [key])
+    world.engine.looked_up(world.tenure, {key: Known(ended=False, attempt=1, used=1)}, Basis(), world.now)
     assert [i.attempt for i in world.pump()] == [2]
 
 
@@ -361,7 +369,7 @@ def test_a_key_that_the_tables_know_as_completed_does_not_run(world):
     world.engine.partitions[0].ended.since_us = NOW + SECOND
     key = world.enqueue()
     world.pump()
-    world.engine.looked_up(0, {key: Known(ended=True)}, world.now)
+    world.engine.looked_up(world.tenure, {key: Known(ended=True)}, Basis(), world.now)
     assert world.at(50) == []
 
 
@@ -369,8 +377,8 @@ def test_a_cut_lane_reloads_and_keeps_its_order():
     world = Harness(Limits(lane_depth=4))
     keys = [TaskKey(NOW - SECOND + n, "a", "u") for n in range(6)]
     rows = [ScanRow(Command("enqueue", key, n, "h")) for n, key in enumerate(keys)]
-    world.engine.rows(0, rows[:3], NOW)
-    world.engine.scanned(0, NOW + 300 * SECOND, {"a": keys[2]}, Mark(), NOW)
+    world.engine.rows(world.tenure, rows[:3], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": keys[2]}, Mark(), NOW)
     late = world.enqueue(unique="late", due=0)  # past the frontier: waits for the reload
     ran = []
     for _ in range(7):
@@ -378,7 +386,7 @@ def test_a_cut_lane_reloads_and_keeps_its_order():
             ran.append(invocation.key)
             world.finish(invocation)
         for _ in reloads(world):
-            world.engine.reloaded(0, "a", rows[3:], world.now, more=False)
+            world.engine.reloaded(world.tenure, "a", rows[3:], Basis(), world.now, more=False)
     assert ran == [*keys, late]
 
 
@@ -393,8 +401,8 @@ def cut_lane(depth, tasks):
     """A world with a lane of overdue tasks of which the first `depth` are loaded, and the rows of all."""
     world = Harness(Limits(lane_depth=depth))
     rows = [ScanRow(Command("enqueue", TaskKey(NOW - SECOND + n, "a", "u"), n, "h")) for n in range(tasks)]
-    world.engine.rows(0, rows[:depth], NOW)
-    world.engine.scanned(0, NOW + 300 * SECOND, {"a": rows[depth - 1].command.key}, Mark(), NOW)
+    world.engine.rows(world.tenure, rows[:depth], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": rows[depth - 1].command.key}, Mark(), NOW)
     return world, rows
 
 
@@ -412,7 +420,7 @@ def run_through(world, rows, step_us, parts=1):
             size = -(-len(found) // parts)
             for begin in range(0, len(found), size):
                 last = begin + size >= len(found)
-                world.engine.reloaded(0, "a", found[begin : begin + size], world.now, more=more, last=last)
+                world.engine.reloaded(world.tenure, "a", found[begin : begin + size], Basis(), world.now, more=more, last=last)
     return ran, depths
 
 
@@ -435,11 +443,11 @@ def test_an_answer_that_is_older_than_a_scan_does_not_pass_what_the_scan_offered
         for item in reloads(world):
             found = old or [row for row in rows if row.command.key > item.after]
             if old:
-                world.engine.rows(0, [rows[4]], world.now, whole=False)
+                world.engine.rows(world.tenure, [rows[4]], Basis(), world.now, whole=False)
             if parts == 2:
-                world.engine.reloaded(0, "a", found[:1], world.now, more=False, last=False)
+                world.engine.reloaded(world.tenure, "a", found[:1], Basis(), world.now, more=False, last=False)
                 found = found[1:]
-            world.engine.reloaded(0, "a", found, world.now, more=False)
+            world.engine.reloaded(world.tenure, "a", found, Basis(), world.now, more=False)
             old = []
     assert ran == [row.command.key for row in rows]
 
@@ -459,23 +467,23 @@ def test_no_piece_is_larger_than_a_bound():
 def test_far_tasks_are_not_kept_but_noted(world):
     world.enqueue(due=1000)
     assert world.engine.partitions[0].lanes == {}
-    assert world.engine.raise_horizon(0, NOW + 2000 * SECOND) == 0
+    assert world.engine.raise_horizon(world.tenure, NOW + 2000 * SECOND) == 0
 
 
 def test_a_task_past_the_last_scan_waits_for_the_next(world):
-    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    world.engine.raise_horizon(world.tenure, NOW + 600 * SECOND)
     world.enqueue(due=400)
     assert world.at(401) == []
-    world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
+    world.engine.scanned(world.tenure, NOW + 600 * SECOND, {}, Mark(), world.now)
     assert len(world.pump()) == 1
 
 
 def test_far_tasks_that_keep_coming_do_not_hold_up_a_scan(world):
     world.enqueue(unique="far", due=1000)
-    covered = world.engine.raise_horizon(0, world.now + 500 * SECOND)
+    covered = world.engine.raise_horizon(world.tenure, world.now + 500 * SECOND)
     world.enqueue(unique="farther", due=1001)
-    assert world.engine.raise_horizon(0, world.now + 500 * SECOND) == covered
-    assert world.engine.raise_horizon(0, world.now + 2000 * SECOND) > covered
+    assert world.engine.raise_horizon(world.tenure, world.now + 500 * SECOND) == covered
+    assert world.engine.raise_horizon(world.tenure, world.now + 2000 * SECOND) > covered
 
 
 def test_a_fact_that_nobody_waits_for_waits_for_others_a_moment(world):
@@ -534,20 +542,20 @@ def test_a_set_clock_does_not_cut_a_drain_short(world):
     assert not any(isinstance(item, action.Kill | action.Left) for item in world.other)
     world.finish(running)
     world.pump()
-    assert [item for item in world.other if isinstance(item, action.Left)] == [action.Left(0, True)]
+    assert [item for item in world.other if isinstance(item, action.Left)] == [action.Left(world.tenure, True)]
     assert [fact.outcome for fact in world.facts] == [SUCCEEDED]
 
 
 def test_a_lane_that_is_gone_does_not_take_a_later_one_of_its_name_along(world):
-    world.engine.raise_horizon(0, NOW + 600 * SECOND)
+    world.engine.raise_horizon(world.tenure, NOW + 600 * SECOND)
     first = world.enqueue(unique="1", due=301)
     assert world.at(302) == []  # the tables may hold earlier ones: it waits for the next scan
     world.command("cancel", first)
-    world.engine.looked_up(0, {first: Known()}, world.now)
+    world.engine.looked_up(world.tenure, {first: Known()}, Basis(), world.now)
     world.pump()
     assert world.engine.partitions[0].lanes == {}
     second = world.enqueue(unique="2", due=310)
-    world.engine.scanned(0, NOW + 600 * SECOND, {}, Mark(), world.now)
+    world.engine.scanned(world.tenure, NOW + 600 * SECOND, {}, Mark(), world.now)
     world.finish(*world.at(310), outcome=FAILED)
     world.pump()
     assert [(again.key, again.attempt) for again in world.at(320)] == [(second, 2)]

@@ -7,12 +7,15 @@ from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.lanes import Limits
 from scylla_spark.core.partition import Mark
+from scylla_spark.core.tenure import Basis
 from scylla_spark.core.wire import Command
+from scylla_spark.io.openings import Openings
 from scylla_spark.io.readers import Readers
 from scylla_spark.schemas import COMPLETIONS, TASKS
-from scylla_spark.services import questions
+from scylla_spark.services import questions, scan
 from scylla_spark.services.mailbox import Mailbox
 from scylla_spark.services.questions import Questions
+from scylla_spark.services.steps import Read, Threads
 from tests.unit.delta_tables import append, fact, make, task
 from tests.unit.engine_harness import NOW, SECOND, Harness
 
@@ -27,25 +30,35 @@ class Shell:
     def __init__(self, path):
         self.world = Harness(Limits(lane_depth=4))
         self.engine, self.mailbox = self.world.engine, Mailbox()
-        self.questions = Questions(Readers(path), self.mailbox, self.engine)
+        self.threads = Threads(self.mailbox)
+        self.tables = Openings(Readers(path))
+        self.questions = Questions(self.tables, self.mailbox, self.engine, self.threads)
         rows = [ScanRow(Command("enqueue", key_of(n), n, "h")) for n in range(2)]
-        self.engine.rows(0, rows, NOW)
-        self.engine.scanned(0, NOW + 300 * SECOND, {LANE: key_of(1)}, Mark(), NOW)
+        self.engine.rows(self.world.tenure, rows, Basis(), NOW)
+        self.engine.scanned(self.world.tenure, NOW + 300 * SECOND, {LANE: key_of(1)}, Mark(), NOW)
         self.engine.tick(NOW, {}, start_by_us=0)
         (self.asked,) = self.engine.actions
 
-    def answers(self, wanted=1):
-        """Hands over messages until so many have come; returns how many there were."""
-        count, until = 0, now_us() + 20 * SECOND
-        while count < wanted and now_us() < until:
-            self.mailbox.wait(1.0)
+    def answers(self, holds):
+        """Hands over messages until the condition holds, twenty seconds at most."""
+        until = now_us() + 20 * SECOND
+        while not holds() and now_us() < until:
+            self.mailbox.wait(0.05)
             for message in self.mailbox.drain():
                 message(NOW)
-                count += 1
-        return count
+        assert holds()
+
+    @property
+    def lane(self):
+        return self.engine.partitions[0].lanes[LANE]
 
     def loaded(self):
         return sorted(self.engine.partitions[0].lanes[LANE].entries)
+
+
+def iter_nothing():
+    """Work that ends at once."""
+    yield Read(lambda: None)
 
 
 def key_of(number):
@@ -59,37 +72,51 @@ def shell(tmp_path):
     append(str(tmp_path), COMPLETIONS, [fact(key_of(3), 1, "succeeded")])
     shell = Shell(str(tmp_path))
     yield shell
-    shell.questions.stop()
+    shell.threads.stop()
 
 
 def test_the_next_open_tasks_of_a_lane_come_in_parts(shell, monkeypatch):
-    monkeypatch.setattr(questions, "ROWS_PER_MESSAGE", 3)
+    monkeypatch.setattr(scan, "ROWS_PER_MESSAGE", 3)
     shell.questions.reload(shell.asked)
-    assert shell.answers(2) == 2
+    shell.answers(lambda: not shell.lane.reloading)
     assert shell.loaded() == [key_of(n) for n in (0, 1, 2, 4, 5, 6)]
-    assert not shell.engine.partitions[0].lanes[LANE].reloading
 
 
-def test_what_was_asked_in_an_earlier_take_is_not_answered_in_a_later(shell, tmp_path):
+def test_what_was_asked_in_an_earlier_tenure_is_not_answered_in_a_later(shell):
     shell.questions.reload(shell.asked)
-    later = Shell(str(tmp_path)).engine.partitions[0]  # it asks, too, but has no answer yet
-    shell.engine.partitions[0] = later
-    assert shell.answers() == 1
-    assert shell.loaded() == [key_of(0), key_of(1)]
-    assert later.lanes[LANE].reloading
+    shell.engine.assign(0, Mark(), NOW)
+    later = shell.threads.run("reload", iter_nothing())
+    shell.answers(later.done)
+    assert shell.engine.partitions[0].lanes == {}
+
+
+def test_a_lane_is_read_again_only_from_tables_that_hold_what_it_let_go_of(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr(questions, "AGAIN_S", 0.01)
+    progressed = iter([0, 0, COUNT])
+    real, last = shell.tables.marks, []
+
+    def marks():
+        last.append(next(progressed, COUNT))
+        return {0: real().get(0, Mark())._replace(tasks_offset=last[-1])}
+
+    monkeypatch.setattr(shell.tables, "marks", marks)
+    shell.questions.reload(shell.asked._replace(covering=5))
+    shell.answers(lambda: not shell.lane.reloading)
+    assert last[:3] == [0, 0, COUNT]
+    assert len(shell.loaded()) == 6
 
 
 def test_tables_that_cannot_be_read_are_tried_again(shell, monkeypatch):
-    monkeypatch.setattr(questions, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(questions, "AGAIN_S", 0.01)
     tries = iter([OSError("away"), OSError("away")])
-    read = shell.questions._openings.lanes
+    read = shell.tables.lanes
 
     def fails(*words):
         for error in tries:
             raise error
         return read(*words)
 
-    monkeypatch.setattr(shell.questions._openings, "lanes", fails)
+    monkeypatch.setattr(shell.tables, "lanes", fails)
     shell.questions.reload(shell.asked)
-    assert shell.answers() == 1
+    shell.answers(lambda: not shell.lane.reloading)
     assert len(shell.loaded()) == 6

@@ -7,7 +7,7 @@ import pytest
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.partition import BEFORE_ALL
+from scylla_spark.core.partition import BEFORE_ALL, Mark
 from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import RetryTerms
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
@@ -216,14 +216,14 @@ def test_several_lanes_are_read_at_once_each_after_its_own_key(path, readers):
     append(path, COMPLETIONS, [fact(keys[1], 1, "succeeded")])
     append(path, ATTEMPTS, [fact(keys[3], 2, "failed", 4, next_at=keys[3].scheduled_time)])
     found = Openings(readers).lanes(
-        partition, {"o": (keys[0], 5), other: (BEFORE_ALL, 2), "none": (BEFORE_ALL, 2)}, keys[3].time_us
+        partition, {"o": (keys[0], 5), other: (BEFORE_ALL, 2), "none": (BEFORE_ALL, 2)}, keys[3].time_us, Mark()
     )
     rows, more = found["o"]
     assert ([row.command.key for row in rows], more) == (keys[2:4], False)
     assert rows[1].attempt == 2
     assert ([row.command.key for row in found[other][0]], found[other][1]) == (keys[4:6], True)
     assert found["none"] == ([], False)
-    assert Openings(readers).lanes(partition, {"o": (BEFORE_ALL, 9)}, keys[0].time_us)["o"][0][0].command.key == keys[0]
+    assert Openings(readers).lanes(partition, {"o": (BEFORE_ALL, 9)}, keys[0].time_us, Mark())["o"][0][0].command.key == keys[0]
 
 
 def test_a_cancelled_open_task_of_a_lane_is_marked(path, readers):

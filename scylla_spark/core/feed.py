@@ -89,6 +89,7 @@ class Feeder(Reliever):
         partition = self.held(tenure)
         if partition is None or not basis.covers(partition.floor):
             return
+        partition.receiving = partition.receiving or whole
         first = partition.cautious and not partition.scanned
         for row in rows:
             key = row.command.key
@@ -99,7 +100,6 @@ class Feeder(Reliever):
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
             self._offer_row(partition, row, now, cautious=first)
-        self._relieve(now)
 
     def scanned(
         self,
@@ -128,7 +128,7 @@ class Feeder(Reliever):
             return False
         if partition.cautious and not partition.scanned:
             partition.uncertain |= unloaded or frozenset()
-        partition.scanned = True
+        partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
         partition.complete_us = max(partition.complete_us, until_us)
@@ -141,6 +141,7 @@ class Feeder(Reliever):
             for lane in unscanned:
                 if partition.lanes.get(lane.ordering_id) is lane:
                     self._settle(partition, lane, now)
+        self._relieve(now)
         self._activate_if_loaded(partition, now)
         return True
 

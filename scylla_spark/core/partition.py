@@ -122,6 +122,7 @@ class Partition:
         self.tasks_end: int | None = None
         self.outcomes_end: int | None = None
         self.scanned = False
+        self.receiving = False  # part of a scan of all that is open has been offered; the rest is to come
         self.horizon_us = 0
         self.complete_us = -1  # the tables were scanned up to this scheduled time
         self.unscanned: list[Lane] = []  # their heads are due, but lie past complete_us

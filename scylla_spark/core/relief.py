@@ -11,7 +11,7 @@ from typing import Final
 
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lane import IDLE, OPEN, PARKED, READY, RECORDING, RUNNING, WAITING, Lane
+from scylla_spark.core.lane import BEFORE_ALL, IDLE, OPEN, PARKED, READY, RECORDING, RUNNING, WAITING, Lane
 from scylla_spark.core.lanes import NEVER
 from scylla_spark.core.partition import ACTIVE, Partition
 from scylla_spark.core.take import Taker
@@ -85,7 +85,13 @@ class Reliever(Taker):
 
     def _trim_all(self, now: int) -> None:
         for partition in self.partitions.values():
+            if partition.receiving:
+                continue  # of a lane the first tasks may be still to come
             for lane in list(partition.lanes.values()):
+                if not partition.scanned:  # the tables may hold earlier ones
+                    lane.trim(0)
+                    lane.cut(BEFORE_ALL)
+                    continue
                 keep = 1 if self._stuck(partition, lane, now) else self._kept()
                 if len(lane.entries) > keep or lane.beyond:
                     lane.trim(keep)
@@ -103,7 +109,7 @@ class Reliever(Taker):
         """Leaves whole lanes to the tables, those first that will start last."""
         idle: list[tuple[int, int, Lane]] = []
         for partition in self.partitions.values():
-            for lane in partition.lanes.values():
+            for lane in partition.lanes.values() if not partition.receiving else ():
                 head = lane.head()
                 if lane.state in IDLE and head is not None and not lane.held and not lane.cautious:
                     starts_us = max(self._starts_us(head.data), head.next_us)

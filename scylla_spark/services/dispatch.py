@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +64,14 @@ class Surroundings:
         boot_us: clock that never steps and counts suspended time.
         tables: reads what is open.
         runner: carries out reading.
+        rng: source of back-off jitter and nonces.
     """
 
     wall_us: Callable[[], int]
     boot_us: Callable[[], int]
     tables: OpenTasks
     runner: Runner
+    rng: random.Random = field(default_factory=random.Random)
 
 
 class Dispatcher:
@@ -92,7 +94,6 @@ class Dispatcher:
         self.handlers: dict[str, HandlerInfo] = {}
         self.mailbox = Mailbox()
         self.measures = Measures(settings.metrics.payload_labels)
-        self.engine = Engine(self._terms_of, engine_limits(settings), random.Random(), queues=queue_terms(settings))
         self.failure: BaseException | None = None
         self._known: dict[str, Terms] = {}
         self._default = self._terms(HandlerInfo(""))
@@ -101,6 +102,7 @@ class Dispatcher:
         self._threads = Threads(self.mailbox)
         make = surroundings or (lambda _: Surroundings(now_us, boot_us, Openings(self._readers), self._threads))
         self._around = make(self.mailbox)
+        self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Questions(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
         self._scan_query = ScanQuery(self._tick, int(settings.dispatch.trigger.total_seconds() * 1000))
@@ -326,13 +328,17 @@ class Dispatcher:
 
     def losing(self, partitions: list[int]) -> None:
         """The group takes partitions back: drain them, then return."""
+        for left in self.revoke(partitions):
+            if self.failure is None:  # else nothing can be drained any more
+                left.wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
+        log.info("revoked", partitions=partitions)
+
+    def revoke(self, partitions: list[int]) -> list[threading.Event]:
+        """Begins to drain partitions; each event is set when one was left."""
         for number in partitions:
             self._left[number] = threading.Event()
             self.mailbox.post(partial(self.engine.revoke, number))
-        for number in partitions:
-            if self.failure is None:  # else nothing can be drained any more
-                self._left[number].wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
-        log.info("revoked", partitions=partitions)
+        return [self._left[number] for number in partitions]
 
     def lost(self, partitions: list[int]) -> None:
         """Partitions are somebody else's already: drop them at once."""

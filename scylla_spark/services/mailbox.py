@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
-_AT_ONCE = 32  # messages between two looks at the clock
+AT_ONCE = 32  # messages between two looks at the clock
 
 T = TypeVar("T")
 Message = Callable[[int], object]
@@ -78,12 +78,12 @@ class Mailbox:
         """Returns when a message is there or the time is over."""
         self._ready.wait(timeout_s)
 
-    def drain(self) -> list[Message]:
+    def drain(self, most: int = AT_ONCE) -> list[Message]:
         """The first messages of those left so far; with more of them, `wait` returns at once."""
         self._ready.clear()
         messages: list[Message] = []
         for queue in (self._urgent, self._messages):
-            while queue and len(messages) < _AT_ONCE:
+            while queue and len(messages) < most:
                 messages.append(queue.popleft())
         if self._messages or self._urgent:
             self._ready.set()

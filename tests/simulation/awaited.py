@@ -36,7 +36,7 @@ def sleepers(engine: Engine) -> Iterator[str]:
 
 def _answered(lane: Lane) -> bool:
     """Whether what a lane without a ready or waiting head waits for is under way."""
-    recording = any(key.ordering_id == lane.ordering_id for key, _, _ in lane.partition.unrecorded)
+    recording = any(key.ordering_id == lane.ordering_id for key, *_ in lane.partition.unrecorded)
     if lane.state is WAITING:
         return lane.frontier is None or lane.reloading or recording
     if lane.state is RUNNING:

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 
 from tests.simulation.world import RULES, Faults, Violation, simulate
 
-HARSH = Faults(crash=0.05, pause=0.1, ambiguous_send=0.1, stale_scan=0.5, slow_ingest=0.4)
+HARSH = Faults(crash=0.05, pause=0.1, ambiguous_send=0.1, stale_scan=0.5, jump=0.5, pressed=0.3)
 _BLOCK = 100
 
 

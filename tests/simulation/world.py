@@ -1,57 +1,75 @@
-"""A modelled world around the real engine: Kafka logs, tables, a consumer group, executors, a virtual clock and seeded faults.
+"""A modelled world around real dispatchers: Kafka logs, tables, a consumer group, executors, a virtual clock and seeded faults.
 
-Everything random comes from one seed, so a failing run replays. Time is in microseconds from 1_700_000_000 s.
+What runs is the code of the product: engine, mailbox, scanner, look-ups, both tails, and ingest's progress. What is modelled is the
+outside of them. Everything random comes from one seed, so a failing run replays. Time is in microseconds from 1_700_000_000 s.
 """
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+from unittest.mock import PropertyMock, patch
 
-from scylla_spark.core import action
-from scylla_spark.core.cancel import Known
-from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import NO_FENCE, FenceLog, OutcomeRecord, decode
-from scylla_spark.core.feed import ScanRow
-from scylla_spark.core.fold import Folded
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import NEVER, Limits, Terms
-from scylla_spark.core.partition import Mark, Partition
-from scylla_spark.core.queue import QueueTerms
-from scylla_spark.core.task import (
-    FAILED,
-    NOT_STARTED,
-    STARTED,
-    SUCCEEDED,
-    TIMED_OUT,
-    YIELDED,
-    Invocation,
-    Outcome,
-    Retry,
-)
-from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
-from tests.simulation.awaited import sleepers
+from structlog.testing import capture_logs
+
+from scylla_spark.config import Settings
+from scylla_spark.core.fact import TOO_LATE, FenceLog, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.lane import Entry
+from scylla_spark.core.partition import Partition, fact_bytes, note_bytes
+from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
+from scylla_spark.core.tenure import Basis
+from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
+from tests.simulation.process import Process
+from tests.simulation.tables import ModelTables
 
 SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 START = 1_700_000_000 * SECOND
 PARTITIONS = 2
-LANES = 7
-SESSION = 10 * SECOND
-MARGIN = 3 * SECOND
-LOOK_AHEAD = 20 * SECOND
 RETRIES = 4
-BUDGET = 2  # rows of a scan
-CLOCK_TOLERANCE = 1 * SECOND
-LOOK_EVERY = 8  # steps of a process between two looks at what its lanes wait for; a lane that sleeps goes on doing so
-QUEUES = {
-    "default": QueueTerms(),
-    "replay": QueueTerms(replay=True),
-    "narrow": QueueTerms(concurrency=2, rate=20.0),
-    "grouped": QueueTerms(replay=True, group_concurrency=1, group_separator="e"),
+QUEUES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "replay": {"order": "replay"},
+    "narrow": {"concurrency": 2, "rate": 20.0},
+    "grouped": {"order": "replay", "group_concurrency": 1, "group_separator": "e"},
 }
+STUCK = {"paused": "paused lane", "parked": "lane without handler"}
+
+
+def _lanes(each: int) -> list[str]:
+    """Names of lanes, so many in each partition."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for number in count():
+        name = f"lane{number}"
+        place = found[partition_of(name, PARTITIONS)]
+        if len(place) < each:
+            place.append(name)
+        if all(len(found[place]) == each for place in range(PARTITIONS)):
+            return sorted(name for names in found.values() for name in names)
+    raise AssertionError
+
+
+LANES = _lanes(4)
+
+
+@cache
+def settings_of(held_kb: int) -> Settings:
+    """Small limits, so that a few tasks reach them."""
+    dispatch = {
+        "look_ahead": "20s", "lane_depth": 3, "drain": "3s", "stall": "2s", "max_in_flight": 50, "max_retries": RETRIES,
+        "retry_base": "500ms", "retry_cap": "4s", "session_timeout": "10s", "max_loaded": held_kb,
+    }  # fmt: skip
+    queues = {name: terms for name, terms in QUEUES.items() if terms} | {"paused": {"paused": True}}
+    return Settings(partitions=PARTITIONS, dispatch=dispatch, queues=queues)
 
 
 @dataclass
@@ -62,8 +80,9 @@ class Faults:
     pause: float = 0.02
     ambiguous_send: float = 0.03
     stale_scan: float = 0.3
-    slow_ingest: float = 0.2
     clock_step: float = 0.01
+    jump: float = 0.3
+    pressed: float = 0.15
     broken: frozenset[str] = frozenset()
 
 
@@ -79,6 +98,26 @@ class Run:
     ended: int | None = None
     outcome: str = ""
     tenure: Partition | None = None
+
+
+@dataclass
+class TaskRecord:
+    """A record of `tasks` as a consumer gives it, and what it says; None if it is refused."""
+
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+    command: Command | None
+
+
+@dataclass
+class RawRecord:
+    """A record of `outcomes` as a consumer gives it."""
+
+    offset: int
+    timestamp: int
+    value: bytes
 
 
 RULES = {
@@ -101,21 +140,24 @@ RULES = {
     "lanes that were cut count as loaded": "ignores_cuts",
     "lanes that were left in the tables count as empty": "forgets_left_lanes",
     "a lane's timer is forgotten": "forgets_timers",
+    "offers of other partitions are taken": "offers_of_other_partitions",
+    "answers to an earlier tenure count": "answers_outlive_tenures",
+    "answers of tables older than what was forgotten count": "old_answers_count",
+    "what was forgotten is not looked up": "forgets_for_good",
+    "work that waits in the executor counts as started": "counts_waiting_as_started",
+    "the end of an attempt is lost where its start is known": "forgets_back_off",
+    "an owner that owes caution resigns": "resigns_owing_caution",
+    "the tail waits although a partition waits for it": "chokes_while_taking",
+    "nothing is left to the tables where memory is short": "never_lets_go",
+    "a lane is read again from tables that lack what it let go of": "reads_too_early",
+    "a second fence of one's own takes the partition away": "drops_its_own_fence",
+    "of two cancels at once only the last is answered": "answers_one",
 }
 """What may be broken on purpose → the switch that breaks it (`Faults.broken`)."""
 
 
 class Violation(AssertionError):
     """A promise was broken."""
-
-
-@dataclass
-class Tables:
-    """What ingest has written."""
-
-    rows: dict[TaskKey, Folded] = field(default_factory=dict)
-    completed: set[TaskKey] = field(default_factory=set)
-    attempts: dict[TaskKey, tuple[int, int, int]] = field(default_factory=dict)
 
 
 class World:
@@ -129,102 +171,166 @@ class World:
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
         self.rng = random.Random(seed)
         self.faults = faults or Faults()
+        self.pressed = self.rng.random() < self.faults.pressed
+        self.settings = settings_of(self.rng.choice([16, 30]) if self.pressed else 1_000_000)
+        self.session_us = 10 * SECOND
+        self.rules = Rules(PARTITIONS)
         self.now = START
         self.events: list[tuple[int, int, Callable[[], None]]] = []
         self.count = 0
-        self.tasks: list[list[Command]] = [[] for _ in range(PARTITIONS)]
+        self.tasks: list[list[TaskRecord]] = [[] for _ in range(PARTITIONS)]
         self.outcomes: list[list[OutcomeRecord]] = [[] for _ in range(PARTITIONS)]
-        self.tables = [Tables() for _ in range(PARTITIONS)]
-        self.marks = [Mark() for _ in range(PARTITIONS)]
-        self.ingest_logs = [FenceLog() for _ in range(PARTITIONS)]
+        self.raw_outcomes: list[list[RawRecord]] = [[] for _ in range(PARTITIONS)]
+        self.tables = ModelTables(self, PARTITIONS)
         self.truth = [FenceLog() for _ in range(PARTITIONS)]  # the fence rule applied to the whole log as it grows
         self.ended: dict[TaskKey, tuple[str, int]] = {}
         self.recorded: dict[TaskKey, int] = defaultdict(int)
+        self.begun: dict[TaskKey, dict[int, int]] = defaultdict(dict)  # key → attempt → process that wrote its start fact
+        self.not_before: dict[TaskKey, int] = {}
+        self.used: dict[TaskKey, int] = {}
         self.runs: list[Run] = []
+        self.runs_of: dict[TaskKey, list[Run]] = defaultdict(list)
         self.acked: dict[TaskKey, int] = {}  # first enqueue offset
         self.cancels: set[TaskKey] = set()
+        self.requests: dict[str, TaskKey] = {}
+        self.answered: set[str] = set()
         self.processes: dict[int, Process] = {}
+        self.unclean: set[int] = set()
         self.owner: dict[int, int | None] = dict.fromkeys(range(PARTITIONS))
         self.next_process = 0
         self.calm = False
-        self.queue_of = {f"lane{n}": self.rng.choice(list(QUEUES)) for n in range(LANES)}
-        self.handler_of = {f"lane{n}": self.rng.choice(["h", "h", "batch"]) for n in range(LANES)}
+        self.running_before: dict[tuple[int, str], int] = {}
+        self.queue_of = {lane: self.rng.choice(list(QUEUES)) for lane in LANES}
+        self.handler_of = {lane: self.rng.choice(["h", "h", "batch"]) for lane in LANES}
+        self.failing: set[str] = set()
+        if self.pressed:
+            stuck = self.rng.sample(LANES, 3)
+            self.queue_of[stuck[0]] = "paused"
+            self.handler_of[stuck[1]] = ""
+            self.failing.add(stuck[2])
 
     def broken(self, switch: str) -> bool:
         """Whether a rule is broken on purpose."""
         return switch in self.faults.broken
 
+    def break_rules(self, process: Process) -> None:
+        """Breaks those that are broken inside of a process."""
+        for switch in self.faults.broken:
+            if switch in _BREAKS:
+                _BREAKS[switch](process)
+
+    def place(self, key: TaskKey) -> int:
+        """The partition of a key."""
+        return partition_of(key.ordering_id, PARTITIONS)
+
+    def violated(self, what: str) -> None:
+        """Ends the play."""
+        raise Violation(what)
+
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def after(self, delay: int, call: Callable[[], None]) -> None:
+        """Calls something after a while, microseconds."""
         self.count += 1
         heappush(self.events, (self.now + max(delay, 0), self.count, call))
 
     def jitter(self, low_ms: float, high_ms: float) -> int:
+        """A random time in microseconds."""
         return int(self.rng.uniform(low_ms, high_ms) * 1000)
 
     def run_until(self, end: int) -> None:
+        """Plays on until an instant."""
         while self.events and self.events[0][0] <= end:
             at, _, call = heappop(self.events)
             self.now = max(self.now, at)
             call()
         self.now = max(self.now, end)
 
+    def jump(self, length: int) -> None:
+        """All stands still for long: the machines were suspended, or everything was stopped."""
+        if self.rng.random() < 0.5:
+            for process in list(self.processes.values()):
+                process.crash()
+                self.after(self.jitter(100, 3000), self.add_process)
+        self.now += length
+
     # -- the story ------------------------------------------------------------------------------------------------------
 
-    def play(self, tasks: int = 40, seconds: int = 60) -> None:
-        """Clients enqueue and cancel, processes come and go; then all is calm and everything must end."""
+    def play(self, tasks: int = 40, episodes: int = 3, seconds: int = 15) -> None:
+        """Clients enqueue and cancel, processes come and go, hours pass; then all is calm and everything must end."""
         for _ in range(2):
             self.add_process()
-        self.after(self.jitter(100, 2000), self.ingest)
-        for _ in range(tasks):
-            self.after(self.jitter(0, seconds * 700), self.client)
+        self.after(self.jitter(100, 1000), self.ingest)
         self.after(SECOND, self.mishap)
-        self.run_until(START + seconds * SECOND)
+        for episode in range(episodes):
+            for _ in range(tasks // episodes * (3 if self.pressed else 1)):
+                self.after(self.jitter(0, seconds * 800), self.client)
+            self.run_until(self.now + seconds * SECOND)
+            if episode < episodes - 1 and self.rng.random() < self.faults.jump:
+                self.jump(self.rng.choice([20 * MINUTE, HOUR, 5 * HOUR, 40 * HOUR]))
         self.calm = True
-        for _ in range(40):
-            self.run_until(self.now + 30 * SECOND)
-            if set(self.acked) <= set(self.ended):
+        self.failing.clear()
+        for _ in range(60):
+            self.run_until(self.now + 10 * SECOND)
+            waiting = self.unended()
+            if not waiting:
                 break
+            soonest = min(key.time_us for key in waiting)
+            if soonest > self.now + 30 * SECOND:
+                self.jump(soonest - self.now - 10 * SECOND)
         self.check_end()
 
+    def unended(self) -> list[TaskKey]:
+        """Tasks that must still end."""
+        return [key for key in self.acked if key not in self.ended and not self.is_stuck(key.ordering_id)]
+
+    def is_stuck(self, lane: str) -> bool:
+        """Whether tasks of a lane never start: its queue is paused, or no handler is named."""
+        return self.queue_of[lane] == "paused" or not self.handler_of[lane]
+
     def client(self) -> None:
+        """A client enqueues, sends a key again, cancels, perhaps twice at once, or moves nothing."""
         rng = self.rng
-        known = list(self.acked)
         dice = rng.random()
+        known = list(self.acked)
         if known and dice < 0.12:
-            key = rng.choice(known)
-            kind = CANCEL
+            key = rng.choice(known[-12:])
+            self.send(CANCEL, key)
+            if rng.random() < 0.3:
+                self.send(CANCEL, key)
         elif known and dice < 0.25:
-            key = rng.choice(known)
-            kind = ENQUEUE
-            if key.time_us < self.now - 10 * SECOND:
-                return
+            self.send(ENQUEUE, rng.choice(known))
         else:
-            kind = CANCEL if dice > 0.98 else ENQUEUE
-            due = self.now + rng.choice([-5, 0, 0, 0, 1, 3, 10, 30, 45]) * SECOND
-            key = TaskKey(due, f"lane{rng.randrange(LANES)}", f"u{rng.randrange(10**6)}")
-        partition = int(key.ordering_id[4:]) % PARTITIONS
-        offset = len(self.tasks[partition])
-        self.tasks[partition].append(
-            Command(
-                kind,
-                key,
-                offset,
-                self.handler_of[key.ordering_id],
-                self.queue_of[key.ordering_id],
-                enqueued_us=self.now,
-                request_id="r" if kind == CANCEL else None,
-            )
-        )
+            due = rng.choice([-5, 0, 0, 0, 1, 3, 10, 30, 45]) * SECOND
+            if dice > 0.9:
+                due = rng.choice([HOUR, 3 * HOUR, 6 * HOUR, 30 * HOUR])
+            lane = rng.choice([*LANES, *(name for name in LANES if self.is_stuck(name) or name in self.failing)])
+            key = TaskKey(self.now + due, lane, f"u{rng.randrange(10**6)}")
+            self.send(CANCEL if 0.88 < dice < 0.9 else ENQUEUE, key)
+
+    def send(self, kind: str, key: TaskKey) -> None:
+        """A record arrives; clients' stamps may be an hour old."""
+        number, stamp = self.place(key), max(min(self.now, key.time_us + 5 * SECOND), self.now - 50 * MINUTE)
+        log, request = self.tasks[number], f"r{len(self.requests)}"
+        lane = key.ordering_id
+        command = Command(
+            kind, key, len(log), self.handler_of[lane] or None, self.queue_of[lane], enqueued_us=stamp,
+            request_id=request if kind == CANCEL else None,
+        )  # fmt: skip
+        value, name = encode(command), lane.encode()
+        verdict = validate(number, len(log), self.now // 1000 * 1000, name, value, self.rules)
+        accepted = None if isinstance(verdict, Rejection) else verdict
+        log.append(TaskRecord(len(log), self.now // 1000, name, value, accepted))
+        if accepted is None:
+            return
         if kind == CANCEL:
             self.cancels.add(key)
+            self.requests[request] = key
         else:
-            self.acked.setdefault(key, offset)
-        for process in self.processes.values():
-            process.wake_tail(partition)
+            self.acked.setdefault(key, accepted.offset)
 
     def mishap(self) -> None:
+        """Processes crash, freeze, and have their clocks set."""
         if self.calm:
             return
         self.after(self.jitter(300, 1500), self.mishap)
@@ -240,12 +346,19 @@ class World:
         if self.rng.random() < 0.02 and len(self.processes) < 4:
             self.add_process()
 
+    def ingest(self) -> None:
+        """Ingest does one thing after the other, sometimes slowly."""
+        slow = not self.calm and self.rng.random() < 0.1
+        self.after(self.jitter(3000, 25_000) if slow else self.jitter(100, 1000), self.ingest)
+        self.tables.turn()
+
     def add_process(self) -> None:
+        """A dispatcher starts."""
         if len(self.processes) < 4:
             process = Process(self, self.next_process)
             self.processes[self.next_process] = process
             self.next_process += 1
-            process.loop()
+            process.begin()
             self.rebalance()
 
     def rebalance(self) -> None:
@@ -264,10 +377,12 @@ class World:
                 self.give(number, target)
 
     def hand_over(self, number: int, owner: int, target: int) -> None:
+        """A revoked partition was let go of."""
         if self.owner[number] == owner:
             self.give(number, target)
 
     def give(self, number: int, target: int) -> None:
+        """Assigns a partition."""
         process = self.processes.get(target)
         if process is None or not process.member:
             self.owner[number] = None
@@ -276,72 +391,32 @@ class World:
         self.owner[number] = target
         process.assign(number)
 
-    # -- ingest ---------------------------------------------------------------------------------------------------------
-
-    def ingest(self) -> None:
-        slow = not self.calm and self.rng.random() < self.faults.slow_ingest
-        self.after(self.jitter(3000, 25_000) if slow else self.jitter(300, 3000), self.ingest)
-        for number in range(PARTITIONS):
-            self.ingest_partition(number)
-
-    def ingest_partition(self, number: int) -> None:
-        table, mark = self.tables[number], self.marks[number]
-        tasks_end = self.rng.randint(mark.tasks_offset, len(self.tasks[number]))
-        for command in self.tasks[number][mark.tasks_offset : tasks_end]:
-            table.rows.setdefault(command.key, Folded()).add(command)
-        log = self.ingest_logs[number]
-        outcomes_end = self.rng.randint(mark.outcomes_offset, len(self.outcomes[number]))
-        for record in self.outcomes[number][mark.outcomes_offset : outcomes_end]:
-            counts = log.admit(record) or self.broken("ingest_ignores_fences")
-            for fact in record.facts if counts else ():
-                if fact.terminal:
-                    table.completed.add(fact.key)
-                elif fact.outcome == STARTED or fact.next_us is not None:
-                    known = table.attempts.get(fact.key, (0, 0, 0))
-                    table.attempts[fact.key] = max(
-                        known, (fact.attempt, fact.used, fact.next_us or 0), key=lambda a: a[0]
-                    )
-        fence = NO_FENCE if self.broken("bare_positions") else log.fence
-        self.marks[number] = Mark(tasks_end, outcomes_end, fence, log.resigned)
-
-    def rows(
-        self, number: int, wanted: Callable[[TaskKey], bool], depth: int, budget: int = 10**9
-    ) -> tuple[list[ScanRow], dict[str, TaskKey], frozenset[int]]:
-        """Open tasks, at most `depth` per lane and `budget` in all, first of all lanes first; cut lanes; lanes left out."""
-        table = self.tables[number]
-        lanes: dict[str, list[ScanRow]] = defaultdict(list)
-        for key in sorted(table.rows):
-            if key not in table.completed and wanted(key):
-                folded = table.rows[key]
-                command = folded.data or Command(ENQUEUE, key, folded.cancel.offset if folded.cancel else 0, "h")
-                row = ScanRow(command, folded.cancel is not None, *table.attempts.get(key, (0, 0, 0)))
-                lanes[key.ordering_id].append(row)
-        ranked = sorted(
-            (rank, row.command.key, row) for lane in lanes.values() for rank, row in enumerate(lane[:depth])
-        )
-        chosen = [row for _, _, row in ranked[:budget]]
-        cuts: dict[str, TaskKey] = {}
-        for ordering_id, lane in lanes.items():
-            loaded = [row.command.key for row in chosen if row.command.key.ordering_id == ordering_id]
-            if loaded and len(loaded) < len(lane):
-                cuts[ordering_id] = max(loaded)
-        left = {hash(name) for name in lanes} - {hash(row.command.key.ordering_id) for row in chosen}
-        return sorted(chosen, key=lambda row: row.command.key), cuts, frozenset(left)
-
     # -- the log and the judge ------------------------------------------------------------------------------------------
 
-    def append_outcome(self, number: int, record: OutcomeRecord) -> None:
+    def append_outcome(self, number: int, value: bytes) -> None:
+        """A record lands in `outcomes`."""
+        record = decode(value)
+        if isinstance(record, Unreadable):
+            raise Violation(f"an owner wrote what nobody can read: {record}")
+        if len(value) > 1024 * 1024:
+            raise Violation(f"a record of {len(value)} bytes")
+        self.raw_outcomes[number].append(RawRecord(len(self.outcomes[number]), self.now // 1000, value))
         self.outcomes[number].append(record)
         if self.truth[number].admit(record):
             for fact in record.facts:
-                self.judge_fact(fact)
-        for process in self.processes.values():
-            process.wake_tail(number)
+                self.judge_fact(number, fact)
 
-    def judge_fact(self, fact: object) -> None:
-        if fact.outcome == "too_late":
+    def judge_fact(self, number: int, fact: Any) -> None:
+        """A fact counts: numbers grow, a task ends once, and as failed only after as many runs as its policy says."""
+        if fact.request_id is not None:
+            self.answered.add(fact.request_id)
+        if fact.outcome == TOO_LATE:
             return
-        if fact.outcome != STARTED and fact.attempt:
+        if self.place(fact.key) != number:
+            raise Violation(f"{fact.key} stands in partition {number}")
+        if fact.outcome == STARTED:
+            self.begun[fact.key][fact.attempt] = self.owner[number] if self.owner[number] is not None else -1
+        elif fact.attempt:
             if fact.attempt <= self.recorded[fact.key] and not (
                 fact.terminal and fact.attempt == self.recorded[fact.key]
             ):
@@ -349,15 +424,44 @@ class World:
                     f"attempt numbers of {fact.key} do not increase: {self.recorded[fact.key]} then {fact.attempt}"
                 )
             self.recorded[fact.key] = fact.attempt
+        if fact.next_us is not None:
+            self.not_before[fact.key] = fact.next_us
         if fact.terminal:
-            if fact.key in self.ended:
-                raise Violation(f"{fact.key} completed twice: {self.ended[fact.key]} and {fact.outcome}")
-            self.ended[fact.key] = (fact.outcome, self.now)
+            self.judge_end(fact)
+
+    def judge_end(self, fact: Any) -> None:
+        """A completion counts."""
+        key = fact.key
+        if key in self.ended:
+            raise Violation(f"{key} completed twice: {self.ended[key]} and {fact.outcome}")
+        if fact.outcome == FAILED:
+            kind = fact.failure.kind if fact.failure is not None else ""
+            if kind == "defect":
+                raise Violation(f"a defect: {fact.failure}")
+            ran = {run.attempt for run in self.runs_of[key] if run.outcome not in (YIELDED, SUCCEEDED)}
+            cut_off = {attempt for attempt in self.begun[key] if attempt not in {r.attempt for r in self.runs_of[key]}}
+            if not self.unclean and cut_off:
+                raise Violation(f"{key}: attempts {cut_off} were recorded as begun and never ran")
+            if len(ran | cut_off) < RETRIES + 1:
+                raise Violation(f"{key} failed after attempts {sorted(ran)} and cut-off {sorted(cut_off)} only")
+        self.ended[key] = (fact.outcome, self.now)
+
+    def begin_run(self, process: Process, item: Invocation) -> Run:
+        """A child begins a task."""
+        run = Run(item.key, item.attempt, item.epoch, process.number, self.now)
+        run.tenure = process.engine.partitions.get(self.place(item.key))
+        self.judge_start(run)
+        self.runs.append(run)
+        self.runs_of[run.key].append(run)
+        return run
 
     def judge_start(self, run: Run) -> None:
+        """Nothing starts early, after its end, before its back-off is over, out of order, or beside another of its lane."""
         key = run.key
         if self.now < key.time_us:
             raise Violation(f"{key} started {key.time_us - self.now} µs early")
+        if self.now < self.not_before.get(key, 0) and key not in self.ended:
+            raise Violation(f"{key} started {self.not_before[key] - self.now} µs before its back-off was over")
         if key in self.ended:
             raise Violation(f"{key} started after its completion {self.ended[key]}")
         offset = self.acked[key]
@@ -367,7 +471,7 @@ class World:
                 and other < key
                 and other_offset < offset
                 and other not in self.ended
-                and other not in run.tenure.ending  # its cancel was seen; the completion is being written
+                and (run.tenure is None or other not in run.tenure.ending)  # its cancel was seen; it is being written
                 and not (self.goes_ahead(key.ordering_id) and self.has_ended(other, run))
             ):
                 raise Violation(
@@ -382,484 +486,185 @@ class World:
 
     def has_ended(self, key: TaskKey, by: Run) -> bool:
         """Whether a cancel or an attempt of the same owner ended the task, though that may not be recorded yet."""
-        return key in self.cancels or any(
-            run.key == key and run.outcome and run.tenure is by.tenure for run in self.runs
+        ended = any(
+            run.outcome and (run.outcome == SUCCEEDED or run.attempt > RETRIES) and run.tenure is by.tenure
+            for run in self.runs_of[key]
         )
+        return key in self.cancels or ended
 
     def goes_ahead(self, lane: str) -> bool:
         """Whether tasks of the lane may start before the completion of the one before is recorded."""
-        return QUEUES[self.queue_of[lane]].replay or self.handler_of[lane] == "batch"
+        return QUEUES.get(self.queue_of[lane], {}).get("order") == "replay" or self.handler_of[lane] == "batch"
+
+    def judge_engine(self, process: Process) -> None:
+        """Limits hold, and memory stays within its bound."""
+        engine = process.engine
+        for name, gate in engine._gates.items():
+            before = self.running_before.get((process.number, name), 0)
+            if gate._slots is not None and gate.running > max(gate._slots, before):
+                raise Violation(f"{gate.running} tasks of queue {name} run where {gate._slots} may")
+            self.running_before[process.number, name] = gate.running
+            most = gate.terms.group_concurrency
+            if most is not None and any(group.running > most for group in gate._groups.values()):
+                raise Violation(f"a group of queue {name} runs more than {most} tasks")
+        limit = engine.limits.max_held_bytes
+        if engine.meter.bytes > 2 * limit + 60 * 1024:
+            raise Violation(f"process {process.number} holds {engine.meter.bytes} bytes where {limit} are the limit")
+        if process.steps % 16 == 0:
+            for partition in engine.partitions.values():
+                held = _held(partition)
+                if held != partition.held_bytes:
+                    raise Violation(f"partition {partition.number} counts {partition.held_bytes} bytes and holds {held}")
 
     def check_end(self) -> None:
-        for key in self.acked:
-            if key not in self.ended:
-                where = [p.describe(key) for p in self.processes.values()]
-                raise Violation(f"{key} was lost; held by {where}")
+        """Everything has ended, rightly, and who asked was answered."""
+        for key in self.unended():
+            where = [p.describe(key) for p in self.processes.values()]
+            raise Violation(f"{key} was lost; held by {where}")
         for key, (outcome, at) in self.ended.items():
-            if outcome == "cancelled" and key not in self.cancels:
+            if outcome == CANCELLED and key not in self.cancels:
                 raise Violation(f"{key} was cancelled by nobody")
-            if any(run.key == key and run.started > at for run in self.runs):
+            if any(run.started > at for run in self.runs_of[key]):
                 raise Violation(f"{key} ran after its end")
+        if not self.unclean and self.next_process == 2:
+            for request, key in self.requests.items():
+                if request not in self.answered and self.ended.get(key, ("", 0))[0] != CANCELLED:
+                    raise Violation(f"cancel {request} of {key} was never answered")
+            silent = [request for request in self.requests if request not in self.answered]
+            if silent:
+                raise Violation(f"cancels {silent} were never answered")
 
 
-class Process:
-    """One dispatcher process: the engine, its tails, its membership, its children."""
+def _held(partition: Partition) -> int:
+    """What a partition holds, counted anew."""
+    entries = [e for lane in partition.lanes.values() for e in (*lane.entries.values(), *lane.beyond.values())]
+    early = sum(note_bytes(key) + fact_bytes(fact) for key, (_, fact) in partition.early_facts.items())
+    cancels = [*partition.cancelled, *(command.key for command in partition.early_cancels)]
+    return sum(entry.cost for entry in entries) + early + sum(map(note_bytes, cancels))
 
-    def __init__(self, world: World, number: int) -> None:
-        self.world = world
-        self.number = number
-        self.member = True
-        self.paused = False
-        self.dead = False
-        self.confirmed = world.now
-        self.expelled_at = 0
-        self.told_at = 0  # when it hears that it was expelled
-        self.skew = 0  # of the wall clock
-        self.known_skew = 0
-        self.latest = 0
-        retry = Retry.from_ms(RETRIES, 500, 4000)
-        limits = Limits(50, lane_depth=3, stall_us=2 * SECOND, drain_us=3 * SECOND, partitions=PARTITIONS)
-        terms = {"h": Terms("local", 10_000, retry), "batch": Terms("local", 10_000, retry, max_batch=3)}
-        self.engine = Engine(
-            lambda command: terms[command.handler or "h"],
-            limits,
-            random.Random(world.rng.getrandbits(32)),
-            queues=QUEUES,
-        )
-        self.reading: dict[int, list[int]] = {}  # partition → [tasks position, outcomes position]
-        self.reach: dict[int, tuple[int | None, int]] = {}
-        self.scanning: set[int] = set()
-        self.waiting: dict[int, Callable[[], None]] = {}
-        self.backlog: list[Callable[[], None]] = []
-        self.steps = 0
-        self.running: dict[int, Run] = {}
-        self.queued: dict[str, list[Invocation]] = {}  # lane → what the executor holds behind what runs of it
 
-    def clock(self) -> int:
-        """The process's wall clock, which never goes back."""
-        self.latest = max(self.latest, self.world.now + self.skew)
-        return self.latest
+# -- rules broken on purpose --------------------------------------------------------------------------------------------
 
-    def describe(self, key: TaskKey) -> str:
-        for partition in self.engine.partitions.values():
-            lane = partition.lanes.get(key.ordering_id)
-            if lane is not None:
-                entry = lane.find(key)
-                place = f"process {self.number} p{partition.number} {partition.state}"
-                return f"{place} lane {lane.state} entry {entry is not None} frontier {lane.frontier}"
-        return f"process {self.number} nothing, holds {list(self.engine.partitions)}"
 
-    def later(self, delay: int, call: Callable[[], None]) -> None:
-        """Runs a call in this process; while it is stopped the call waits."""
+def _wrap(name: str, around: Callable[..., Any]) -> Callable[[Process], None]:
+    """Replaces a method of the engine: `around(process, the method, *arguments)`."""
 
-        def run() -> None:
-            if self.dead:
-                return
-            if self.paused:
-                self.backlog.append(run)
-            else:
-                call()
+    def apply(process: Process) -> None:
+        method = getattr(process.engine, name)
+        setattr(process.engine, name, lambda *args, **options: around(process, method, *args, **options))
 
-        self.world.after(delay, run)
+    return apply
 
-    def loop(self) -> None:
-        self.step()
-        self.later(self.world.jitter(20, 120), self.loop)
-        if self.world.now - self.confirmed > 2 * SECOND and self.member:
-            self.confirmed = self.world.now
 
-    def step(self) -> None:
-        world, engine = self.world, self.engine
-        start_by = self.confirmed + SESSION - MARGIN
-        if not self.member or start_by <= world.now:
-            start_by = 0
-        if world.broken("starts_without_membership"):
-            start_by = NEVER
-        if not self.member and self.reading and world.now > self.told_at:
-            self.lose(list(self.reading))  # what the client library tells a member that was expelled
-        if self.skew != self.known_skew and not world.broken("ignores_clock_steps"):
-            self.known_skew = self.skew
-            engine.doubt(self.clock())
-        self.look_ahead()
-        if world.broken("forgets_timers") and world.rng.random() < 0.01:
-            engine._timers.clear()
-        engine.tick(self.clock(), {"local": 4}, start_by_us=start_by)
-        self.act()
-        self.steps += 1
-        if self.steps % LOOK_EVERY == 0:
-            asleep = list(sleepers(engine))
-            if asleep:
-                raise Violation(f"process {self.number}: {'; '.join(asleep)}")
+def _late_horizon(process: Process, method: Callable[..., Any], tenure: Any, until: int) -> int:
+    partition = process.engine.partitions[tenure.partition]
+    process.later(process.world.jitter(50, 900), lambda: process.engine.held(tenure) and method(tenure, until))
+    return partition.far_offset if partition.horizon_us else method(tenure, until)
 
-    def act(self) -> None:
-        """Carries out what the engine asks for."""
-        actions, self.engine.actions = self.engine.actions, []
-        for item in actions:
-            self.perform(item)
 
-    # -- faults ---------------------------------------------------------------------------------------------------------
+def _forget_ended(process: Process, method: Callable[..., Any], tenure: Any, *args: Any, **options: Any) -> Any:
+    found = method(tenure, *args, **options)
+    partition = process.engine.held(tenure)
+    if partition is not None:
+        since = partition.ended.since_us
+        partition.ended.forget(1 << 62, 1 << 62)
+        partition.ended.since_us = since
+    return found
 
-    def crash(self) -> None:
-        self.dead = True
-        del self.world.processes[self.number]
-        for run in self.running.values():
-            if not self.world.broken("orphans"):
-                run.ended = self.world.now
-        self.queued.clear()
-        self.world.after(SESSION, self.expel)
 
-    def pause(self, length: int) -> None:
-        self.paused = True
-        self.world.after(SESSION, self.expel_if_paused)
-        self.world.after(length, self.resume)
-        self.paused_at = self.world.now
+def _no_floor(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    method(partition, *args)
+    partition.floor = Basis()
 
-    def resume(self) -> None:
-        self.paused = False
-        self.told_at = self.world.now + self.world.jitter(0, 3000)
-        backlog, self.backlog = self.backlog, []
-        for call in backlog:
-            if not self.paused:
-                call()
 
-    def expel_if_paused(self) -> None:
-        if self.paused and self.world.now - self.paused_at >= SESSION:
-            self.expel()
+def _for_good(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    since = partition.ended.since_us
+    method(partition, *args)
+    partition.ended.since_us = since
 
-    def expel(self) -> None:
-        self.member = False
-        self.expelled_at = self.world.now
-        for number, owner in self.world.owner.items():
-            if owner == self.number:
-                self.world.owner[number] = None
-        self.world.after(0, self.world.rebalance)
-        if not self.dead:
-            self.later(self.world.jitter(10, 500), self.hear)
 
-    def hear(self) -> None:
-        """A frozen process hears only some time after it goes on."""
-        if self.world.now >= self.told_at:
-            self.rejoin()
-        else:
-            self.later(self.told_at - self.world.now, self.rejoin)
+def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
+    method(*args)
+    process.engine.choked = process.engine.pressed
 
-    def rejoin(self) -> None:
-        self.lose(list(self.reading))
-        self.member = True
-        self.confirmed = self.world.now
-        self.world.rebalance()
 
-    def lose(self, numbers: list[int]) -> None:
-        for number in numbers:
-            self.engine.drop(number)
-            self.reading.pop(number, None)
-            self.reach.pop(number, None)
-            self.scanning.discard(number)
-        self.act()
+def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    method(partition, *args)
+    partition.tried.clear()
 
-    # -- group ----------------------------------------------------------------------------------------------------------
 
-    def assign(self, number: int) -> None:
-        mark = self.world.marks[number]
+def _answer_last(_process: Process, method: Callable[..., Any], partition: Any, key: Any, requests: Any, now: int) -> None:
+    method(partition, key, tuple(requests)[1:], now)
 
-        def begin() -> None:
-            self.act()
-            if self.world.owner[number] != self.number or number in self.engine.partitions:
-                return
-            now = self.clock()
-            self.engine.assign(number, mark, now)
-            self.reach[number] = (None, now + LOOK_AHEAD)
-            self.engine.raise_horizon(number, now + LOOK_AHEAD)
-            self.reading[number] = [mark.tasks_offset, mark.outcomes_offset]
-            unread = self.world.broken("takes_unread")
-            self.engine.noted_end(number, mark.outcomes_offset if unread else len(self.world.outcomes[number]), now)
-            self.wake_tail(number)
-            self.later(self.world.jitter(50, 800), lambda: self.scan(number))
 
-        self.later(self.world.jitter(1, 300), begin)
+def _certain(process: Process) -> None:
+    process.tasks.certain_until_us = lambda: 1 << 62  # type: ignore[method-assign]
 
-    def revoke(self, number: int, then: Callable[[], None]) -> None:
-        def begin() -> None:
-            if number in self.waiting:
-                return
-            self.waiting[number] = then
-            if self.world.broken("revokes_at_once"):
-                self.engine.drop(number)
-            else:
-                self.engine.revoke(number, self.clock())
-            self.step()
 
-        self.later(self.world.jitter(1, 200), begin)
+def _blind_to_clocks(process: Process) -> None:
+    process.dispatcher._check_clock = lambda *_: None  # type: ignore[method-assign]
+    process.engine.doubt = lambda _now: None  # type: ignore[method-assign]
 
-    # -- feeds ----------------------------------------------------------------------------------------------------------
 
-    def wake_tail(self, number: int) -> None:
-        if number in self.reading:
-            self.later(self.world.jitter(1, 60), lambda: self.tail(number))
+def _hoard(process: Process) -> None:
+    process.engine._trim_all = lambda _now: None  # type: ignore[method-assign]
+    process.engine._unload = lambda _target, _now: None  # type: ignore[method-assign]
 
-    def tail(self, number: int) -> None:
-        world, position = self.world, self.reading.get(number)
-        if position is None or number not in self.engine.partitions:
-            return
-        if world.rng.random() < 0.5:
-            self.tail_tasks(number, position)
-            self.tail_outcomes(number, position)
-        else:
-            self.tail_outcomes(number, position)
-            self.tail_tasks(number, position)
-        if position[0] < len(world.tasks[number]) or position[1] < len(world.outcomes[number]):
-            self.wake_tail(number)
 
-    def tail_tasks(self, number: int, position: list[int]) -> None:
-        world = self.world
-        end = world.rng.randint(position[0], len(world.tasks[number]))
-        self.engine.commands(number, world.tasks[number][position[0] : end], end, self.clock())
-        position[0] = end
+def _hasty(process: Process) -> None:
+    questions = process.dispatcher._questions
+    reload = questions.reload
+    questions.reload = lambda item: reload(item._replace(covering=-1))  # type: ignore[method-assign]
 
-    def tail_outcomes(self, number: int, position: list[int]) -> None:
-        world = self.world
-        end = world.rng.randint(position[1], len(world.outcomes[number]))
-        records = [(offset, world.outcomes[number][offset]) for offset in range(position[1], end)]
-        if abs(self.skew) > CLOCK_TOLERANCE and any(self.is_mine(number, record) for _, record in records):
-            self.crash()  # its own fence shows that its clock is wrong: it ends with an error, and is started again
-            world.after(world.jitter(500, 6000), world.add_process)
-            return
-        self.engine.outcome_records(number, records, end, self.clock())
-        position[1] = end
 
-    def is_mine(self, number: int, record: OutcomeRecord) -> bool:
-        return (
-            record.kind == "fence"
-            and record.fence == self.engine.partitions[number].mine
-            and not self.world.broken("ignores_clock_steps")
-        )
+def _any_tenure(process: Process) -> None:
+    process.engine.held = lambda tenure: process.engine.partitions.get(tenure.partition)  # type: ignore[method-assign]
 
-    def look_ahead(self) -> None:
-        for number, (scanned, horizon) in list(self.reach.items()):
-            if number not in self.engine.partitions or number in self.scanning:
-                continue
-            partition = self.engine.partitions[number]
-            low = bool(partition.unloaded) and len(partition.lanes) <= 1
-            if low or horizon - self.world.now < LOOK_AHEAD // 2:
-                self.reach[number] = (scanned, self.world.now + LOOK_AHEAD)
-                self.scan(number)
 
-    def raise_horizon(self, number: int, until: int) -> None:
-        if number in self.engine.partitions:
-            self.engine.raise_horizon(number, until)
+_BREAKS: dict[str, Callable[[Process], None]] = {
+    "horizon_after_progress": _wrap("raise_horizon", _late_horizon),
+    "scan_ignores_far_records": _wrap("raise_horizon", lambda _p, method, *args: (method(*args), -2)[1]),
+    "forgets_ended": _wrap("scanned", _forget_ended),
+    "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
+    "starts_without_membership": _certain,
+    "ignores_clock_steps": _blind_to_clocks,
+    "offers_of_other_partitions": _wrap("_ours", lambda *_: True),
+    "answers_outlive_tenures": _any_tenure,
+    "old_answers_count": _wrap("_forget", _no_floor),
+    "forgets_for_good": _wrap("_forget", _for_good),
+    "chokes_while_taking": _wrap("_relieve", _choke),
+    "never_lets_go": _hoard,
+    "reads_too_early": _hasty,
+    "drops_its_own_fence": _wrap("_fence", _fence_once),
+    "answers_one": _wrap("_tell", _answer_last),
+}
 
-    def scan(self, number: int) -> None:
-        """Raise the horizon, read progress, read the tables some time later, deliver some time after that."""
-        if number not in self.reach or number not in self.engine.partitions:
-            return
-        self.scanning.add(number)
-        after, until = self.reach[number]
-        if self.world.broken("horizon_after_progress"):
-            mark, far = self.world.marks[number], self.engine.partitions[number].far_offset
-            self.later(self.world.jitter(50, 900), lambda: self.raise_horizon(number, until))
-        else:
-            far = self.engine.raise_horizon(number, until)
-            mark = self.world.marks[number]
-        if mark.tasks_offset <= far and not self.world.broken("scan_ignores_far_records"):
-            self.later(self.world.jitter(500, 1500), lambda: self.scan(number))
-            return
-        stale = self.world.rng.random() < self.world.faults.stale_scan
-        partition = self.engine.partitions[number]
 
-        def read() -> None:
-            wanted = lambda key: key.time_us <= until and (after is None or key.time_us > after)  # noqa: E731
-            rows, cuts, left = self.world.rows(number, wanted, 3, BUDGET if after is None else 10**9)
-            table = self.world.tables[number].rows
-            cancelled = [key for key, folded in table.items() if folded.cancel and wanted(key)]
-            self.later(
-                self.world.jitter(200, 9000) if stale else self.world.jitter(10, 300),
-                lambda: deliver(rows, cuts, left, cancelled),
+def _by_number_only(self: Entry, attempt: int, used: int, next_us: int) -> bool:
+    if attempt <= self.attempt:
+        return False
+    self.attempt, self.used, self.next_us = attempt, used, max(next_us, self.key.time_us)
+    return True
+
+
+@contextmanager
+def _classes_broken(broken: frozenset[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        if "forgets_back_off" in broken:
+            stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "resigns_owing_caution" in broken:
+            stack.enter_context(
+                patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False)
             )
-
-        def deliver(
-            rows: list[ScanRow], cuts: dict[str, TaskKey], left: frozenset[int], cancelled: list[TaskKey]
-        ) -> None:
-            if self.engine.partitions.get(number) is not partition:
-                return
-            whole = after is None
-            if not self.world.broken("forgets_cancelled"):
-                self.engine.remember_cancelled(number, cancelled)
-            if self.world.broken("ignores_cuts"):
-                cuts.clear()
-            self.engine.rows(number, rows, self.clock(), whole=whole)
-            if whole and self.world.broken("forgets_left_lanes"):
-                left = frozenset()
-            self.engine.scanned(number, until, cuts, mark, self.clock(), left if whole else None)
-            if self.world.broken("forgets_ended"):
-                partition.ended.forget(1 << 62, 1 << 62)
-            self.reach[number] = (None if partition.unloaded else until, self.reach[number][1])
-            self.scanning.discard(number)
-
-        self.later(self.world.jitter(1, 400), read)
-
-    # -- actions --------------------------------------------------------------------------------------------------------
-
-    def perform(self, item: action.Action) -> None:
-        match item:
-            case action.Send(number, records) | action.SendFence(number, bytes() as records):
-                self.send(number, [records] if isinstance(records, bytes) else records)
-            case action.Confirm(number):
-                self.later(self.world.jitter(1, 50), lambda: self.confirm(number))
-            case action.Release(_, invocations):
-                for invocation in invocations:
-                    self.submit(invocation)
-                self.engine.started([i.id for i in invocations], self.clock())
-            case action.Kill(_, ids):
-                self.kill(ids)
-            case action.Lookup(number, keys):
-                self.later(self.world.jitter(5, 500), lambda: self.look_up(number, keys))
-            case action.Reload(number, ordering_id, after, most):
-                self.reload(number, ordering_id, after, most)
-            case action.Left(number, _):
-                self.reading.pop(number, None)
-                self.reach.pop(number, None)
-                self.scanning.discard(number)
-                then = self.waiting.pop(number, None)
-                if then is not None:
-                    then()
-                elif self.world.owner[number] == self.number and self.member:
-                    self.later(SECOND, lambda: self.assign(number))  # fenced off, but still assigned: take it again
-
-    def send(self, number: int, records: list[bytes]) -> None:
-        world = self.world
-        decoded = [decode(record) for record in records]
-        assert all(decoded)
-        delay = world.jitter(2, 40)
-        if not world.calm and world.rng.random() < world.faults.ambiguous_send:
-            landed = decoded[: world.rng.randint(0, len(decoded))]
-            landing = world.jitter(2, 6000)  # perhaps after it was reported as failed
-            for record in landed:
-                world.after(landing, lambda r=record: world.append_outcome(number, r))
-            self.later(world.jitter(500, 3000), lambda: self.report(number, ok=False))
-            return
-        for record in decoded:  # what has left the process arrives even if the process stops
-            world.after(delay, lambda r=record: world.append_outcome(number, r))
-        self.later(delay + world.jitter(1, 5), lambda: self.report(number, ok=True, records=decoded))
-
-    def report(self, number: int, *, ok: bool, records: list[OutcomeRecord] | None = None) -> None:
-        partition = self.engine.partitions.get(number)
-        if ok and partition is not None and self.world.broken("acts_on_sends"):
-            for fact in [fact for record in records or () for fact in record.facts]:
-                self.engine._apply(partition, fact, len(self.world.outcomes[number]), self.clock())
-        self.engine.sent(number, ok=ok or self.world.broken("trusts_failed_sends"), now=self.clock())
-
-    def confirm(self, number: int) -> None:
-        if self.member and self.world.owner[number] == self.number:
-            self.confirmed = self.world.now
-            end = 0 if self.world.broken("starts_behind_the_tail") else len(self.world.tasks[number])
-            self.engine.confirmed(number, end, self.clock())
-        elif number in self.reading:
-            self.later(500_000, lambda: self.confirm(number))
-
-    def look_up(self, number: int, keys: list[TaskKey]) -> None:
-        tables = self.world.tables[number]
-        found = {key: Known(key in tables.completed, *tables.attempts.get(key, (0, 0, 0))) for key in keys}
-        if self.world.broken("no_lookup"):
-            found = {key: Known() for key in keys}
-        self.later(self.world.jitter(5, 500), lambda: self.engine.looked_up(number, found, self.clock()))
-
-    def reload(self, number: int, ordering_id: str, after: TaskKey, most: int) -> None:
-        partition = self.engine.partitions.get(number)
-
-        def read() -> None:
-            held = self.engine.partitions.get(number)
-            until = held.horizon_us if held is not None else 0
-            rows, cuts, _ = self.world.rows(
-                number, lambda key: key.ordering_id == ordering_id and key > after and key.time_us <= until, most
-            )
-            more = ordering_id in cuts
-            self.later(self.world.jitter(5, 3000), lambda: deliver(rows, more=more))
-
-        def deliver(rows: list[ScanRow], *, more: bool) -> None:
-            if self.engine.partitions.get(number) is not partition:
-                return
-            half = len(rows) // 2 if self.world.rng.random() < 0.5 else 0  # it may come in parts
-            if half:
-                self.engine.reloaded(number, ordering_id, rows[:half], self.clock(), more=more, last=False)
-                self.later(self.world.jitter(1, 50), lambda: deliver(rows[half:], more=more))
-            else:
-                self.engine.reloaded(number, ordering_id, rows, self.clock(), more=more)
-
-        self.later(self.world.jitter(5, 500), read)
-
-    # -- children -------------------------------------------------------------------------------------------------------
-
-    def submit(self, invocation: Invocation) -> None:
-        """The executor: one task of a lane at a time, in the order given."""
-        lane = invocation.key.ordering_id
-        if (
-            any(run.key.ordering_id == lane and run.ended is None for run in self.running.values())
-            or lane in self.queued
-        ):
-            self.queued.setdefault(lane, []).append(invocation)
-        else:
-            self.start(invocation)
-
-    def start(self, invocation: Invocation) -> None:
-        world = self.world
-        late = world.now > invocation.start_by_us and not world.broken("late_starts")
-        if world.rng.random() < 0.02 or late:
-            self.queued.setdefault(invocation.key.ordering_id, [])
-            self.later(world.jitter(1, 50), lambda: self.hand_back(invocation))
-            return
-        run = Run(invocation.key, invocation.attempt, invocation.epoch, self.number, world.now)
-        run.tenure = self.engine.partitions.get(int(invocation.key.ordering_id[4:]) % PARTITIONS)
-        world.judge_start(run)
-        world.runs.append(run)
-        self.running[invocation.id] = run
-        long = world.rng.random() < 0.1
-        outcome = world.rng.choices([SUCCEEDED, FAILED, TIMED_OUT, YIELDED], [0.75, 0.15, 0.05, 0.05])[0]
-        duration = world.jitter(500, 4000) if long else world.jitter(1, 100)
-
-        def end() -> None:  # children run on while their parent is stopped, and die with it
-            if run.ended is None:
-                run.ended = world.now
-            self.later(0, lambda: self.finish(invocation.id, outcome))
-
-        world.after(duration, end)
-
-    def hand_back(self, invocation: Invocation) -> None:
-        """Not started, and so neither is what waits behind it."""
-        behind = self.queued.pop(invocation.key.ordering_id, [])
-        self.engine.finished([Outcome(item.id, NOT_STARTED) for item in [invocation, *behind]], self.clock())
-
-    def kill(self, ids: list[int]) -> None:
-        for lane, waiting in list(self.queued.items()):
-            gone = [item for item in waiting if item.id in ids]
-            self.queued[lane] = [item for item in waiting if item.id not in ids]
-            self.engine.finished([Outcome(item.id, NOT_STARTED) for item in gone], self.clock())
-        for number in ids:
-            if number in self.running:
-                self.later(self.world.jitter(1, 1200), lambda n=number: self.finish(n, TIMED_OUT))
-
-    def finish(self, number: int, outcome: str) -> None:
-        run = self.running.pop(number, None)
-        if run is None:
-            return
-        run.ended = run.ended or self.world.now
-        run.outcome = outcome if outcome == SUCCEEDED or run.attempt > RETRIES else ""
-        outcomes = [Outcome(number, outcome, run.started, run.ended, after_ms=200)]
-        waiting = self.queued.pop(run.key.ordering_id, [])
-        if outcome != SUCCEEDED:
-            outcomes += [Outcome(item.id, NOT_STARTED) for item in waiting]
-        elif waiting:
-            follower, *rest = waiting
-            if rest:
-                self.queued[run.key.ordering_id] = rest
-            self.start(follower)
-        self.engine.finished(outcomes, self.clock())
+        yield
 
 
-def simulate(seed: int, faults: Faults | None = None, *, tasks: int = 40, seconds: int = 60) -> World:
+def simulate(seed: int, faults: Faults | None = None, *, tasks: int = 40) -> World:
     """Plays one seed; raises Violation with the seed in its text."""
     world = World(seed, faults)
-    try:
-        world.play(tasks, seconds)
-    except (Violation, AssertionError, KeyError) as error:
-        raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
+    with capture_logs(), _classes_broken(world.faults.broken):
+        try:
+            world.play(tasks)
+        except (AssertionError, KeyError, IndexError, AttributeError, TypeError) as error:
+            raise Violation(f"seed {seed}: {type(error).__name__}: {error}") from error
     return world

@@ -1,0 +1,246 @@
+"""Modelled tables and the ingest that fills them: near and far, folding, closed hours, purge. What is read without Spark, and with it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from scylla_spark.core.cancel import Known
+from scylla_spark.core.fact import FenceLog
+from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.fold import Folded
+from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.partition import Mark, joined
+from scylla_spark.core.task import STARTED
+from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
+from scylla_spark.fingerprint import fingerprint
+from scylla_spark.services.loading import Slice
+from scylla_spark.services.progress import End, Progress
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SECOND = 1_000_000
+NEAR_US = 2 * HOUR_US
+CLOSE_AFTER_US = 2 * HOUR_US
+RETENTION_US = 30 * HOUR_US
+DEPTH = 3  # rows of a lane that a scan loads
+BUDGET = 2  # rows of a scan of all that is open
+FEW = 5  # rows up to which a partition is read without Spark
+Attempt = tuple[int, bool, int, int]  # number, whether it ended, used, next start
+
+
+class ModelTables:
+    """What ingest has written, all partitions in one; `OpenTasks` and `LargeScan` of the scanner.
+
+    Args:
+        world: its time, logs and chance.
+        partitions: of the deployment.
+    """
+
+    def __init__(self, world: World, partitions: int) -> None:
+        self.world = world
+        self.tasks: list[dict[TaskKey, Folded]] = [{} for _ in range(partitions)]
+        self.deferred: list[tuple[int, Command]] = []  # of all partitions together
+        self.completed: list[set[TaskKey]] = [set() for _ in range(partitions)]
+        self.attempts: list[dict[TaskKey, Attempt]] = [{} for _ in range(partitions)]
+        self.stored: dict[tuple[str, int], Mark] = {}
+        self.progress = Progress(self)  # type: ignore[arg-type] - it only writes marks
+        self._older: list[tuple[int, set[TaskKey]]] = [(0, set()) for _ in range(partitions)]
+        self._busy: set[str] = set()
+        self.progress.begin({}, partitions, self._target())
+
+    def write_marks(self, marks: Mapping[tuple[str, int], Mark]) -> None:
+        """What `Progress` asks of the table."""
+        self.stored = dict(marks)
+
+    # -- ingest ---------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One of the things that ingest does; data is written first, progress some time later, or, after a crash, not at all."""
+        job = self.world.rng.choice([self._batch, self._batch, self._facts, self._facts, self._fold, self._maintain])
+        lock = "outcomes" if job == self._facts else "tasks"
+        if lock in self._busy:
+            return
+        finish = job()
+        if finish is None or (not self.world.calm and self.world.rng.random() < 0.03):
+            return
+        self._busy.add(lock)
+
+        def done() -> None:
+            self._busy.discard(lock)
+            finish()
+
+        self.world.after(self.world.jitter(5, 1500), done)
+
+    def _batch(self) -> Callable[[], None] | None:
+        ends: dict[int, End] = {}
+        hours: set[tuple[int, int]] = set()
+        border = self.progress.folded_until_us
+        for number, mark in self.progress.tasks().items():
+            log = self.world.tasks[number]
+            end = self.world.rng.randint(mark.tasks_offset, len(log))
+            for record in log[mark.tasks_offset : end]:
+                if (command := record.command) is None:
+                    continue
+                if command.key.time_us < border:
+                    self.tasks[number].setdefault(command.key, Folded()).add(command)
+                    hours.add((number, command.key.hour))
+                else:
+                    self.deferred.append((number, command))
+            if end > mark.tasks_offset:
+                ends[number] = End(end, self.world.now)
+        return (lambda: self.progress.tasks_written(ends, hours)) if ends else None
+
+    def _facts(self) -> Callable[[], None] | None:
+        ends: dict[int, Mark] = {}
+        for number in range(len(self.tasks)):
+            mark = self.progress.outcomes().get(number, Mark())
+            log = FenceLog(mark.fence)
+            log.resigned = mark.resigned
+            end = self.world.rng.randint(mark.outcomes_offset, len(self.world.outcomes[number]))
+            self._older[number] = mark.outcomes_offset, set(self.completed[number])
+            for record in self.world.outcomes[number][mark.outcomes_offset : end]:
+                if log.admit(record) or self.world.broken("ingest_ignores_fences"):
+                    for fact in record.facts:
+                        self._keep(number, fact)
+            if end > mark.outcomes_offset:
+                fence = Mark().fence if self.world.broken("bare_positions") else log.fence
+                ends[number] = Mark(0, end, fence, log.resigned)
+        return (lambda: self.progress.outcomes_written(ends)) if ends else None
+
+    def _keep(self, number: int, fact: object) -> None:
+        if fact.terminal:
+            self.completed[number].add(fact.key)
+        elif fact.outcome == STARTED or fact.next_us is not None:
+            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0)
+            self.attempts[number][fact.key] = max(self.attempts[number].get(fact.key, row), row)
+
+    def _target(self) -> int:
+        return -(-(self.world.now + NEAR_US) // HOUR_US) * HOUR_US
+
+    def _fold(self) -> Callable[[], None] | None:
+        border, until = self.progress.folded_until_us, self._target()
+        self.deferred = [
+            (number, command) for number, command in self.deferred
+            if command.key.time_us >= border - HOUR_US or self.world.rng.random() < 0.5
+        ]  # fmt: skip
+        if border >= self.world.now + NEAR_US:
+            return None
+        for number, command in self.deferred:
+            if border <= command.key.time_us < until:
+                self.tasks[number].setdefault(command.key, Folded()).add(command)
+        return lambda: self.progress.folded(until)
+
+    def _maintain(self) -> Callable[[], None] | None:
+        closed: dict[int, tuple[int, Iterable[int]]] = {}
+        upto = min(self.world.now - CLOSE_AFTER_US, self.progress.folded_until_us) // HOUR_US
+        for number, mark in self.progress.tasks().items():
+            open_hours = {key.hour for key in self.tasks[number] if key not in self.completed[number]}
+            closed[number] = max(upto, mark.closed_hour), [hour for hour in open_hours if hour < upto]
+            gone = (self.world.now - RETENTION_US) // HOUR_US
+            for key in [k for k in self.tasks[number] if k.hour < gone and k.hour not in open_hours]:
+                del self.tasks[number][key]  # of hours that were closed; completions go later
+        return lambda: self.progress.closed(closed)
+
+    # -- what is read ---------------------------------------------------------------------------------------------------
+
+    def marks(self) -> dict[int, Mark]:
+        return joined(self.stored)
+
+    def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
+        if self.world.broken("no_lookup"):
+            return dict.fromkeys(keys, Known())
+        found = {}
+        for key in keys:
+            number = self.world.place(key)
+            attempt, _, used, next_us = self.attempts[number].get(key, (0, False, 0, 0))
+            found[key] = Known(key in self.completed[number], attempt, used, next_us)
+        return found
+
+    def partition(self, number: int, mark: Mark, until_us: int, bound: object) -> list[ScanRow] | None:
+        rows = [row for row in self._open(number, mark, until_us) if self._hour_is_open(mark, row.command.key)]
+        return rows if len(rows) <= FEW else None
+
+    def cancelled(self, number: int, mark: Mark, after_us: int, until_us: int) -> list[TaskKey]:
+        if self.world.broken("forgets_cancelled"):
+            return []
+        tasks = self._tasks(number, until_us, mark.folded_until_us)
+        return [key for key, folded in tasks.items() if folded.cancel is not None and after_us < key.time_us <= until_us]
+
+    def lanes(
+        self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark
+    ) -> dict[str, tuple[list[ScanRow], bool]]:
+        rows = self._open(partition, mark, until_us)
+        found = {}
+        for ordering_id, (after, most) in wanted.items():
+            lane = [row for row in rows if row.command.key.ordering_id == ordering_id and row.command.key > after]
+            found[ordering_id] = lane[:most], len(lane) > most
+        return found
+
+    def read(
+        self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
+    ) -> dict[int, Slice] | None:
+        budget = BUDGET + ended
+        lanes: dict[tuple[int, str], list[ScanRow]] = defaultdict(list)
+        for number, mark in marks.items():
+            for row in self._open(number, mark, until):
+                key = row.command.key
+                if key.time_us > after if after is not None else self._hour_is_open(mark, key):
+                    lanes[number, key.ordering_id].append(row)
+        ranked = sorted(
+            (self._blocked(lane[0], now), rank, row.command.key, number, row)
+            for (number, _), lane in lanes.items()
+            for rank, row in enumerate(lane[:DEPTH])
+        )
+        if len(ranked) > budget and after is not None:
+            return None
+        found: dict[int, Slice] = {}
+        for _, _, _, number, row in sorted(ranked[:budget], key=lambda place: place[2]):
+            found.setdefault(number, Slice([], {}, set())).rows.append(row)
+        for (number, ordering_id), lane in lanes.items():
+            part = found.setdefault(number, Slice([], {}, set()))
+            loaded = [row.command.key for row in part.rows if row.command.key.ordering_id == ordering_id]
+            if not loaded and not self.world.broken("forgets_left_lanes"):
+                part.unloaded.add(fingerprint(ordering_id))
+            elif loaded and len(loaded) < len(lane) and not self.world.broken("ignores_cuts"):
+                part.cuts[ordering_id] = max(loaded)
+        return found
+
+    def _blocked(self, head: ScanRow, now: int) -> bool:
+        """Whether a lane cannot start: its tasks come last."""
+        return head.next_us > now or head.command.handler is None or head.command.queue == "paused"
+
+    def _hour_is_open(self, mark: Mark, key: TaskKey) -> bool:
+        return key.hour >= mark.closed_hour or key.hour in mark.open_hours
+
+    def _open(self, number: int, mark: Mark, until_us: int) -> list[ScanRow]:
+        """Completions are read before tasks, so they may be a little older; but never older than the mark."""
+        offset, older = self._older[number]
+        stale = offset >= mark.outcomes_offset and self.world.rng.random() < 0.5
+        completed = older if stale else self.completed[number]
+        tasks = self._tasks(number, until_us, mark.folded_until_us)
+        return [self._row(number, key, tasks[key]) for key in sorted(tasks) if key not in completed]
+
+    def _tasks(self, number: int, until_us: int, folded_until_us: int) -> dict[TaskKey, Folded]:
+        found = {key: folded for key, folded in self.tasks[number].items() if key.time_us <= until_us}
+        if until_us >= folded_until_us:
+            for place, command in self.deferred:
+                foreign = self.world.broken("offers_of_other_partitions")
+                if command.key.time_us <= until_us and (place == number or foreign):
+                    known = found.get(command.key)
+                    both = found[command.key] = Folded()
+                    for part in (known.data, known.cancel) if known is not None else ():
+                        if part is not None:
+                            both.add(part)
+                    both.add(command)
+        return found
+
+    def _row(self, number: int, key: TaskKey, folded: Folded) -> ScanRow:
+        data = folded.data
+        if data is None:
+            assert folded.cancel is not None
+            data = Command(self.world.rng.choice([CANCEL, ENQUEUE]), key, folded.cancel.offset)
+        attempt, _, used, next_us = self.attempts[number].get(key, (0, False, 0, 0))
+        return ScanRow(data, folded.cancel is not None, attempt, used, next_us)

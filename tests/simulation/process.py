@@ -203,6 +203,8 @@ class Process:
             self.later(self.told_at - self.world.now, self.rejoin)
 
     def rejoin(self) -> None:
+        if self.member:
+            return
         self.lose()
         self.member = True
         self.world.rebalance()

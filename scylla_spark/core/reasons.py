@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
+from scylla_spark.core.fitting import clean
+
 DEFECT: Final = "defect"  # not the record is at fault, but our code
 _MOST_CHARS: Final = 500
 _MOST_STACK_CHARS: Final = 8_000
@@ -39,8 +41,3 @@ def of_defect(error: Exception) -> Reason:
     """A defect of ours: the end of the stack, for a bug report."""
     stack = "".join(traceback.format_exception(error))
     return Reason(DEFECT, clean(stack[-_MOST_STACK_CHARS:]))
-
-
-def clean(text: str) -> str:
-    """The text with a mark in place of lone surrogates, which no topic or table would take."""
-    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -18,7 +18,7 @@ from scylla_spark.config import Settings
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import OutcomeRecord, decode
+from scylla_spark.core.fact import OutcomeRecord, decode, readable
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.lanes import NEVER, Limits, Terms
@@ -180,10 +180,10 @@ class _Play:
                     self._run(list(together))
                 engine.started([invocation.id for invocation in invocations], now)
             case action.Send(number, records, content):
-                read = [content] if content is not None else [decode(record) for record in records]
+                read = [content] if content is not None else [readable(decode(record)) for record in records]
                 self._after(self._model.fact_delay_us, lambda: self._count(number, read))
             case action.SendFence(number, record):
-                self._count(number, [decode(record)])
+                self._count(number, [readable(decode(record))])
             case action.Confirm(number):
                 engine.confirmed(number, 0, now)
             case action.Lookup(number, keys):

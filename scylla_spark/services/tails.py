@@ -22,7 +22,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config import Settings
 from scylla_spark.core.engine import Engine
-from scylla_spark.core.fact import OutcomeRecord, decode
+from scylla_spark.core.fact import OutcomeRecord, decode, readable
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rejection, Rules, validate
 from scylla_spark.io.recovering import Assignor, rejoining
@@ -349,7 +349,11 @@ class OutcomesTail:
     def _poll(self, reader: KafkaConsumer) -> None:
         for place, records in reader.poll(timeout_ms=POLL_MS).items():
             decoded = [
-                (record.offset, self._expected.pop(record.value, None) or decode(record.value), record.timestamp)
+                (
+                    record.offset,
+                    self._expected.pop(record.value, None) or readable(decode(record.value)),
+                    record.timestamp,
+                )
                 for record in records
             ]
             self._deliver(place.partition, decoded, records[-1].offset + 1)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.fact import Fact, Fence, FenceLog, decode
+from scylla_spark.core.fact import Fact, Fence, FenceLog, decode, readable
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.partition import Mark
@@ -115,7 +115,7 @@ def judge_facts(marks: Mapping[int, Mark]) -> _Judge:
                     log = logs[partition] = FenceLog(mark.fence)
                     log.resigned = mark.resigned
                 ends[partition] = offset + 1
-                record = decode(value)
+                record = readable(decode(value))
                 if record is not None and log.admit(record):
                     for fact in record.facts:
                         yield from _fact_rows(partition, offset, record.fence, fact)

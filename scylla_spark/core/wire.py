@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 
@@ -19,7 +18,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core import reasons
 from scylla_spark.core.duration import duration_ms
-from scylla_spark.core.instant import is_storable
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, MAX_RETRIES
 
@@ -176,9 +175,11 @@ def _command(
     record: _WireRecord = _read(value)
     ordering_id = record["orderingId"]
     _check_place(partition, key, ordering_id, rules)
-    time_us = _instant("scheduledTime", record["scheduledTime"])
+    time_us = to_us(record["scheduledTime"])
     stamped = record.get("enqueuedAt")
-    stamp = _instant("enqueuedAt", stamped) if stamped is not None else append_us
+    stamp = to_us(stamped) if stamped is not None else append_us
+    if not (EARLIEST_US <= time_us < LATEST_US and EARLIEST_US <= stamp < LATEST_US):
+        raise _Refused("time_out_of_range", _out_of_range(record))
     enqueued_us = stamp if abs(stamp - append_us) <= STAMP_TRUST_US else append_us
     kind, data, retry = record.get("type", ENQUEUE), record.get("taskData"), record.get("retry")
     if kind == ENQUEUE:
@@ -206,11 +207,10 @@ def _terms(retry: _WireRetry) -> RetryTerms:
     return RetryTerms(retry.get("maxRetries"), retry.get("base", _RETRY_BASE_MS), retry.get("cap", _RETRY_CAP_MS))
 
 
-def _instant(field: str, moment: datetime) -> int:
-    us = to_us(moment)
-    if not is_storable(us):
-        raise _Refused("time_out_of_range", f"{field} {moment.isoformat()} is before 1970 or after 2261.")
-    return us
+def _out_of_range(record: _WireRecord) -> str:
+    moments = {"scheduledTime": record["scheduledTime"], "enqueuedAt": record.get("enqueuedAt")}
+    wild = [f"{field} {at.isoformat()}" for field, at in moments.items() if at and not is_storable(to_us(at))]
+    return f"{' and '.join(wild) or 'The append time'} is before 1970 or after 2261."
 
 
 def _check_place(partition: int, key: bytes | None, ordering_id: str, rules: Rules) -> None:

@@ -23,6 +23,7 @@ NUMBERS = [
     "-9223372036854775809", "1e308", "1e309", "1e999", "-1e999", "5e-324", "1e99999999999999999999", "9" * 400, "9" * 4300, "9" * 4301,
     "NaN", "Infinity", "-Infinity", "01", "+1", ".5", "0x10",
 ]  # fmt: skip
+LIMITS = ["-1", "255", "256", "2147483647", "2147483648", "9223372036854775808"]
 TEXTS = [
     '""', '"x"', '"\\u0000"', '"\\u001b[31m"', '"\\ud800"', '"\\udfff"', '"\\ud83d\\ude00"', '"😀"', '"é"', '"\\u202e"', '" "', '"\\n"',
     '"\\""', '"' + "x" * 1024 + '"', '"' + "x" * 1025 + '"', '"' + "😀" * 1024 + '"', '"' + "\\u0001" * 1024 + '"', '"a,b"', '"\ufeff"',
@@ -71,6 +72,19 @@ def as_json(fields):
     return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in fields) + "}"
 
 
+def weighted(*choices):
+    """One of several strategies, each as often as its weight says."""
+    return st.sampled_from([strategy for weight, strategy in choices for _ in range(weight)]).flatmap(lambda one: one)
+
+
+@st.composite
+def some(draw, required, optional):
+    """An object of the required fields and about half of the others."""
+    there = [draw(st.booleans()) for _ in optional]
+    chosen = {name: text for (name, text), wanted in zip(optional.items(), there, strict=True) if wanted}
+    return {name: draw(text) for name, text in (required | chosen).items()}
+
+
 @st.composite
 def changed(draw, fields, extremes, changes=3):
     """A valid object in which up to so many fields are at an extreme, nonsense, left out or doubled; most often only one.
@@ -82,7 +96,7 @@ def changed(draw, fields, extremes, changes=3):
         changes: most changes.
     """
     pairs = list(draw(fields).items())
-    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 1, 2, changes]))):
+    for _ in range(draw(st.sampled_from([0, 0, 1, 1, 1, 1, changes]))):
         place = draw(st.integers(0, len(pairs) - 1))
         name = pairs[place][0]
         change = draw(st.sampled_from(["extreme"] * 6 + ["junk", "drop", "double"]))
@@ -111,10 +125,8 @@ def damaged(draw, texts):
 
 lasting = st.sampled_from(DURATIONS[:4])
 retries = changed(
-    st.fixed_dictionaries(
-        {}, optional={"maxRetries": st.sampled_from(["null", "0", "5"]), "base": lasting, "cap": lasting}
-    ).filter(bool),
-    {"maxRetries": NUMBERS, "base": DURATIONS + NUMBERS, "cap": DURATIONS + NUMBERS},
+    some({"maxRetries": st.sampled_from(["null", "0", "5"])}, {"base": lasting, "cap": lasting}),
+    {"maxRetries": LIMITS, "base": DURATIONS, "cap": DURATIONS},
     1,
 )
 REQUIRED_FIELDS = {
@@ -139,12 +151,10 @@ OPTIONAL_FIELDS = {
 WILD_TIMES = TIMES + [json.dumps(iso(at)) for at in INSTANTS if at < 10**18]
 TASK_EXTREMES = {
     "orderingId": TEXTS, "uniquenessKey": TEXTS, "requestId": TEXTS, "handler": TEXTS, "queue": TEXTS, "scheduledTime": WILD_TIMES,
-    "enqueuedAt": WILD_TIMES, "version": NUMBERS, "priority": NUMBERS, "timeout": DURATIONS + NUMBERS,
+    "enqueuedAt": WILD_TIMES, "version": NUMBERS, "priority": LIMITS, "timeout": DURATIONS + NUMBERS,
     "taskData": [f'{{"x":{text}}}' for text in NUMBERS + TEXTS + OTHERS], "traceId": NUMBERS + TEXTS + OTHERS,
 }  # fmt: skip
-task_records = (
-    damaged(changed(st.fixed_dictionaries(REQUIRED_FIELDS, optional=OPTIONAL_FIELDS), TASK_EXTREMES)) | plain_bytes
-)
+task_records = weighted((9, damaged(changed(some(REQUIRED_FIELDS, OPTIONAL_FIELDS), TASK_EXTREMES))), (1, plain_bytes))
 
 
 # -- records of `outcomes` ----------------------------------------------------------------------------------------------
@@ -190,13 +200,16 @@ COLUMNS = {
     "started_us": f"[{NOW}]", "finished_us": f"[{NOW}]", "planned_us": f"[{NOW}]", "used": "[1]", "next_us": f"[{NOW}]",
     "result": "[null]", "failure": '[{"kind":"E","message":"m","stack":"s"}]', "request_id": '["r"]', "colour": '["blue"]',
 }  # fmt: skip
-WILD_LISTS = [f"[{cell}]" for cell in [*NUMBERS, *TEXTS, *INSTANTS]] + ["[]", "[1,2]", "[null]"]
+COUNTS = ["-1", "2147483647", "2147483648", "9223372036854775808", "1.5", "true", "null"]
+MOMENTS = [*map(str, INSTANTS), "1.5", "null"]
+CELLS = {
+    **dict.fromkeys(("attempt", "used"), COUNTS),
+    **dict.fromkeys(("time_us", "started_us", "finished_us", "planned_us", "next_us"), MOMENTS),
+    **dict.fromkeys(("ordering_id", "uniqueness_key", "request_id", "result", "outcome", "failure"), TEXTS),
+}  # fmt: skip
+COLUMN_EXTREMES = {name: [f"[{cell}]" for cell in cells] + ["[]", "[1,2]"] for name, cells in CELLS.items()}
 ROW_1 = [str(NOW), '"a"', '"b"', "1", '"failed"', str(NOW), "0", "0", "1", "null", "null", '["E","m","s"]', '"r"']
-groups = changed(
-    st.fixed_dictionaries({name: st.just(text) for name, text in COLUMNS.items()}),
-    dict.fromkeys(COLUMNS, WILD_LISTS),
-    2,
-)
+groups = changed(st.fixed_dictionaries({name: st.just(text) for name, text in COLUMNS.items()}), COLUMN_EXTREMES, 2)
 groups_1 = st.tuples(
     *(st.integers(0, 39).flatmap(lambda dice, cell=cell: junk if dice == 0 else st.just(cell)) for cell in ROW_1)
 ).map(lambda cells: "[[" + ",".join(cells) + "]]")
@@ -220,17 +233,19 @@ def enveloped(version, content):
 
 
 foreign_outcomes = damaged(
-    enveloped("2", {"kind": st.just('"facts"'), "facts": groups})
-    | enveloped("2", {"kind": st.just('"fence"'), "address": st.just('"http://x"'), "at_us": st.just(str(NOW))})
-    | enveloped("2", {"kind": st.sampled_from(['"resign"', '"lease"'])})
-    | enveloped("3", {"kind": st.sampled_from(['"facts"', '"fence"', '"resign"']), "facts": st.just('"?"')})
-    | enveloped("1", {"facts": groups_1})
-    | enveloped("1", {"fence": st.just('{"address":"http://x","at":5}')})
-    | enveloped("1", {"resign": st.just("true")})
+    weighted(
+        (12, enveloped("2", {"kind": st.just('"facts"'), "facts": groups})),
+        (4, enveloped("1", {"facts": groups_1})),
+        (1, enveloped("2", {"kind": st.just('"fence"'), "address": st.just('"http://x"'), "at_us": st.just(str(NOW))})),
+        (1, enveloped("2", {"kind": st.sampled_from(['"resign"', '"lease"'])})),
+        (1, enveloped("3", {"kind": st.sampled_from(['"facts"', '"fence"', '"resign"']), "facts": st.just('"?"')})),
+        (1, enveloped("1", {"fence": st.just('{"address":"http://x","at":5}')})),
+        (1, enveloped("1", {"resign": st.just("true")})),
+    )
 )
 own_outcomes = (
     st.lists(facts, min_size=1, max_size=4).map(lambda group: encode_facts(FENCE, group)[0])
     | st.integers(1, 5).map(lambda epoch: encode_fence(Fence(epoch, "0198c0de"), "http://x", NOW))
     | st.just(encode_resign(FENCE))
 )
-outcome_records = foreign_outcomes | own_outcomes | plain_bytes
+outcome_records = weighted((7, foreign_outcomes), (2, own_outcomes), (1, plain_bytes))

@@ -79,7 +79,7 @@ def refusals(found):
     return [(row["offset"], row["reason"]) for row in found.get(records.REJECT, [])]
 
 
-@inputs(0.15)
+@inputs(0.1)
 @given(several(our.plain_bytes | st.binary(max_size=400)))
 def test_no_bytes_make_a_reader_raise(values):
     for value in values:
@@ -89,7 +89,7 @@ def test_no_bytes_make_a_reader_raise(values):
         assert "defect" not in (verdict.reason, record.reason)
 
 
-@inputs(0.3)
+@inputs(0.25)
 @given(several(our.task_records))
 def test_ingest_stores_what_dispatch_runs_and_rejects_what_dispatch_refuses(values):
     verdicts = [judge(value, offset) for offset, value in enumerate(values)]
@@ -108,7 +108,7 @@ def test_ingest_stores_what_dispatch_runs_and_rejects_what_dispatch_refuses(valu
         assert row["cancel_offset"] == (entry.cancel.offset if entry.cancel else None)
 
 
-@inputs(0.25)
+@inputs(0.2)
 @given(several(our.task_records))
 def test_what_is_accepted_is_held_by_parquet_polars_and_pandas_and_can_be_written_again(values):
     verdicts = [judge(value, offset) for offset, value in enumerate(values)]
@@ -143,7 +143,7 @@ def check_held(table):
             assert [None if at is pd.NaT else at.to_pydatetime() for at in read] == [row[name] for row in wanted]
 
 
-@inputs(0.15)
+@inputs(0.3)
 @given(several(our.outcome_records))
 def test_ingest_and_dispatch_read_the_same_facts(values):
     log, expected, refused, newer = FenceLog(our.FENCE), [], [], []

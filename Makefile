@@ -11,7 +11,7 @@ STAMPS := $(VENV)/.stamps
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup java demo test unit simulate faults lint format bench bench-peers lock clean
+.PHONY: help setup java demo test unit fuzz simulate faults lint format bench bench-peers lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,10 +61,14 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 	@$(BIN)/scylla-spark demo $(ARGS)
 
 test: setup ## all tests: unit, spark, integration, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
+	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
 
 unit: setup ## the tests that need no JVM
 	@$(PYTEST) -q tests/unit $(ARGS)
+
+INPUTS ?= 200000
+fuzz: setup ## throw so many records of both topics at their readers: INPUTS=n
+	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz $(ARGS)
 
 SEEDS ?= 2000
 FIRST ?= 0

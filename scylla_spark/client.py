@@ -13,7 +13,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
 from scylla_spark.core import draft
 from scylla_spark.core.duration import duration_ms
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.wire import CANCEL, Command, Rules
 from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
@@ -287,7 +287,7 @@ class Scheduler:
         return frames.status(
             self.spark,
             self.readers.path,
-            now_us() if as_of is None else draft.instant_us(as_of),
+            now_us() if as_of is None else instant_us(as_of),
             history=as_of is not None,
         )
 

@@ -141,7 +141,7 @@ class Dispatch(_Section):
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )
     max_retries: int | None = Field(
-        100, ge=0, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
+        100, ge=0, le=2**31 - 1, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
     )
     retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
     retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")

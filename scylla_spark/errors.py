@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+
 
 class SchedulerError(Exception):
     """Base of all errors of this package.
@@ -94,3 +96,11 @@ class Yield(Exception):
     def __init__(self, after: object = None) -> None:
         super().__init__("yielded")
         self.after = after
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: short, however large it is."""
+    try:
+        return reprlib.repr(value)
+    except Exception as error:  # a whole number of thousands of digits, or an object that fights back
+        return f"<{type(value).__name__}: {type(error).__name__}>"

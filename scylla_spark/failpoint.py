@@ -41,6 +41,8 @@ POINTS: Final = {
     "ingest.outcomes.judged": "a batch of `outcomes` is judged; nothing of it is written",
     "ingest.outcomes.appended": "one of `completions` and `attempts` is appended",
     "ingest.outcomes.progressed": "its `progress` is written; the checkpoint does not know yet",
+    "judge.command": "a record of `tasks` is about to be judged, by ingest, a dispatcher or a client",
+    "judge.fact": "a record of `outcomes` is about to be read, by ingest, a dispatcher or a client",
     "dispatch.take.assigned": "the group gave us partitions; their takes have not begun",
     "dispatch.take.fencing": "a fence is decided, not sent",
     "dispatch.scan.read": "rows are read from the tables; none is offered to the lanes",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from scylla_spark.core.fact import Fact, FenceLog, decode
+from scylla_spark.core.fact import Fact, FenceLog, decode, readable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED, SUCCEEDED
 
@@ -60,7 +60,7 @@ def judge(records: Iterable[Seen], since_us: int = 0) -> Verdict:
     ended: set[TaskKey] = set()
     lanes: dict[str, tuple[TaskKey, int, int]] = {}
     for seen in records:
-        record = decode(seen.value)
+        record = readable(decode(seen.value))
         if record is None or not logs.setdefault(seen.partition, FenceLog()).admit(record):
             continue
         for fact in record.facts:

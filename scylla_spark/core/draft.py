@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from scylla_spark.clock import to_us
 from scylla_spark.core.duration import duration_ms
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.core.wire import ENQUEUE, Command, RetryTerms, payload_text
@@ -71,18 +70,6 @@ def moment(now: int, at: datetime | None, delay: object) -> int:
     if at is not None:
         return instant_us(at)
     return now + (duration_ms(delay) * 1000 if delay is not None else 0)
-
-
-def instant_us(moment: datetime) -> int:
-    """Microseconds since the epoch.
-
-    Raises:
-        ArgumentError: it is no aware datetime.
-    """
-    try:
-        return to_us(moment)
-    except (ValueError, AttributeError) as error:
-        raise ArgumentError(f"{moment!r} is no instant: {error}.", reason="no_time_zone") from None
 
 
 def moved(old: Command, time_us: int, now: int) -> Command:

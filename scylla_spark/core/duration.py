@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, shown
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_MOST_CHARS = 100
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 
 
@@ -16,14 +17,14 @@ def duration_ms(value: object) -> int:
     """Milliseconds of a duration.
 
     Args:
-        value: a timedelta, a text such as "30s" or "1h30m", or a number of seconds. Not negative.
+        value: a timedelta, a text of at most 100 characters such as "30s" or "1h30m", or a number of seconds. Not negative.
 
     Raises:
         ArgumentError: another type or form, a negative or a non-finite value, or more than a century.
     """
     ms = _milliseconds(value)
     if not 0 <= ms <= 36_525 * 86_400_000:
-        raise ArgumentError(f"Duration {value!r} is out of range.", hint="Durations lie between 0 and 100 years.")
+        raise ArgumentError(f"Duration {shown(value)} is out of range.", hint="Durations lie between 0 and 100 years.")
     return round(ms)
 
 
@@ -48,8 +49,8 @@ def _milliseconds(value: object) -> float:
         if value != value or value in (float("inf"), float("-inf")):
             return -1
         return value * 1000
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+    if isinstance(value, str) and len(value) <= _MOST_CHARS and _WHOLE.fullmatch(value.strip()):
         return sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(value))
     raise ArgumentError(
-        f"{value!r} is not a duration.", hint='Write a timedelta, seconds, or text such as "30s" or "1h30m".'
+        f"{shown(value)} is not a duration.", hint='Write a timedelta, seconds, or text such as "30s" or "1h30m".'
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from scylla_spark.clock import from_us, iso, to_us
+from scylla_spark.core.instant import is_storable
 from scylla_spark.errors import ArgumentError
 
 HOUR_US = 3_600_000_000
@@ -31,12 +32,9 @@ class TaskKey(NamedTuple):
         """Key from an aware datetime.
 
         Raises:
-            ArgumentError: the datetime has no time zone.
+            ArgumentError: the datetime has no time zone, or lies before 1970 or after 2261.
         """
-        try:
-            return cls(to_us(scheduled_time), ordering_id, uniqueness_key)
-        except ValueError as error:
-            raise ArgumentError(str(error)) from None
+        return cls(instant_us(scheduled_time), ordering_id, uniqueness_key)
 
     @classmethod
     def parse(cls, text: str) -> TaskKey:
@@ -66,6 +64,25 @@ class TaskKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"TaskKey({iso(self.time_us)},{self.ordering_id},{self.uniqueness_key})"
+
+
+def instant_us(moment: datetime) -> int:
+    """Microseconds since the epoch of a moment at which a task can be scheduled.
+
+    Raises:
+        ArgumentError: it is no aware datetime, or lies before 1970 or after 2261.
+    """
+    try:
+        us = to_us(moment)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ArgumentError(f"{moment!r} is no instant: {error}.", reason="no_time_zone") from None
+    if not is_storable(us):
+        raise ArgumentError(
+            f"{moment.isoformat()} is before 1970 or after 2261.",
+            hint="Choose a time that every reader of the tables can hold.",
+            reason="time_out_of_range",
+        )
+    return us
 
 
 def murmur2(data: bytes) -> int:

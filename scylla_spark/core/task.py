@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.key import TaskKey
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, shown
 
 SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
@@ -21,6 +21,7 @@ STARTED: Final = "started"  # a start fact; not an outcome
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
+MAX_RETRIES: Final = 2**31 - 1  # what the tables' columns can count
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024
@@ -33,7 +34,7 @@ class Retry:
     Before attempt n ≥ 2 the wait is uniform in [w/2, w] with w = min(cap, base · 2^(n-2)).
 
     Args:
-        max_retries: attempts after the first; None means for ever.
+        max_retries: attempts after the first, at most 2³¹ - 1; None means for ever.
         base: wait before the second attempt (duration, see `core.duration`).
         cap: longest wait (duration).
     """
@@ -45,8 +46,13 @@ class Retry:
     cap_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.max_retries is not None and (isinstance(self.max_retries, bool) or self.max_retries < 0):
-            raise ArgumentError(f"max_retries is {self.max_retries!r}.", hint="Pass 0 or more, or None for ever.")
+        count: object = self.max_retries
+        if count is not None and not (type(count) is int and 0 <= count <= MAX_RETRIES):
+            raise ArgumentError(
+                f"max_retries is {shown(count)}.",
+                hint=f"Pass a whole number from 0 to {MAX_RETRIES}, or None for ever.",
+                reason="wrong_value",
+            )
         object.__setattr__(self, "base_ms", duration_ms(self.base))
         object.__setattr__(self, "cap_ms", duration_ms(self.cap))
 
@@ -60,8 +66,8 @@ class Retry:
         return self.max_retries is None or attempts <= self.max_retries
 
     def wait_us(self, next_attempt: int, rng: random.Random) -> int:
-        """Microseconds to wait before attempt number `next_attempt` (≥ 2)."""
-        longest = min(self.cap_ms, self.base_ms << min(next_attempt - 2, 40)) * 1000
+        """Microseconds to wait before attempt number `next_attempt`; before the first and second alike."""
+        longest = min(self.cap_ms, self.base_ms << max(0, min(next_attempt - 2, 40))) * 1000
         return rng.randint(longest // 2, longest)
 
 

@@ -14,18 +14,18 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
+from scylla_spark.core import reasons
 from scylla_spark.core.duration import duration_ms
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES, MAX_RETRIES
 
 VERSION: Final = 1
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
-LATEST_US: Final = (
-    9_214_646_400_000_000  # 2262-01-01: later instants overflow nanosecond clocks of readers (pandas, Arrow)
-)
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
 DEFAULT_QUEUE: Final = "default"
 
@@ -39,7 +39,7 @@ _LIKE_JSON = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 @with_config(_LIKE_JSON)
 class _WireRetry(TypedDict, total=False):
-    maxRetries: Annotated[int, Field(ge=0)] | None
+    maxRetries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None
     base: Millis
     cap: Millis
 
@@ -52,7 +52,7 @@ class _WireRecord(TypedDict, total=False):
     scheduledTime: Required[AwareDatetime]
     uniquenessKey: Required[Identifier]
     taskData: dict[str, Any] | None
-    version: Literal[1]
+    version: Annotated[int, Field(ge=1, le=VERSION)]
     type: Literal["enqueue", "cancel"]
     handler: Name | None
     queue: Name
@@ -139,7 +139,7 @@ class _Refused(Exception):
 def validate(
     partition: int, offset: int, append_us: int, key: bytes | None, value: bytes | None, rules: Rules
 ) -> Command | Rejection:
-    """Judges one record; never raises for any bytes.
+    """Judges one record; never raises, whatever the bytes are: a defect of ours is a reason of its own.
 
     Args:
         partition: partition the record was read from.
@@ -153,11 +153,16 @@ def validate(
         The command, or the reason why there is none.
     """
     try:
+        failpoint.reach("judge.command")
         return _command(partition, offset, append_us, key, value, rules)
     except _Refused as refusal:
-        return Rejection(offset, refusal.reason, refusal.detail)
+        return Rejection(offset, *reasons.said(refusal.reason, refusal.detail))
     except ValidationError as error:
-        return Rejection(offset, *_reason(error))
+        return Rejection(offset, *reasons.of_form(error))
+    except MemoryError:
+        raise  # it says nothing of this record
+    except Exception as error:
+        return Rejection(offset, *reasons.of_defect(error))
 
 
 def _command(
@@ -173,6 +178,8 @@ def _command(
     time_us = to_us(record["scheduledTime"])
     stamped = record.get("enqueuedAt")
     stamp = to_us(stamped) if stamped is not None else append_us
+    if not (EARLIEST_US <= time_us < LATEST_US and EARLIEST_US <= stamp < LATEST_US):
+        raise _Refused("time_out_of_range", _out_of_range(record))
     enqueued_us = stamp if abs(stamp - append_us) <= STAMP_TRUST_US else append_us
     kind, data, retry = record.get("type", ENQUEUE), record.get("taskData"), record.get("retry")
     if kind == ENQUEUE:
@@ -200,6 +207,12 @@ def _terms(retry: _WireRetry) -> RetryTerms:
     return RetryTerms(retry.get("maxRetries"), retry.get("base", _RETRY_BASE_MS), retry.get("cap", _RETRY_CAP_MS))
 
 
+def _out_of_range(record: _WireRecord) -> str:
+    moments = {"scheduledTime": record["scheduledTime"], "enqueuedAt": record.get("enqueuedAt")}
+    wild = [f"{field} {at.isoformat()}" for field, at in moments.items() if at and not is_storable(to_us(at))]
+    return f"{' and '.join(wild) or 'The append time'} is before 1970 or after 2261."
+
+
 def _check_place(partition: int, key: bytes | None, ordering_id: str, rules: Rules) -> None:
     if key is not None and key != ordering_id.encode():
         raise _Refused("wrong_key", "The Kafka key is not the orderingId.")
@@ -212,8 +225,6 @@ _partition = lru_cache(maxsize=100_000)(partition_of)
 
 
 def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) -> None:
-    if time_us >= LATEST_US:
-        raise _Refused("time_out_of_range", f"scheduledTime {iso(time_us)} is after 2261.")
     if time_us < enqueued_us - rules.grace_ms * 1000:
         raise _Refused(
             "too_late",
@@ -234,15 +245,6 @@ def _text(what: str, value: object) -> str:
     if len(text) > MAX_PAYLOAD_BYTES or (not text.isascii() and len(text.encode()) > MAX_PAYLOAD_BYTES):
         raise _Refused("payload_too_large", f"{what} has more than {MAX_PAYLOAD_BYTES} bytes.")
     return text
-
-
-def _reason(error: ValidationError) -> tuple[str, str]:
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    reason = {"json_invalid": "not_json", "missing": "missing_field", "timezone_aware": "no_time_zone"}.get(
-        first["type"], "wrong_value"
-    )
-    return reason, f"{place}: {first['msg']}."[:500].removeprefix(": ")
 
 
 def encode(command: Command, *, with_stamp: bool = True) -> bytes:

@@ -17,7 +17,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config import Settings
-from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, decode
+from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Command, Rejection, Rules, validate
@@ -207,7 +207,7 @@ class Follower:
         for _ in range(FENCE_WINDOWS):
             start = max(first, stop - FENCE_WINDOW)
             for raw in _records(reader, place, start, stop):
-                record = decode(raw.value) if b'"fence"' in raw.value[:200] else None
+                record = readable(decode(raw.value)) if b'"fence"' in (raw.value or b"")[:200] else None
                 if record is not None and record.kind == "fence" and record.fence == fence:
                     return record.address
             if start <= first:
@@ -231,7 +231,7 @@ class _Followed:
 
     def read(self, value: bytes | None) -> None:
         record = decode(value)
-        if record is None or not self.log.admit(record):
+        if isinstance(record, Unreadable) or not self.log.admit(record):
             return
         if record.kind == "fence":
             self.address = record.address

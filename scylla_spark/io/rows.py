@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.task import STARTED, Failure
+from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, RetryTerms
 from scylla_spark.schemas import DATA
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 Pruning = list[list[tuple[str, str, Any]]]
 """Alternatives of conditions by which files are left out."""
 IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
-_ATTEMPT_ORDER: Final = ("attempt", "fact_offset", "settled")
 
 
 def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
@@ -96,7 +96,7 @@ def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
     """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` of its newest recorded attempt."""
     import polars as pl
 
-    newest = attempts.with_columns(settled=pl.col("outcome") != STARTED).sort(*_ATTEMPT_ORDER)
+    newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
     return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
 

@@ -19,13 +19,14 @@ from scylla_spark.core import action
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.lanes import NEVER, Limits, Terms
 from scylla_spark.core.partition import Mark
 from scylla_spark.core.queue import QueueTerms
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.core.tenure import Basis, Tenure
-from scylla_spark.core.wire import ENQUEUE, LATEST_US, Command
+from scylla_spark.core.wire import ENQUEUE, Command
 from scylla_spark.services.limits import engine_limits, queue_terms
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from scylla_spark.clock import iso, to_us
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.wire import (
     CANCEL,
     DEFAULT_QUEUE,
     ENQUEUE,
-    LATEST_US,
     VERSION,
     Command,
     Rejection,
@@ -42,7 +42,7 @@ REASONS: Final = {
     "uniqueness_key_missing": "the uniqueness key is null",
     "uniqueness_key_invalid": "the uniqueness key is empty, longer than 1024 characters or not UTF-8",
     "scheduled_time_missing": "the scheduled time is null",
-    "time_out_of_range": "the scheduled time is after 2261",
+    "time_out_of_range": "the scheduled time is before 1970 or after 2261",
     "too_late": "the scheduled time is further in the past than the grace window allows",
     "handler_invalid": "the handler is not a name of at most 200 characters",
     "queue_invalid": "the queue is null or not a name of at most 200 characters",
@@ -52,6 +52,7 @@ REASONS: Final = {
     "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
 }
 _NAME: Final = r"^[A-Za-z0-9_.:@/-]{1,200}\z"
+_STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 _SAFE_BYTES: Final = (
     MAX_PAYLOAD_BYTES // 4
 )  # texts up to here cannot grow past the limit when numbers are written another way
@@ -251,8 +252,11 @@ def _time_field() -> Column:
     usual = F.expr(f"concat({', '.join(pieces)})")
     other = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), _JSON)
     unusual = F.concat(F.substring(other, F.lit(2), F.length(other) - 2), F.lit(",")).cast("binary")
-    in_range = F.expr(f"unix_micros(scheduled_time) BETWEEN 0 AND {LATEST_US - 1}")
-    return F.when(in_range, usual).when(F.expr("scheduled_time IS NOT NULL"), unusual).otherwise(F.expr(_literal("")))
+    return (
+        F.when(F.expr(_STORABLE), usual)
+        .when(F.expr("scheduled_time IS NOT NULL"), unusual)
+        .otherwise(F.expr(_literal("")))
+    )
 
 
 def _key_conditions() -> list[tuple[str, Column]]:
@@ -266,7 +270,7 @@ def _key_conditions() -> list[tuple[str, Column]]:
 
 
 def _out_of_range() -> tuple[str, Column]:
-    return "time_out_of_range", F.col("scheduled_time") >= F.timestamp_micros(F.lit(LATEST_US))
+    return "time_out_of_range", F.expr(f"NOT {_STORABLE}")
 
 
 def earliest_us(rules: Rules, now: int) -> int:

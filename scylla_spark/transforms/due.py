@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.schemas import KEY_NAMES
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
     """
     key = list(KEY_NAMES)
     latest = attempts.groupBy(*key).agg(
-        F.max_by(F.struct("attempt", "used", "next_at"), F.struct("attempt", "fact_offset")).alias("latest")
+        F.max_by(F.struct("attempt", "used", "next_at"), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))).alias("latest")
     )
     open_tasks = tasks.join(completions.select(*key), key, "left_anti").join(latest, key, "left")
     return open_tasks.select(

@@ -8,17 +8,21 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.fact import Fact, Fence, FenceLog, decode
+from scylla_spark.core.fact import NEWER as NEWER  # the kind of its row, too
+from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode
 from scylla_spark.core.fold import Folded
-from scylla_spark.core.key import TaskKey
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.partition import Mark
-from scylla_spark.core.task import STARTED
-from scylla_spark.core.wire import Command, Rejection, Rules, validate
+from scylla_spark.core.reasons import of_defect, said
+from scylla_spark.core.wire import Command, Rejection, Rules, encode, validate
+from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
+from scylla_spark.transforms.record_batches import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,13 +46,16 @@ COMMAND_ROWS: Final = (
 FACT_ROWS: Final = (
     _KIND,
     *ATTEMPTS.columns,
+    *_REJECTED_ONLY,
     Column("next_offset", "bigint", "end rows: offset after the last record"),
     Column("nonce", "string", "end rows: nonce of the fence that holds (its epoch stands in `epoch`)"),
     Column("resigned", "boolean", "end rows: the owner stopped cleanly"),
 )
-_CHUNK = 20_000
+_SLICE_ROWS = 512  # that are Python values at a time
 _KEPT_KEY_BYTES = 1024
 _KEPT_VALUE_BYTES = 1024 * 1024
+
+_Entry = tuple[TaskKey, Folded]
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
@@ -59,74 +66,160 @@ def ddl(columns: tuple[Column, ...]) -> str:
 def judge_commands(rules: Rules, marks: Mapping[int, int]) -> _Judge:
     """For `mapInArrow` on raw `tasks` records: one folded row per key, one per rejected record, one end row per partition.
 
+    Rejected records pass through at once; the newest data of every key is held until all records are read.
+
     Args:
         rules: the deployment's rules.
         marks: partition → next offset already in the tables; records below are skipped without judging.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        folded: dict[TaskKey, Folded] = {}
-        rows: list[dict[str, Any]] = []
-        ends: dict[int, tuple[int, int]] = {}
-        for partition, offset, appended, key, value in _records(batches):
-            if offset < marks.get(partition, 0):
-                continue
-            ends[partition] = offset + 1, appended
-            verdict = validate(partition, offset, appended, key, value, rules)
-            if isinstance(verdict, Rejection):
-                rows.append(_rejected(verdict, appended, key, value) | {"partition_id": partition})
-                if len(rows) >= 100:  # they may be large
-                    yield _batch(rows, COMMAND_ROWS)
-                    rows = []
-                continue
-            entry = folded.get(verdict.key)
-            if entry is None:
-                entry = folded[verdict.key] = Folded()
-            entry.add(verdict)
-        rows += [
-            {"kind": END, "partition_id": partition, "next_offset": end, "appended_at": from_us(appended)}
-            for partition, (end, appended) in ends.items()
-        ]
-        yield _batch(rows, COMMAND_ROWS)
-        partition = next(iter(ends), 0)
-        yield from _task_batches(partition, folded)
+        judged = _Commands(rules, marks)
+        yield from _row_batches(judged.refused(batches), COMMAND_ROWS)
+        for partition, folded in judged.folded.items():
+            yield from _task_batches(partition, folded, judged.ends[partition][1])
 
     return _without_collector(run)
 
 
-def judge_facts(marks: Mapping[int, Mark]) -> _Judge:
-    """For `mapInArrow` on raw `outcomes` records: completion, attempt and end rows of the facts that count.
+def judge_facts(marks: Mapping[int, Mark], partitions: int | None = None) -> _Judge:
+    """For `mapInArrow` on raw `outcomes` records: completion, attempt and end rows of the facts that count, and rejected rows.
+
+    A record of a newer version that counts gives one row of kind NEWER; nothing behind it is read, and the end row of its
+    partition stays before it.
 
     Args:
         marks: partition → mark up to which the tables are; a partition without one starts at its beginning.
+        partitions: how many the deployment has; with it, facts of lanes that belong elsewhere are rejected.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        logs: dict[int, FenceLog] = {}
-        ends: dict[int, int] = {}
+        logs: dict[int, _FactLog] = {}
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for partition, offset, _, _, value in _records(batches):
-                mark = marks.get(partition, Mark())
-                if offset < mark.outcomes_offset:
-                    continue
-                log = logs.get(partition)
+        def rows() -> Iterator[_Row]:
+            for record in _records(batches):
+                number = record.partition
+                log = logs.get(number)
                 if log is None:
-                    log = logs[partition] = FenceLog(mark.fence)
-                    log.resigned = mark.resigned
-                ends[partition] = offset + 1
-                record = decode(value)
-                if record is not None and log.admit(record):
-                    for fact in record.facts:
-                        yield from _fact_rows(partition, offset, record.fence, fact)
-            for partition, end in ends.items():
-                fence = logs[partition].fence
-                yield {"kind": END, "partition_id": partition, "next_offset": end, "epoch": fence.epoch, "nonce": fence.nonce,
-                       "resigned": logs[partition].resigned}  # fmt: skip
+                    log = logs[number] = _FactLog(marks.get(number, Mark()), partitions)
+                yield from log.rows(record)
+            for number, log in logs.items():
+                yield from log.end(number)
 
-        yield from _chunks(rows(), FACT_ROWS)
+        yield from _row_batches(rows(), FACT_ROWS)
 
     return _without_collector(run)
+
+
+class _Record(NamedTuple):
+    """A record as Spark read it; append time in microseconds since the epoch."""
+
+    partition: int
+    offset: int
+    appended_us: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Row(NamedTuple):
+    """Cells of a row by column, about how many bytes they take, and the record that made it, if one did."""
+
+    cells: dict[str, Any]
+    size: int = FIXED_BYTES
+    record: _Record | None = None
+
+
+class _Commands:
+    """Records of `tasks`, judged and folded by key.
+
+    Attributes:
+        folded: partition → what is known of its keys.
+        ends: partition → offset after the last record, and its append time.
+    """
+
+    def __init__(self, rules: Rules, marks: Mapping[int, int]) -> None:
+        self.folded: dict[int, dict[TaskKey, Folded]] = {}
+        self.ends: dict[int, tuple[int, int]] = {}
+        self._rules = rules
+        self._marks = marks
+
+    def refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
+        """Reads all; gives the rows of rejected records, and an end row per partition."""
+        for record in _records(batches):
+            partition, offset, appended_us, key, value = record
+            if offset < self._marks.get(partition, 0):
+                continue
+            self.ends[partition] = offset + 1, appended_us
+            verdict = validate(partition, offset, appended_us, key, value, self._rules)
+            if isinstance(verdict, Rejection):
+                yield _rejected(record, verdict.reason, verdict.detail)
+            else:
+                self._add(partition, verdict)
+        for partition, (end, appended_us) in self.ends.items():
+            yield _Row(
+                {"kind": END, "partition_id": partition, "next_offset": end, "appended_at": from_us(appended_us)}
+            )
+
+    def _add(self, partition: int, command: Command) -> None:
+        folded = self.folded.get(partition)
+        if folded is None:
+            folded = self.folded[partition] = {}
+        entry = folded.get(command.key)
+        if entry is None:
+            entry = folded[command.key] = Folded()
+        entry.add(command)
+
+
+class _FactLog:
+    """Records of one partition of `outcomes` from a mark on."""
+
+    def __init__(self, mark: Mark, partitions: int | None) -> None:
+        self._log = FenceLog(mark.fence)
+        self._log.resigned = mark.resigned
+        self._begin = self._next = mark.outcomes_offset
+        self._partitions = partitions
+        self._stopped = False
+
+    def rows(self, record: _Record) -> Iterator[_Row]:
+        """Rows of the next record; one that says so if our code fails at it."""
+        if self._stopped or record.offset < self._begin:
+            return
+        try:
+            rows = list(self._rows(record))
+        except MemoryError:
+            raise
+        except Exception as error:
+            rows = [_rejected(record, *of_defect(error))]
+        self._next = record.offset if self._stopped else record.offset + 1
+        yield from rows
+
+    def end(self, partition: int) -> Iterator[_Row]:
+        """The end row, if there is anything new."""
+        if self._next > self._begin or self._stopped:
+            fence, resigned = self._log.fence, self._log.resigned
+            cells = {"epoch": fence.epoch, "nonce": fence.nonce, "resigned": resigned}
+            yield _Row({"kind": END, "partition_id": partition, "next_offset": self._next} | cells)
+
+    def _rows(self, record: _Record) -> Iterator[_Row]:
+        read = decode(record.value)
+        if isinstance(read, Unreadable):
+            yield _rejected(record, *read)
+        elif self._log.admit(read):
+            if read.kind == NEWER:
+                self._stopped = True
+                yield _newer(record, read.version)
+            for fact in read.facts:
+                yield from self._fact_rows(record, read.fence, fact)
+
+    def _fact_rows(self, record: _Record, fence: Fence, fact: Fact) -> Iterator[_Row]:
+        lane, partition = fact.key.ordering_id, record.partition
+        if self._partitions is not None and _partition_of(lane, self._partitions) != partition:
+            yield _rejected(record, *said("wrong_partition", f"The lane {lane!r} is not of partition {partition}."))
+        elif fact.outcome != TOO_LATE:  # an answer to a client, no history
+            yield _fact_row(record, fence, fact)
+
+
+_partition_of = lru_cache(maxsize=100_000)(partition_of)
 
 
 def _without_collector(run: _Judge) -> _Judge:
@@ -144,23 +237,33 @@ def _without_collector(run: _Judge) -> _Judge:
     return quiet
 
 
-def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[_Record]:
+    """Records in order; only some of a batch are Python values at a time."""
     import pyarrow as pa
 
-    for batch in batches:
-        appended = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
-        for partition, offset, key, value, at in zip(*columns, appended, strict=True):
-            yield partition, offset, at, key, value
+    for whole in batches:
+        for start in range(0, whole.num_rows, _SLICE_ROWS):
+            batch = whole.slice(start, _SLICE_ROWS)
+            appended = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+            for partition, offset, key, value, at in zip(*columns, appended, strict=True):
+                yield _Record(partition, offset, min(max(at, EARLIEST_US), LATEST_US - 1), key, value)
 
 
-def _rejected(verdict: Rejection, appended: int, key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    at = from_us(appended)
-    return {
-        "kind": REJECT, "day": at.date(), "offset": verdict.offset, "appended_at": at, "reason": verdict.reason,
-        "detail": verdict.detail, "key": key[:_KEPT_KEY_BYTES] if key is not None else None,
-        "value": value[:_KEPT_VALUE_BYTES] if value is not None else None, "value_bytes": len(value or b""),
+def _rejected(record: _Record, reason: str, detail: str) -> _Row:
+    at, key, value = from_us(record.appended_us), record.key, record.value
+    key = key[:_KEPT_KEY_BYTES] if key is not None else None
+    kept = value[:_KEPT_VALUE_BYTES] if value is not None else None
+    cells = {
+        "kind": REJECT, "partition_id": record.partition, "day": at.date(), "offset": record.offset, "appended_at": at,
+        "reason": reason, "detail": detail, "key": key, "value": kept, "value_bytes": len(value or b""),
     }  # fmt: skip
+    return _Row(cells, FIXED_BYTES + most_bytes(detail) + len(key or b"") + len(kept or b""))
+
+
+def _newer(record: _Record, version: int) -> _Row:
+    detail = f"The record is of version {shown(version)} of the format, or of a kind that this program does not know."
+    return _Row({"kind": NEWER, "partition_id": record.partition, "offset": record.offset, "detail": detail})
 
 
 def _key_columns(partition: int, key: TaskKey) -> dict[str, Any]:
@@ -168,22 +271,37 @@ def _key_columns(partition: int, key: TaskKey) -> dict[str, Any]:
     return dict(zip((column.name for column in KEY), values, strict=True))
 
 
-def _task_batches(partition: int, folded: Mapping[TaskKey, Folded]) -> Iterator[pa.RecordBatch]:
+def _task_batches(partition: int, folded: dict[TaskKey, Folded], appended_us: int) -> Iterator[pa.RecordBatch]:
+    """Task rows; what was given is no longer held."""
+
+    def aside(entry: _Entry, error: Exception) -> list[dict[str, Any]]:
+        commands = [command for command in (entry[1].data, entry[1].cancel) if command is not None]
+        return [_rejected(_again(partition, command, appended_us), *of_defect(error)).cells for command in commands]
+
+    entries = ((key, folded.pop(key)) for key in list(folded))
+    for chunk in chunks(entries, _entry_bytes):
+        yield from built(chunk, lambda some: _task_batch(partition, some), aside, COMMAND_ROWS)
+
+
+def _task_batch(partition: int, entries: list[_Entry]) -> pa.RecordBatch:
     """Task rows, column by column: there are many, and most of their columns are empty."""
-    entries = iter(folded.items())
-    while chunk := list(islice(entries, _CHUNK)):
-        keys = [key for key, _ in chunk]
-        columns: dict[str, list[Any]] = {
-            "kind": [ROW] * len(chunk),
-            "partition_id": [partition] * len(chunk),
-            "hour": [key.hour for key in keys],
-            "scheduled_time": [key.time_us for key in keys],
-            "ordering_id": [key.ordering_id for key in keys],
-            "uniqueness_key": [key.uniqueness_key for key in keys],
-            "cancel_offset": [entry.cancel.offset if entry.cancel is not None else None for _, entry in chunk],
-        }
-        data = [_data(entry.data) for _, entry in chunk]
-        yield _filled(columns | dict(zip(_DATA_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS)
+    keys = [key for key, _ in entries]
+    columns: dict[str, list[Any]] = {
+        "kind": [ROW] * len(entries),
+        "partition_id": [partition] * len(entries),
+        "hour": [key.hour for key in keys],
+        "scheduled_time": [key.time_us for key in keys],
+        "ordering_id": [key.ordering_id for key in keys],
+        "uniqueness_key": [key.uniqueness_key for key in keys],
+        "cancel_offset": [entry.cancel.offset if entry.cancel is not None else None for _, entry in entries],
+    }
+    data = [_data(entry.data) for _, entry in entries]
+    return column_batch(columns | dict(zip(_DATA_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS)
+
+
+def _again(partition: int, command: Command, appended_us: int) -> _Record:
+    """A record that says what a command says; its own bytes are no longer held."""
+    return _Record(partition, command.offset, appended_us, command.key.ordering_id.encode(), encode(command))
 
 
 _DATA_NAMES: Final = (
@@ -200,58 +318,40 @@ def _data(data: Command | None) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _fact_rows(partition: int, offset: int, fence: Fence, fact: Fact) -> Iterator[dict[str, Any]]:
-    kind = COMPLETION if fact.terminal else ATTEMPT
-    if not fact.terminal and fact.outcome != STARTED and fact.next_us is None:
-        return  # an answer to a client, no history
+def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
     failure = fact.failure
-    yield {
-        "kind": kind, **_key_columns(partition, fact.key), "attempt": fact.attempt, "outcome": fact.outcome, "epoch": fence.epoch,
-        "planned_at": _instant(fact.planned_us), "started_at": _instant(fact.started_us), "finished_at": _instant(fact.finished_us),
-        "used": fact.used, "result": fact.result, "error_class": failure.kind if failure else None,
-        "error_message": failure.message if failure else None, "error_stack": failure.stack if failure else None,
-        "fact_offset": offset, "next_at": _instant(fact.next_us or 0),
+    cells = {
+        "kind": COMPLETION if fact.terminal else ATTEMPT, **_key_columns(record.partition, fact.key), "attempt": fact.attempt,
+        "outcome": fact.outcome, "epoch": fence.epoch, "planned_at": _instant(fact.planned_us), "started_at": _instant(fact.started_us),
+        "finished_at": _instant(fact.finished_us), "used": fact.used, "result": fact.result,
+        "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
+        "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
     }  # fmt: skip
+    return _Row(cells, FIXED_BYTES + most_bytes(*fact.key[1:], fact.result, *(failure or ())), record)
 
 
 def _instant(us: int) -> datetime | None:
     return from_us(us) if us else None
 
 
-def _chunks(rows: Iterator[dict[str, Any]], columns: tuple[Column, ...]) -> Iterator[pa.RecordBatch]:
-    chunk: list[dict[str, Any]] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) >= _CHUNK:
-            yield _batch(chunk, columns)
-            chunk = []
-    yield _batch(chunk, columns)
+def _row_batches(rows: Iterator[_Row], columns: tuple[Column, ...]) -> Iterator[pa.RecordBatch]:
+    """Batches of rows; an empty one where there are none, for its columns."""
+
+    def aside(row: _Row, error: Exception) -> list[dict[str, Any]]:
+        if row.record is None:
+            raise error  # no record made this row
+        return [_rejected(row.record, *of_defect(error)).cells]
+
+    none = True
+    for chunk in chunks(rows, lambda row: row.size):
+        none = False
+        yield from built(chunk, lambda some: row_batch([row.cells for row in some], columns), aside, columns)
+    if none:
+        yield row_batch([], columns)
 
 
-def _batch(rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> pa.RecordBatch:
-    names = {name for row in rows for name in row} or {_KIND.name}
-    return _filled({name: [row.get(name) for row in rows] for name in names}, columns)
-
-
-def _filled(values: Mapping[str, list[Any]], columns: tuple[Column, ...]) -> pa.RecordBatch:
-    """A batch of all columns, null where there are no values; instants as datetimes or microseconds since the epoch."""
-    import pyarrow as pa
-
-    schema, count = arrow_schema(columns), len(next(iter(values.values())))
-    arrays = [
-        pa.array(values[field.name], field.type) if field.name in values else pa.nulls(count, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Arrow schema of some columns of `schemas`."""
-    import pyarrow as pa
-
-    plain = {
-        "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "date": pa.date32(),
-        "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC"),
-    }  # fmt: skip
-    retry = pa.struct([("max_retries", pa.int32()), ("base_ms", pa.int64()), ("cap_ms", pa.int64())])
-    return pa.schema([(column.name, plain.get(column.type, retry)) for column in columns])
+def _entry_bytes(entry: _Entry) -> int:
+    """How large a task's row is, at most."""
+    (_, lane, unique), folded = entry
+    data = folded.data
+    return FIXED_BYTES + (most_bytes(lane, unique, data.payload, data.extra) if data else most_bytes(lane, unique))

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.state import STATE_SQL
-from scylla_spark.core.task import STARTED
 from scylla_spark.schemas import KEY_NAMES
 
 _KEY: Final = list(KEY_NAMES)
@@ -74,6 +74,6 @@ def _first(completions: DataFrame) -> DataFrame:
 
 
 def _newest(attempts: DataFrame) -> DataFrame:
-    """One row per key: its highest attempt, as it ended if that is known."""
-    order = Window.partitionBy(*_KEY).orderBy(F.desc("attempt"), F.desc("fact_offset"), F.col("outcome") == STARTED)
+    """One row per key: its newest attempt, as it ended if that is known."""
+    order = Window.partitionBy(*_KEY).orderBy(*(F.expr(term).desc() for term in ATTEMPT_ORDER_SQL))
     return attempts.withColumn("rank", F.row_number().over(order)).where("rank = 1")

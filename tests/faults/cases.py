@@ -19,7 +19,11 @@ IN_CALLBACK = {
 }  # an error there is lost in the Kafka client: only death and pauses are possible faults
 SURVIVED = ("dispatch.send.begun", "dispatch.send.handed_over")  # a failed send is an ambiguous send: a fence decides
 FOLD, FOLDS = "ingest.fold.merged", "ingest.near=5h"  # the setting makes what was deferred near at the next start
-NOT_MET = {"ingest.purge.deleted": "needs hours older than the retention; tests/spark/test_space.py purges"}
+NOT_MET = {
+    "ingest.purge.deleted": "needs hours older than the retention; tests/spark/test_space.py purges",
+    "judge.command": "nothing is under way there; it stands for a defect of ours",
+    "judge.fact": "likewise",
+}
 NTH = {  # so that it happens in the middle of work, not at the start
     "ingest.tasks.judged": 2, "dispatch.release.decided": 10, "dispatch.release.submitted": 15, "dispatch.membership.confirmed": 4,
     "dispatch.send.begun": 40, "dispatch.send.handed_over": 60, "dispatch.send.acknowledged": 80, "dispatch.facts.read_back": 50,

@@ -17,7 +17,7 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from scylla_spark import Scheduler, Settings
-from scylla_spark.core.fact import Fact, FenceLog, decode
+from scylla_spark.core.fact import Fact, FenceLog, decode, readable
 from scylla_spark.core.key import partition_of
 from scylla_spark.errors import UnreachableError
 from scylla_spark.failpoint import VARIABLE
@@ -370,7 +370,7 @@ class OutcomesLog:
             while any(self._reader.position(place) < ends[place] for place in places) and time.monotonic() < deadline:
                 for place, records in self._reader.poll(timeout_ms=100).items():
                     for record in records:
-                        self._take(place.partition, decode(record.value))
+                        self._take(place.partition, readable(decode(record.value)))
 
     def _take(self, partition: int, record: Any) -> None:
         if record is None or not self._fences[partition].admit(record):

@@ -3,20 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.fact import (
-    MAX_GROUP_BYTES,
-    Fact,
-    Fence,
-    FenceLog,
-    OutcomeRecord,
-    decode,
-    encode_facts,
-    encode_fence,
-    encode_resign,
-)
+from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
 from scylla_spark.core.fold import Folded, fold
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import Command
 
 KEY = TaskKey(1, "a", "b")
@@ -54,39 +43,20 @@ def test_only_the_holder_can_resign():
     assert log.resigned
 
 
-def test_facts_read_back_as_they_were():
-    facts = [
-        Fact(KEY, 1, "failed", 5, 6, 4, 1, 99, None, Failure("ValueError", "é\n", "stack")),
-        Fact(KEY, 2, "succeeded", 7, 8, 4, 2, None, '{"x":1}'),
-        Fact(KEY, 0, "too_late", request_id="r"),
-    ]
-    (value,) = encode_facts(Fence(4, "n"), facts)
-    assert decode(value) == OutcomeRecord(Fence(4, "n"), "facts", tuple(facts))
+def test_a_fence_that_leaps_leaves_room_for_no_other_and_does_not_hold():
+    log = FenceLog(Fence(3, "a"))
+    assert not log.admit(OutcomeRecord(Fence(2**62, "z"), "fence"))
+    assert log.admit(OutcomeRecord(Fence(4, "b"), "fence"))
 
 
-def test_large_groups_are_split_in_order():
-    facts = [Fact(TaskKey(1, "a", str(n)), 1, "succeeded", result='"' + "x" * 60_000 + '"') for n in range(30)]
-    values = encode_facts(Fence(1, "n"), facts)
-    assert len(values) > 1
-    assert all(len(value) < 2 * MAX_GROUP_BYTES for value in values)
-    assert [fact for value in values for fact in decode(value).facts] == facts
+def test_without_a_fence_nothing_counts():
+    log = FenceLog()
+    assert not log.admit(OutcomeRecord(NO_FENCE, "facts", (Fact(KEY, 1, "succeeded"),)))
+    assert not log.admit(OutcomeRecord(NO_FENCE, "resign"))
 
 
-def test_fences_and_resignations_read_back():
-    assert decode(encode_fence(Fence(2, "n"), "http://x", 5)) == OutcomeRecord(
-        Fence(2, "n"), "fence", address="http://x"
-    )
-    assert decode(encode_resign(Fence(2, "n"))) == OutcomeRecord(Fence(2, "n"), "resign")
-
-
-@given(st.binary(max_size=200))
-def test_foreign_bytes_on_outcomes_are_nothing(value):
-    assert decode(value) is None
-
-
-def test_hostile_json_on_outcomes_is_nothing():
-    bad = [b"[]", b"{}", b'{"v":1}', b'{"v":1,"epoch":"x","nonce":1,"facts":[]}', b'{"v":1,"epoch":1,"nonce":"n","facts":[[1]]}',
-           b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b"]]}',
-           b'{"v":1,"epoch":1,"nonce":"n","facts":[[1,"a","b",1,"x",0,0,0,0,null,null,5]]}',
-           b'{"v":1,"epoch":1,"nonce":"n","fence":5}', b"[" * 100_000]  # fmt: skip
-    assert [decode(value) for value in bad] == [None] * len(bad)
+def test_a_newer_record_counts_if_its_fence_holds():
+    log = FenceLog(Fence(3, "a"))
+    assert log.admit(OutcomeRecord(Fence(3, "a"), "newer", version=3))
+    assert not log.admit(OutcomeRecord(Fence(3, "b"), "newer", version=3))
+    assert not log.admit(Unreadable("not_json", "junk"))

@@ -1,30 +1,40 @@
 """Raw records to typed rows, as the JVM will get them; no JVM needed."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
+from scylla_spark import failpoint
 from scylla_spark.clock import from_us
+from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import Command, RetryTerms, Rules, encode
 from scylla_spark.schemas import TASKS
-from scylla_spark.transforms import records
+from scylla_spark.transforms import record_batches, records
 
 NOW = 4_000_000_000_123_456
 KEY = TaskKey(NOW + 1, "lane", "u")
 PLACE = partition_of("lane", 4)
 
 
-def judged(values, marks=None):
-    """Rows of kind → list of dicts, for the values of one partition of `tasks` from offset 0 on."""
+def raw_batch(values, places=None):
+    """Values as Spark reads them, from offset 0 on."""
     count = len(values)
-    raw = pa.RecordBatch.from_pydict({
-        "partition": pa.array([PLACE] * count, pa.int32()), "offset": pa.array(range(count), pa.int64()),
+    return pa.RecordBatch.from_pydict({
+        "partition": pa.array(places or [PLACE] * count, pa.int32()), "offset": pa.array(range(count), pa.int64()),
         "timestamp": pa.array([NOW] * count, pa.timestamp("us")), "key": pa.array([None] * count, pa.binary()),
         "value": pa.array(values, pa.binary()),
     })  # fmt: skip
+
+
+def judged(values, marks=None, places=None):
+    """Rows of kind → list of dicts, for the values of one partition of `tasks`."""
     found = {}
-    for batch in records.judge_commands(Rules(4), marks or {})(iter([raw])):
-        assert batch.schema == records.arrow_schema(records.COMMAND_ROWS)
+    for batch in records.judge_commands(Rules(4), marks or {})(iter([raw_batch(values, places)])):
+        assert batch.schema == record_batches.arrow_schema(records.COMMAND_ROWS)
         for row in batch.to_pylist():
             found.setdefault(row["kind"], []).append(row)
     return found
@@ -66,6 +76,181 @@ def test_what_stands_in_the_tables_already_is_skipped(values):
 
 
 def test_many_tasks_come_in_several_batches(monkeypatch):
-    monkeypatch.setattr(records, "_CHUNK", 2)
+    monkeypatch.setattr(record_batches, "MAX_ROWS", 2)
     values = [encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, enqueued_us=NOW)) for n in range(5)]
     assert [row["uniqueness_key"] for row in judged(values)[records.ROW]] == list("01234")
+
+
+def test_batches_are_bounded_by_bytes(monkeypatch):
+    monkeypatch.setattr(record_batches, "MAX_BYTES", 10_000)
+    payload = '{"x":"%s"}' % ("é" * 900)
+    values = [
+        encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, payload=payload, enqueued_us=NOW))
+        for n in range(20)
+    ]
+    values += [b"junk" * 800] * 20
+    batches = list(records.judge_commands(Rules(4), {})(iter([raw_batch(values)])))
+    assert sum(batch.num_rows for batch in batches) == 41
+    assert max(batch.get_total_buffer_size() for batch in batches) < 15_000
+    assert len(batches) > 7
+
+
+def test_a_row_larger_than_a_batch_goes_alone(monkeypatch):
+    monkeypatch.setattr(record_batches, "MAX_BYTES", 1_000)
+    payload = '{"x":"%s"}' % ("x" * 5_000)
+    found = judged([encode(Command("enqueue", KEY, 0, payload=payload, enqueued_us=NOW)), b"junk" * 1_000])
+    assert found[records.ROW][0]["payload"] == payload
+    assert found[records.REJECT][0]["value_bytes"] == 4_000
+
+
+def test_tasks_of_several_partitions_in_one_batch_keep_their_own():
+    lanes = {partition_of(name, 4): name for name in "abcdefgh"}
+    values = {place: encode(Command("enqueue", TaskKey(NOW, lane, "u"), 0)) for place, lane in lanes.items()}
+    found = judged([*values.values()], places=list(values))
+    assert {row["partition_id"]: row["ordering_id"] for row in found[records.ROW]} == lanes
+    assert sorted(row["partition_id"] for row in found[records.END]) == sorted(lanes)
+
+
+def test_a_defect_while_a_record_is_judged_sets_that_record_aside(monkeypatch):
+    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.command:raise:2"))
+    values = [encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, enqueued_us=NOW)) for n in range(3)]
+    found = judged(values)
+    assert [row["uniqueness_key"] for row in found[records.ROW]] == ["0", "2"]
+    ((refused,), (end,)) = found[records.REJECT], found[records.END]
+    assert (refused["offset"], refused["reason"], refused["value"]) == (1, "defect", values[1])
+    assert "InjectedFault" in refused["detail"]
+    assert end["next_offset"] == 3
+
+
+def test_a_defect_while_a_task_is_converted_sets_that_task_aside(monkeypatch):
+    def planted(data, convert=records._data):
+        assert data is None or data.payload != '{"v":3}', "planted"
+        return convert(data)
+
+    monkeypatch.setattr(records, "_data", planted)
+    keys = [KEY._replace(uniqueness_key=str(n)) for n in range(6)]
+    values = [encode(Command("enqueue", key, n, payload=f'{{"v":{n}}}')) for n, key in enumerate(keys)]
+    found = judged(values)
+    assert [row["uniqueness_key"] for row in found[records.ROW]] == list("01245")
+    (refused,) = found[records.REJECT]
+    assert (refused["offset"], refused["reason"], refused["partition_id"]) == (3, "defect", PLACE)
+    assert json.loads(refused["value"])["uniquenessKey"] == "3"
+
+
+# -- facts --------------------------------------------------------------------------------------------------------------
+
+FENCE = Fence(1, "n")
+DONE = Fact(KEY, 1, "succeeded", NOW, NOW + 1, NOW, 1)
+
+
+def facts_judged(values, marks=None, **options):
+    """Rows of kind → list of dicts, for the values of one partition of `outcomes` from offset 0 on."""
+    found = {}
+    for batch in records.judge_facts(marks or {}, **options)(iter([raw_batch(values)])):
+        assert batch.schema == record_batches.arrow_schema(records.FACT_ROWS)
+        for row in batch.to_pylist():
+            found.setdefault(row["kind"], []).append(row)
+    return found
+
+
+def group(*facts, fence=FENCE):
+    (value,) = encode_facts(fence, facts)
+    return value
+
+
+def newer(fence=FENCE):
+    return json.dumps({"v": 3, "kind": "facts", "epoch": fence.epoch, "nonce": fence.nonce, "facts": "?"}).encode()
+
+
+def test_facts_that_count_become_rows_with_all_their_columns():
+    retried = Fact(KEY, 1, "failed", NOW, NOW + 1, NOW, 1, NOW + 9, None, Failure("E", "m", "s"))
+    found = facts_judged([encode_fence(FENCE, "", NOW), group(retried, Fact(KEY, 1, "too_late")), group(DONE)])
+    (attempt,), (completion,), (end,) = found[records.ATTEMPT], found[records.COMPLETION], found[records.END]
+    assert (attempt["outcome"], attempt["next_at"], attempt["error_class"], attempt["fact_offset"]) == (
+        "failed",
+        from_us(NOW + 9),
+        "E",
+        1,
+    )
+    assert (completion["outcome"], completion["used"], completion["epoch"], completion["fact_offset"]) == (
+        "succeeded",
+        1,
+        1,
+        2,
+    )
+    assert (end["next_offset"], end["epoch"], end["nonce"], end["resigned"]) == (3, 1, "n", False)
+
+
+def test_a_record_of_outcomes_that_cannot_be_read_is_rejected_and_the_rest_goes_on():
+    values = [
+        encode_fence(FENCE, "", NOW),
+        b"junk",
+        None,
+        group(DONE).replace(b'"used":[1]', b'"used":[-1]'),
+        group(DONE),
+    ]
+    found = facts_judged(values)
+    assert [(row["offset"], row["reason"], row["value"]) for row in found[records.REJECT]] == [
+        (1, "not_json", b"junk"),
+        (2, "empty", None),
+        (3, "wrong_value", values[3]),
+    ]
+    assert all(row["detail"] and row["appended_at"] == from_us(NOW) for row in found[records.REJECT])
+    assert len(found[records.COMPLETION]) == 1
+    assert found[records.END][0]["next_offset"] == 5
+
+
+def test_a_newer_record_that_counts_stops_its_partition_before_it():
+    fence = encode_fence(FENCE, "", NOW)
+    found = facts_judged([fence, group(DONE), newer(), group(DONE._replace(attempt=2)), b"junk"])
+    assert len(found[records.COMPLETION]) == 1
+    assert records.REJECT not in found
+    (stop,), (end,) = found[records.NEWER], found[records.END]
+    assert (stop["partition_id"], stop["offset"]) == (PLACE, 2)
+    assert "version 3" in stop["detail"]
+    assert (end["next_offset"], end["epoch"]) == (2, 1)
+
+
+def test_a_newer_record_right_behind_the_tables_leaves_them_where_they_are():
+    mark = Mark(outcomes_offset=2, fence=FENCE, resigned=False)
+    found = facts_judged([b"", b"", newer(), group(DONE)], {PLACE: mark})
+    assert set(found) == {records.NEWER, records.END}
+    assert found[records.END][0]["next_offset"] == 2
+
+
+def test_a_newer_record_of_an_owner_that_was_fenced_off_is_passed():
+    found = facts_judged([encode_fence(FENCE, "", NOW), newer(Fence(1, "other")), group(DONE)])
+    assert set(found) == {records.COMPLETION, records.END}
+    assert found[records.END][0]["next_offset"] == 3
+
+
+def test_a_newer_fence_is_a_fence():
+    fence = json.dumps({"v": 3, "kind": "fence", "epoch": 2, "nonce": "m", "where": []}).encode()
+    values = [encode_fence(FENCE, "", NOW), fence, group(DONE), group(DONE, fence=Fence(2, "m"))]
+    found = facts_judged(values)
+    assert [row["fact_offset"] for row in found[records.COMPLETION]] == [3]
+
+
+def test_a_fact_of_a_lane_that_belongs_elsewhere_is_rejected():
+    stray = next(name for name in "abcdefgh" if partition_of(name, 4) != PLACE)
+    values = [encode_fence(FENCE, "", NOW), group(DONE._replace(key=KEY._replace(ordering_id=stray)), DONE)]
+    found = facts_judged(values, partitions=4)
+    assert [row["ordering_id"] for row in found[records.COMPLETION]] == ["lane"]
+    assert [(row["offset"], row["reason"]) for row in found[records.REJECT]] == [(1, "wrong_partition")]
+
+
+def test_a_defect_while_a_fact_is_read_or_converted_sets_its_record_aside(monkeypatch):
+    def planted(record, fence, fact, convert=records._fact_row):
+        row = convert(record, fence, fact)
+        return row._replace(cells=row.cells | {"used": "planted"}) if fact.attempt == 3 else row
+
+    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.fact:raise:2"))
+    monkeypatch.setattr(records, "_fact_row", planted)
+    values = [encode_fence(FENCE, "", NOW), *(group(DONE._replace(attempt=n)) for n in range(1, 6))]
+    found = facts_judged(values)
+    assert [row["attempt"] for row in found[records.COMPLETION]] == [2, 4, 5]
+    assert [(row["offset"], row["reason"], row["value"]) for row in found[records.REJECT]] == [
+        (1, "defect", values[1]),
+        (3, "defect", values[3]),
+    ]
+    assert found[records.END][0]["next_offset"] == 6

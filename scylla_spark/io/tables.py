@@ -148,16 +148,16 @@ class Tables:
         merge = table.merge(rows.select(*TASKS.names).alias("s"), condition)
         merge.whenMatchedUpdate(is_news(), newest()).whenNotMatchedInsertAll().execute()
 
-    def defer(self, rows: DataFrame, count: int, *, app_id: str, version: int) -> None:
-        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per (app_id, version)."""
+    def defer(self, rows: DataFrame, count: int, name: str) -> None:
+        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name."""
         files = -(-count // _ROWS_PER_FILE)
         spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
-        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, app_id=app_id, version=version)
+        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, name)
 
-    def append(self, frame: DataFrame, table: Table, *, app_id: str, version: int) -> None:
-        """Appends rows once per (app_id, version): a repeat is skipped by the table itself."""
+    def append(self, frame: DataFrame, table: Table, name: str) -> None:
+        """Appends rows once per name, which says what they are: a repeat is skipped by the table itself."""
         self.before_commit()
-        options = {"txnAppId": f"{app_id}/{table.name}", "txnVersion": str(version)}
+        options = {"txnAppId": f"scylla-spark/{name}", "txnVersion": "1"}
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
 
     def create(self, settings: Settings, topic_ids: dict[str, str]) -> Rules:
@@ -230,6 +230,8 @@ class Tables:
             "delta.checkpointInterval": "100",
             "delta.logRetentionDuration": "interval 12 hours",
             "delta.deletedFileRetentionDuration": "interval 6 hours",
+            # names of appends: a batch that is repeated later than that appends its rows again, which readers tolerate
+            "delta.setTransactionRetentionDuration": "interval 1 hour",
             "delta.dataSkippingNumIndexedCols": "5",
         }
         for name, value in properties.items():

@@ -92,6 +92,7 @@ def read_again(
         startingOffsets=json.dumps({topic: {str(number): wide.begin for number, wide in wanted.items()}}),
         endingOffsets=json.dumps({topic: {str(number): wide.end for number, wide in wanted.items()}}),
         failOnDataLoss="true",
+        **{"kafka.fetch.max.wait.ms": "10"},
     ).load()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import structlog
 
 from scylla_spark.errors import ConfigError
+from scylla_spark.io.poison import NO_POISON, Poison
 from scylla_spark.io.spark_errors import value_failed
 from scylla_spark.io.stream_offsets import Batch, Range
 from scylla_spark.transforms.portions import CUT
@@ -75,14 +76,6 @@ class Writer(Protocol):
         """Writes rows of `rejected` for offsets, from their records where those can be read, then progress."""
 
 
-class Poison(NamedTuple):
-    """Offsets that must not be unpacked, by partition; and whether others unpack to so much that it must be done few at a time."""
-
-    found: Mapping[int, list[tuple[Range, str]]]
-    heavy: bool = False
-
-
-NO_POISON: Final = Poison({})
 _FEW_UNPACKED: Final = 4  # so many large records at a time
 _UNPACKED: Final = 500  # what Kafka's client unpacks at a time by itself, at most
 
@@ -172,7 +165,7 @@ class Portions:
 
     def _attempt(self, ranges: Mapping[int, Range], unpacked: int | None) -> Mapping[int, int]:
         """Writes a portion; what fails twice for a reason that may lie in a record is halved until that record is found."""
-        frame = self.batch.frame if self._whole else None
+        frame = self.batch.frame if self._whole and not self.poison.heavy else None
         self._whole = False
         try:
             return self._write(ranges, unpacked, frame)

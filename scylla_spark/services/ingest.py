@@ -23,12 +23,13 @@ from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import SchedulerError
+from scylla_spark.io.poison import NO_POISON, Guard, Poison
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.sole import Sole, sole
 from scylla_spark.io.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
-from scylla_spark.services.batches import NO_POISON, Poison, Portions, Writer, gaps, out_of_step
+from scylla_spark.services.batches import Portions, Writer, beyond, gaps, out_of_step
 from scylla_spark.services.fact_batches import FactWriter
 from scylla_spark.services.maintain import Maintenance
 from scylla_spark.services.progress import Progress, check_position
@@ -93,6 +94,7 @@ class Ingest:
         self._queries: list[StreamingQuery] = []
         self._sole: Sole | None = None
         self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
+        self._guards: dict[str, Guard] = {}
         self._set_aside: dict[str, int] = {}
         self._ended_by: SchedulerError | None = None
 
@@ -201,6 +203,9 @@ class Ingest:
         for query in self._queries:
             _stop_between_batches(query)
         self._queries.clear()
+        for guard in self._guards.values():
+            guard.close()
+        self._guards.clear()
         if self._timer is not None:
             self._timer.join(_TIMER_END_S)
             self._timer = None
@@ -243,10 +248,17 @@ class Ingest:
         try:
             batch = self._planned(source, frame, batch_id)
             self._check_begin(source, batch)
-            self._write(source, batch, NO_POISON)
+            poison = self._guard(source).look(beyond(batch.planned, self._writers()[source].positions()))
+            self._write(source, batch, poison)
         except SchedulerError as error:
             self._ended_by = error
             raise
+
+    def _guard(self, source: str) -> Guard:
+        """The query's own: each query has a thread of its own."""
+        if source not in self._guards:
+            self._guards[source] = Guard(self.settings, self._topic(source))
+        return self._guards[source]
 
     def _planned(self, source: str, frame: DataFrame, batch_id: int) -> Batch:
         topic, session = self._topic(source), frame.sparkSession
@@ -260,7 +272,7 @@ class Ingest:
             ConfigError: it begins beyond, and there are records in between.
         """
         gap = gaps(batch.planned, {**self._firsts[source], **_set(self._writers()[source].positions())})
-        if gap and batch.again(gap, None).limit(1).count():  # marks of transactions take offsets, but are no records
+        if gap and batch.again(gap, 1).limit(1).count():  # marks of transactions take offsets, but are no records
             raise out_of_step(self._topic(source), gap, self._checkpoint(source))
 
     def _topic(self, source: str) -> str:

@@ -3,10 +3,10 @@
 import pytest
 
 from scylla_spark.errors import ConfigError, ConflictError
+from scylla_spark.io.poison import Poison
 from scylla_spark.io.stream_offsets import Batch, Range, offsets_in
 from scylla_spark.services.batches import (
     Defective,
-    Poison,
     Portions,
     Written,
     beyond,

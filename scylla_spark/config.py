@@ -88,6 +88,11 @@ class Ingest(_Section):
         description="pause between micro-batches; lateness does not depend on it; from 5s on few records wait for three",
     )
     max_records: int = Field(400_000, ge=1, description="most records of one micro-batch")
+    max_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=1,
+        description="most bytes of records that are judged and merged at once; a larger batch takes several turns",
+    )
     grace: Duration = Field(
         duration("10s"), description="how far in the past a scheduled time may lie when it is enqueued"
     )

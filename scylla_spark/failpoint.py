@@ -29,6 +29,14 @@ MODES: Final = {
 }
 
 POISON: Final = "poison"
+PLANTED: Final = {
+    "ingest.tasks.record": "a record of `tasks` is judged",
+    "ingest.outcomes.record": "a record of `outcomes` is judged",
+}
+"""Where a defect can be planted, with mode "defect": what is done to a record that contains DEFECT_TEXT fails, each time."""
+DEFECT: Final = "defect"
+DEFECT_TEXT: Final = b"planted defect"
+
 POINTS: Final = {
     "ingest.tables.prepared": "tables exist and are checked; no query has begun",
     "ingest.tasks.judged": "a batch of `tasks` is judged; nothing of it is written",
@@ -77,6 +85,9 @@ def parse(text: str) -> dict[str, tuple[str, int]]:
         name, _, rest = part.partition(":")
         mode, colon, count = rest.partition(":")
         number = int(count) if count.isdecimal() else int(not colon)
+        if name in PLANTED and mode == DEFECT and not colon:
+            armed[name] = (mode, 1)
+            continue
         if name not in POINTS or mode not in MODES or number < 1:
             raise ConfigError(
                 f"{VARIABLE}: {part!r} is not NAME:MODE or NAME:MODE:N.",
@@ -102,6 +113,11 @@ def reach(name: str, record: str | None = None) -> None:
     """
     if _armed and (record is None or POISON in record):
         _reached(name)
+
+
+def planted(name: str) -> bytes | None:
+    """The text that stands for a defect, if a test has planted one here; asked by the driver and carried to its workers."""
+    return DEFECT_TEXT if _armed and name in PLANTED and name in _armed else None
 
 
 def _reached(name: str) -> None:

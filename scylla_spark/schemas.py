@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+VERSION: Final = 2
+"""Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
+
+1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
+Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
+"""
+
 
 class Column(NamedTuple):
     """One column: name, Spark SQL type, what it means."""

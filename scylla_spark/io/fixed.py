@@ -7,11 +7,31 @@ from typing import Any
 from scylla_spark.config import Settings
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConfigError
+from scylla_spark.schemas import VERSION
 
 
 def stored_rules(stored: dict[str, Any]) -> Rules:
     """The rules in a deployment's stored settings."""
     return Rules(stored["partitions"], stored["grace_ms"], stored["retention_ms"], stored["default_handler"])
+
+
+def stored_version(stored: dict[str, Any]) -> int:
+    """The version of the tables' columns in a deployment's stored settings."""
+    return int(stored.get("schema_version", 1))
+
+
+def check_version(stored: dict[str, Any]) -> None:
+    """For the one that writes: whether this code knows all that the tables hold.
+
+    Raises:
+        ConfigError: the tables were made or migrated by newer code.
+    """
+    version = stored_version(stored)
+    if version > VERSION:
+        raise ConfigError(
+            f"These tables were made by a newer scylla-spark: their columns are of version {version}, this one writes {VERSION}.",
+            hint="Upgrade this ingest, to the version that wrote them or a later one. Nothing was changed.",
+        )
 
 
 def check(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -52,4 +72,5 @@ def deployment(settings: Settings, topic_ids: dict[str, str]) -> dict[str, Any]:
         "retention_ms": int(settings.ingest.retention.total_seconds() * 1000),
         "default_handler": settings.ingest.default_handler,
         "topic_ids": topic_ids,
+        "schema_version": VERSION,
     }

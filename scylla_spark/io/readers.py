@@ -93,6 +93,11 @@ class Readers:
 
         return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
 
+    def columns(self, table: Table) -> set[str]:
+        """Names of the columns that a table has, which may be of an older or newer version."""
+        with self._lock:
+            return _columns(self._newest(table))
+
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
         columns = tuple(name for name in PROGRESS.names if name != "updated_at")
@@ -307,11 +312,14 @@ class Readers:
         return [unquote(file) if file.startswith("/") else file for file in files]
 
     def _small(self, table: Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """A table of a few rows, without the cost of importing polars."""
+        """A table of a few rows, without the cost of importing polars; a column that the table does not have is null."""
         with self._lock:
-            batches = list(self._newest(table).scan(columns=list(columns)))
+            newest = self._newest(table)
+            there = [name for name in columns if name in _columns(newest)]
+            batches = list(newest.scan(columns=there))
+        absent = dict.fromkeys(columns)
         return [
-            {name: batch[name][index].as_py() for name in columns}
+            absent | {name: batch[name][index].as_py() for name in there}
             for batch in batches
             for index in range(batch.num_rows)
         ]
@@ -340,3 +348,7 @@ class Readers:
 
     def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
         return in_us(frame).collect().to_dicts()
+
+
+def _columns(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}

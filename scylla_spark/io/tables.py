@@ -15,15 +15,26 @@ from scylla_spark.config import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.partition import ALL_FOLDED_US, Mark, joined, stored_mark
 from scylla_spark.core.wire import Rules
-from scylla_spark.io.fixed import check, deployment, stored_rules
+from scylla_spark.io.fixed import check, check_version, deployment, stored_rules, stored_version
 from scylla_spark.io.folding import folded, is_news, newest
+from scylla_spark.io.migrate import migrate, missing
 from scylla_spark.io.readers import Readers
-from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, Table
+from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, VERSION, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _ROWS_PER_FILE: Final = 200_000  # of `deferred`
+PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "false",
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 12 hours",
+    "delta.deletedFileRetentionDuration": "interval 6 hours",
+    # names of appends: a batch that is repeated later than that appends its rows again, which readers tolerate
+    "delta.setTransactionRetentionDuration": "interval 1 hour",
+    "delta.dataSkippingNumIndexedCols": "5",
+}
+"""Delta properties of all tables."""
 
 
 class Place(NamedTuple):
@@ -91,8 +102,14 @@ class Tables:
         return f"{self.path}/{table.name}"
 
     def read(self, table: Table) -> DataFrame:
-        """The newest version of a table, lazily; grain and columns as in `schemas`."""
-        return self.spark.read.format("delta").load(self.location(table))
+        """The newest version of a table, lazily; grain and columns as in `schemas`.
+
+        Columns that were added since the table was made or migrated are null, as they are for readers without Spark.
+        """
+        frame = self.spark.read.format("delta").load(self.location(table))
+        there = set(frame.columns)
+        absent = {column.name: column.type for column in table.columns if column.name not in there}
+        return frame.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()}) if absent else frame
 
     def empty(self, table: Table) -> DataFrame:
         """A frame of the table's schema without rows."""
@@ -148,16 +165,16 @@ class Tables:
         merge = table.merge(rows.select(*TASKS.names).alias("s"), condition)
         merge.whenMatchedUpdate(is_news(), newest()).whenNotMatchedInsertAll().execute()
 
-    def defer(self, rows: DataFrame, count: int, *, app_id: str, version: int) -> None:
-        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per (app_id, version)."""
+    def defer(self, rows: DataFrame, count: int, name: str) -> None:
+        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name."""
         files = -(-count // _ROWS_PER_FILE)
         spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
-        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, app_id=app_id, version=version)
+        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, name)
 
-    def append(self, frame: DataFrame, table: Table, *, app_id: str, version: int) -> None:
-        """Appends rows once per (app_id, version): a repeat is skipped by the table itself."""
+    def append(self, frame: DataFrame, table: Table, name: str) -> None:
+        """Appends rows once per name, which says what they are: a repeat is skipped by the table itself."""
         self.before_commit()
-        options = {"txnAppId": f"{app_id}/{table.name}", "txnVersion": str(version)}
+        options = {"txnAppId": f"scylla-spark/{name}", "txnVersion": "1"}
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
 
     def create(self, settings: Settings, topic_ids: dict[str, str]) -> Rules:
@@ -171,22 +188,29 @@ class Tables:
             The rules by which records are judged.
 
         Raises:
-            ConfigError: the partition count differs, or a topic is not the one these tables were filled from.
+            ConfigError: the partition count differs, a topic is not the one these tables were filled from, or the tables are of
+                newer code.
         """
         readers = Readers(self.path)  # a first query of Spark costs seconds
+        wanted = deployment(settings, topic_ids)
+        stored = readers.stored() if readers.exists(DEPLOYMENT) else {}
+        if stored:
+            check_version(stored)
+            check(stored, wanted)
         for table in TABLES:
             if not readers.exists(table):
                 self._create(table)
-        wanted = deployment(settings, topic_ids)
-        stored = readers.stored()
         if not stored:
-            rows = [(name, json.dumps(value)) for name, value in wanted.items()]
-            self.spark.createDataFrame(rows, DEPLOYMENT.ddl).coalesce(1).write.format("delta").mode("overwrite").save(
-                self.location(DEPLOYMENT)
-            )
-            stored = wanted
-        check(stored, wanted)
-        return stored_rules(stored)
+            self._store(wanted)
+        elif stored_version(stored) < VERSION or any(missing(readers, table) for table in TABLES):
+            migrate(self, readers, PROPERTIES)
+            self._store(stored | {"schema_version": VERSION})
+        return stored_rules(stored or wanted)
+
+    def _store(self, fixed: dict[str, Any]) -> None:
+        rows = [(name, json.dumps(value)) for name, value in fixed.items()]
+        frame = self.spark.createDataFrame(rows, DEPLOYMENT.ddl).coalesce(1)
+        frame.write.format("delta").mode("overwrite").save(self.location(DEPLOYMENT))
 
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
@@ -225,14 +249,7 @@ class Tables:
             builder = builder.partitionedBy(*table.partitioned_by)
         if table.clustered_by:
             builder = builder.clusterBy(*table.clustered_by)
-        properties = {
-            "delta.enableDeletionVectors": "false",
-            "delta.checkpointInterval": "100",
-            "delta.logRetentionDuration": "interval 12 hours",
-            "delta.deletedFileRetentionDuration": "interval 6 hours",
-            "delta.dataSkippingNumIndexedCols": "5",
-        }
-        for name, value in properties.items():
+        for name, value in PROPERTIES.items():
             builder = builder.property(name, value)
         builder.execute()
 

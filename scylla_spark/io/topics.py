@@ -13,6 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io.bounded_fetch import bounded
 from scylla_spark.io.recovering import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
@@ -145,7 +146,7 @@ def consumer(settings: Settings, **options: Any) -> KafkaConsumer:
         "fetch_max_bytes": 16 * 1024 * 1024,
         "max_partition_fetch_bytes": MAX_MESSAGE_BYTES,
     }
-    return _connected(lambda: KafkaConsumer(**client_options(settings) | defaults | options), settings)
+    return _connected(lambda: bounded(KafkaConsumer(**client_options(settings) | defaults | options)), settings)
 
 
 def admin(settings: Settings) -> KafkaAdminClient:

@@ -1,36 +1,40 @@
 """Ingest: the only writer of the tables. Two streaming queries copy the two topics into Delta, idempotently.
 
 Order of writes within a batch: data first, `progress` last. A crash between them repeats the batch, which changes nothing:
-the MERGE is idempotent by (key, offset), the appends by (checkpoint, batch id), and records below progress are skipped.
+the MERGE is idempotent by (key, offset), the appends by the range of offsets they hold, and records below progress are skipped.
 What is due before progress's `folded_until` is merged into `tasks`; the rest is appended to `deferred`. A timer does what is due
 between batches. One lock per topic serialises all that writes its tables.
 """
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config import Settings
-from scylla_spark.core.fact import Fence
-from scylla_spark.core.partition import Mark
 from scylla_spark.core.wire import Rules
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io.poison import NO_POISON, Guard, Poison
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.sole import Sole, sole
-from scylla_spark.io.tables import Extent, Tables, before, bounds
+from scylla_spark.io.stream_offsets import Batch, planned, read_again, static_batch
+from scylla_spark.io.tables import Tables
 from scylla_spark.io.topics import end_offsets, ensure_topics, offset_ranges, spark_options
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
+from scylla_spark.services.batches import Portions, Writer, beyond, gaps, out_of_step
+from scylla_spark.services.fact_batches import FactWriter
 from scylla_spark.services.maintain import Maintenance
-from scylla_spark.services.progress import End, Progress, check_position
+from scylla_spark.services.progress import Progress, check_position
 from scylla_spark.services.promotion import Promotion
-from scylla_spark.transforms import records
+from scylla_spark.services.task_batches import TaskWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,15 +48,24 @@ _LEAST_WAIT = timedelta(seconds=15)  # … unless triggers are short, so that so
 _STOP_PATIENCE = 150  # tenths of a second
 _BUSY_S, _IDLE_S, _FAILED_S = 1.0, 5.0, 30.0  # pauses of the timer; batches that wait for a table come in between
 _TIMER_END_S = 60.0
+_EARLIEST: Final = -2  # what Spark calls the first offset that is kept
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one batch wrote: rows merged or appended, rows refused, seconds it took."""
+    """What one batch wrote.
+
+    Attributes:
+        rows: merged or appended.
+        rejected: refused records.
+        seconds: it took.
+        set_aside: records that could not be judged, of all batches since the start.
+    """
 
     rows: int
     rejected: int
     seconds: float
+    set_aside: int = 0
 
 
 class Ingest:
@@ -80,6 +93,10 @@ class Ingest:
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
         self._sole: Sole | None = None
+        self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
+        self._guards: dict[str, Guard] = {}
+        self._set_aside: dict[str, int] = {}
+        self._ended_by: SchedulerError | None = None
 
     def prepare(self) -> None:
         """Makes topics and tables, checks them, and becomes the one writer.
@@ -127,26 +144,21 @@ class Ingest:
         return end_offsets(self.settings, self.settings.topics.tasks, list(range(self.settings.partitions)))
 
     def _check_positions(self) -> None:
-        tasks = {number: mark.tasks_offset for number, mark in self.progress.tasks().items()}
-        outcomes = {number: mark.outcomes_offset for number, mark in self.progress.outcomes().items()}
-        for topic, positions in ((self.settings.topics.tasks, tasks), (self.settings.topics.outcomes, outcomes)):
-            kept_of = offset_ranges(self.settings, topic, sorted(positions)) if positions else {}
-            for number, kept in kept_of.items():
-                check_position(topic, number, positions[number], kept)
+        for source in ("tasks", "outcomes"):
+            topic, positions = self._topic(source), self._writers()[source].positions()
+            for number, kept in offset_ranges(self.settings, topic, list(self._partitions(source))).items():
+                check_position(topic, number, positions.get(number, 0), kept)
+                self._firsts[source][number] = kept[0]
 
     def start(self) -> None:
         """Starts both queries; they run until `stop`."""
         trigger = f"{int(self.settings.ingest.trigger.total_seconds() * 1000)} milliseconds"
-        for name, topic, write in (
-            ("ingest-tasks", self.settings.topics.tasks, self.write_tasks),
-            ("ingest-outcomes", self.settings.topics.outcomes, self.write_outcomes),
-        ):
+        for source in ("tasks", "outcomes"):
+            name = f"ingest-{source}"
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-            stream = self._source(topic).writeStream.queryName(name).foreachBatch(write)
-            checkpoint = f"{self.settings.checkpoints_path}/{name}"
-            self._queries.append(
-                stream.option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
-            )
+            stream = self._source(source).writeStream.queryName(name).foreachBatch(partial(self._streamed, source))
+            stream = stream.option("checkpointLocation", self._checkpoint(source))
+            self._queries.append(stream.trigger(processingTime=trigger).start())
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
         self._timer = threading.Thread(target=self._keep_time, name="ingest-timer", daemon=True)
         self._timer.start()
@@ -174,8 +186,11 @@ class Ingest:
         """Whether both queries run; a failed one raises its error.
 
         Raises:
-            StreamingQueryException: a query ended with an error.
+            SchedulerError: a query ended for a reason that we know.
+            StreamingQueryException: a query ended with another error.
         """
+        if self._ended_by is not None:
+            raise self._ended_by
         for query in self._queries:
             error = query.exception()
             if error is not None:
@@ -188,6 +203,9 @@ class Ingest:
         for query in self._queries:
             _stop_between_batches(query)
         self._queries.clear()
+        for guard in self._guards.values():
+            guard.close()
+        self._guards.clear()
         if self._timer is not None:
             self._timer.join(_TIMER_END_S)
             self._timer = None
@@ -195,91 +213,82 @@ class Ingest:
             self._sole.release()
             self._sole = None
 
-    def write_tasks(self, batch: DataFrame, batch_id: int) -> None:
+    def write_tasks(self, batch: DataFrame, _batch_id: int) -> None:
         """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""
-        begun = now_us()
-        with self.tasks_lock:
-            offsets = {number: mark.tasks_offset for number, mark in self.progress.tasks().items()}
-            judge = records.judge_commands(self._rules, offsets)
-            judged = batch.mapInArrow(judge, records.ddl(records.COMMAND_ROWS)).persist()
-            try:
-                rows, rejected = self._write_judged(judged, self._app_id(batch), batch_id)
-            finally:
-                judged.unpersist()
-        self._note("tasks", rows, rejected, begun)
+        self._write("tasks", static_batch(batch), NO_POISON)
 
-    def _write_judged(self, judged: DataFrame, app_id: str, batch_id: int) -> tuple[int, int]:
-        near = before(self.progress.folded_until_us)
-        ends = [F.max("next_offset").alias("next_offset"), F.max(F.unix_micros("appended_at")).alias("appended_us")]
-        found = (
-            judged.groupBy("kind", "partition_id", F.when(near, F.col("hour")).alias("hour"))
-            .agg(*bounds(), *ends)
-            .collect()
-        )
-        rows = [row for row in found if row["kind"] == records.ROW]
-        slices = [row for row in rows if row["hour"] is not None]
-        far = sum(row["rows"] for row in rows if row["hour"] is None)
-        rejected = sum(row["rows"] for row in found if row["kind"] == records.REJECT)
-        failpoint.reach("ingest.tasks.judged")
-        valid = judged.where(F.col("kind") == records.ROW)
-        if slices:
-            self.tables.merge_tasks(valid.where(near), Extent.of(slices))
-            failpoint.reach("ingest.tasks.merged")
-        if far:
-            self.tables.defer(valid.where(~near), far, app_id=app_id, version=batch_id)
-            failpoint.reach("ingest.tasks.deferred")
-        if rejected:
-            refused = judged.where(F.col("kind") == records.REJECT)
-            refused = refused.withColumn("topic", F.lit(self.settings.topics.tasks))
-            self.tables.append(refused, REJECTED, app_id=app_id, version=batch_id)
-            failpoint.reach("ingest.tasks.rejected")
-        reached = {
-            row["partition_id"]: End(row["next_offset"], row["appended_us"])
-            for row in found
-            if row["kind"] == records.END
-        }
-        self.progress.tasks_written(reached, ((row["partition_id"], row["hour"]) for row in slices))
-        failpoint.reach("ingest.tasks.progressed")
-        return sum(row["rows"] for row in rows), rejected
-
-    def write_outcomes(self, batch: DataFrame, batch_id: int) -> None:
+    def write_outcomes(self, batch: DataFrame, _batch_id: int) -> None:
         """One batch of the `outcomes` topic: completions and attempts of facts that count, `progress`. Idempotent under replay."""
+        self._write("outcomes", static_batch(batch), NO_POISON)
+
+    def _begins(self, source: str) -> dict[str, int]:
+        """Where a query without checkpoint begins, by partition."""
+        positions = _set(self._writers()[source].positions())
+        return {str(number): positions.get(number, _EARLIEST) for number in self._partitions(source)}
+
+    def _partitions(self, source: str) -> range:
+        return range(self.settings.partitions + (source != "tasks"))  # `outcomes` has one more, for the planner
+
+    def _write(self, source: str, batch: Batch, poison: Poison) -> None:
         begun = now_us()
-        with self.outcomes_lock:
-            written = self._write_facts(batch, batch_id)
-        self._note("outcomes", written, 0, begun)
+        with self.tasks_lock if source == "tasks" else self.outcomes_lock:
+            portions = Portions(self._writers()[source], batch, poison)
+            portions.run()
+        self._note(source, portions, begun)
 
-    def _write_facts(self, batch: DataFrame, batch_id: int) -> int:
-        judged = batch.mapInArrow(
-            records.judge_facts(self.progress.outcomes()), records.ddl(records.FACT_ROWS)
-        ).persist()
+    def _writers(self) -> dict[str, Writer]:
+        topics, most = self.settings.topics, self.settings.ingest.max_bytes
+        return {
+            "tasks": TaskWriter(topics.tasks, self.tables, self.progress, self._rules, most),
+            "outcomes": FactWriter(topics.outcomes, self.tables, self.progress, most),
+        }
+
+    def _streamed(self, source: str, frame: DataFrame, batch_id: int) -> None:
+        """One micro-batch of a running query; what ends the query is kept, to be told as it is."""
         try:
-            columns = ("kind", "partition_id", "next_offset", "epoch", "nonce", "resigned")
-            ends = judged.where(F.col("kind") == records.END).select(*columns).collect()
-            counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
-            failpoint.reach("ingest.outcomes.judged")
-            for kind, table in ((records.COMPLETION, COMPLETIONS), (records.ATTEMPT, ATTEMPTS)):
-                if counts.get(kind):
-                    self.tables.append(
-                        judged.where(F.col("kind") == kind), table, app_id=self._app_id(batch), version=batch_id
-                    )
-                    failpoint.reach("ingest.outcomes.appended")
-            found = {
-                row["partition_id"]: Mark(0, row["next_offset"], Fence(row["epoch"], row["nonce"]), row["resigned"])
-                for row in ends
-            }
-            self.progress.outcomes_written(found)
-            failpoint.reach("ingest.outcomes.progressed")
-        finally:
-            judged.unpersist()
-        return int(counts.get(records.COMPLETION, 0) + counts.get(records.ATTEMPT, 0))
+            batch = self._planned(source, frame, batch_id)
+            self._check_begin(source, batch)
+            poison = self._guard(source).look(beyond(batch.planned, self._writers()[source].positions()))
+            self._write(source, batch, poison)
+        except SchedulerError as error:
+            self._ended_by = error
+            raise
 
-    def _source(self, topic: str) -> DataFrame:
+    def _guard(self, source: str) -> Guard:
+        """The query's own: each query has a thread of its own."""
+        if source not in self._guards:
+            self._guards[source] = Guard(self.settings, self._topic(source))
+        return self._guards[source]
+
+    def _planned(self, source: str, frame: DataFrame, batch_id: int) -> Batch:
+        topic, session = self._topic(source), frame.sparkSession
+        again = partial(read_again, session, spark_options(self.settings), topic)
+        return Batch(frame, planned(session, self._checkpoint(source), batch_id, topic), again)
+
+    def _check_begin(self, source: str, batch: Batch) -> None:
+        """Sees to it that a batch begins at or below progress.
+
+        Raises:
+            ConfigError: it begins beyond, and there are records in between.
+        """
+        gap = gaps(batch.planned, {**self._firsts[source], **_set(self._writers()[source].positions())})
+        if gap and batch.again(gap, 1).limit(1).count():  # marks of transactions take offsets, but are no records
+            raise out_of_step(self._topic(source), gap, self._checkpoint(source))
+
+    def _topic(self, source: str) -> str:
+        return self.settings.topics.tasks if source == "tasks" else self.settings.topics.outcomes
+
+    def _checkpoint(self, source: str) -> str:
+        return f"{self.settings.checkpoints_path}/ingest-{source}"
+
+    def _source(self, source: str) -> DataFrame:
+        topic = self._topic(source)
         reader = self.spark.readStream.format("kafka").options(**spark_options(self.settings))
         reader = reader.options(
             **{
                 "subscribe": topic,
-                "startingOffsets": "earliest",
+                # where the tables are; this counts only where there is no checkpoint
+                "startingOffsets": json.dumps({topic: self._begins(source)}),
                 "maxOffsetsPerTrigger": str(self.settings.ingest.max_records),
                 "failOnDataLoss": "true",
                 "kafka.fetch.max.wait.ms": "10",  # the default makes every micro-batch wait half a second
@@ -291,16 +300,20 @@ class Ingest:
             reader = reader.option("maxTriggerDelay", f"{int(wait.total_seconds())}s")
         return reader.load()
 
-    def _app_id(self, batch: DataFrame) -> str:
-        """Identity of the checkpoint that numbers the batches; of the call itself outside a stream."""
-        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        return f"scylla-spark/{query_id}" if query_id else f"scylla-spark/direct-{now_us()}"
+    def _note(self, source: str, portions: Portions, begun: int) -> None:
+        aside = self._set_aside[source] = self._set_aside.get(source, 0) + portions.set_aside
+        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, aside)
+        self.results[source] = result
+        if portions.rows or portions.rejected or portions.set_aside:
+            log.info(
+                "batch", topic=source, rows=result.rows, rejected=result.rejected, set_aside=portions.set_aside,
+                seconds=round(result.seconds, 3),
+            )  # fmt: skip
 
-    def _note(self, topic: str, rows: int, rejected: int, begun: int) -> None:
-        result = BatchResult(rows, rejected, (now_us() - begun) / 1e6)
-        self.results[topic] = result
-        if rows or rejected:
-            log.info("batch", topic=topic, rows=rows, rejected=rejected, seconds=round(result.seconds, 3))
+
+def _set(positions: Mapping[int, int]) -> dict[int, int]:
+    """Those that are not at the beginning."""
+    return {number: offset for number, offset in positions.items() if offset}
 
 
 def _stop_between_batches(query: StreamingQuery) -> None:

@@ -1,0 +1,101 @@
+"""Consumers go on behind whatever stands in a topic: batches that unpack to far more than they look, any codec, any header."""
+
+import tracemalloc
+
+import pytest
+from kafka import TopicPartition
+
+from scylla_spark.config import Settings
+from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.poison import NO_POISON, Guard
+from scylla_spark.io.stream_offsets import Range
+from scylla_spark.io.topics import consumer, end_offsets, ensure_topics, with_broker
+from scylla_spark.io.unpacking import GZIP, LZ4, MOST_UNPACKED, SNAPPY, ZSTD
+from tests.spark.raw_batches import batch, send_batch
+
+pytestmark = pytest.mark.integration
+BOMB = b"x" * 200_000_000
+GOOD = (b"k", b"good", [])
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fetch")
+    with EmbeddedBroker(folder / "kafka") as broker:
+        found = with_broker(Settings(data_dir=folder, partitions=8), broker.bootstrap)
+        ensure_topics(found)
+        yield found
+
+
+@pytest.fixture
+def place(settings):
+    """A partition that no other test of this module has used, and a function that sends a batch to it."""
+    ends = end_offsets(settings, "tasks", list(range(8)))
+    number = next(number for number, end in ends.items() if end == 0)
+    return number, lambda data: send_batch(settings.kafka.bootstrap_servers, "tasks", number, data)
+
+
+def values(settings, number):
+    """Offset and value of all that a consumer of ours sees of a partition."""
+    end, seen = end_offsets(settings, "tasks", [number])[number], []
+    with consumer(settings) as reader:
+        spot = TopicPartition("tasks", number)
+        reader.assign([spot])
+        reader.seek(spot, 0)
+        for _ in range(20):
+            for records in reader.poll(timeout_ms=1000).values():
+                seen += [(record.offset, record.value) for record in records]
+            if reader.position(spot) >= end:
+                return seen
+    raise AssertionError(f"it stands at {reader.position(spot)} of {end}")
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_skipped(settings, place, codec):
+    number, send = place
+    send(batch(codec, GOOD, GOOD))
+    send(batch(codec, GOOD, (b"k", BOMB, []), GOOD))
+    send(batch(0, GOOD))
+    tracemalloc.start()
+    try:
+        assert values(settings, number) == [(0, b"good"), (1, b"good"), (5, b"good")]
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_UNPACKED
+    finally:
+        tracemalloc.stop()
+    send(batch(codec, (b"k", BOMB, [])))
+    assert values(settings, number)[-1] == (5, b"good"), "it may be the last one"
+    guard = Guard(settings, "tasks")
+    try:
+        (found,) = guard.look({number: Range(0, 7)}).found.values()
+        assert [bad for bad, _ in found] == [Range(2, 5), Range(6, 7)]
+        assert "unpacks to more than" in found[0][1]
+        assert guard.look({number: Range(5, 6)}) == NO_POISON
+        assert guard.look({number: Range(3, 6)}).found[number][0][0] == Range(2, 5)
+    finally:
+        guard.close()
+
+
+def test_all_codecs_are_read_and_any_name_of_a_header(settings, place):
+    number, send = place
+    for codec in (0, GZIP, SNAPPY, LZ4, ZSTD):
+        send(batch(codec, GOOD, (b"k", None, []), (None, b"no key", [("name", b"v"), ("other", None)])))
+    bad = batch(0, (b"k", b"odd header", [("\xe9\xe9", b"v")])).replace("\xe9\xe9".encode(), b"\xff\xfe\xff\xfe")
+    from tests.spark.raw_batches import sealed
+
+    send(sealed(bad, 0))
+    send(batch(0, GOOD))
+    seen = values(settings, number)
+    assert [value for _, value in seen] == [b"good", None, b"no key"] * 5 + [b"odd header", b"good"]
+    assert [offset for offset, _ in seen] == list(range(17))
+
+
+def test_records_that_are_large_but_not_too_large_are_told_as_heavy(settings, place):
+    number, send = place
+    send(batch(GZIP, (b"k", b"x" * 30_000_000, [])))
+    guard = Guard(settings, "tasks")
+    try:
+        looked = guard.look({number: Range(0, 1)})
+        assert (looked.found, looked.heavy) == ({}, True)
+    finally:
+        guard.close()
+    assert [len(value) for _, value in values(settings, number)] == [30_000_000]

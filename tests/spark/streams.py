@@ -1,0 +1,57 @@
+"""Ingest on a real broker, run until the tables are level with the logs."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from kafka import KafkaProducer
+
+from scylla_spark.io.topics import end_offsets, ensure_topics
+from scylla_spark.services.ingest import Ingest
+
+PATIENCE = 180.0
+
+
+def sent(settings, *records, **options):
+    """Sends (partition, _, key, value) records, each acknowledged."""
+    ensure_topics(settings)
+    producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers, **options)
+    try:
+        futures = [
+            producer.send(settings.topics.tasks, key=key, value=value, partition=partition)
+            for partition, _, key, value in records
+        ]
+        return [future.get(timeout=60).offset for future in futures]
+    finally:
+        producer.close()
+
+
+def level(service):
+    """Whether all records of `tasks` are below progress."""
+    numbers = list(range(service.settings.partitions))
+    ends = end_offsets(service.settings, service.settings.topics.tasks, numbers)
+    positions = {number: mark.tasks_offset for number, mark in service.progress.tasks().items()}
+    return all(positions.get(number, 0) >= end for number, end in ends.items())
+
+
+def ingested(spark, settings):
+    """A service that has written all there is, and is stopped."""
+    service = Ingest(spark, settings)
+    try:
+        service.prepare()
+        service.start()
+        deadline = time.monotonic() + PATIENCE
+        while not level(service):
+            assert service.alive()
+            assert time.monotonic() < deadline, service.progress.tasks()
+            time.sleep(0.05)
+    finally:
+        service.stop()
+    return service
+
+
+def copied(source, target):
+    """Replaces a folder by another one's content."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)

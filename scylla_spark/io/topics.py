@@ -13,6 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io import kafka_access
 from scylla_spark.io.recovering import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
@@ -75,50 +76,30 @@ def with_broker(settings: Settings, address: str) -> Settings:
 
 
 def client_options(settings: Settings) -> dict[str, Any]:
-    """Connection options that our kafka-python producers and consumers share."""
+    """Connection options that our kafka-python producers and consumers share.
+
+    Raises:
+        ConfigError: a file of certificates or secrets cannot be read.
+    """
     kafka = settings.kafka
-    options: dict[str, Any] = {
+    return {
         "bootstrap_servers": kafka.bootstrap_servers.split(","),
-        "security_protocol": kafka.security_protocol,
         "request_timeout_ms": _ms(kafka.request_timeout),
         "bootstrap_timeout_ms": _ms(kafka.request_timeout),
         "allow_auto_create_topics": False,
         "selector": _Selector,
         "metrics_enabled": False,  # its sensors cost more than the requests they count, and nobody reads them
-    }
-    if kafka.ssl_cafile:
-        options["ssl_cafile"] = str(kafka.ssl_cafile)
-    if kafka.sasl_mechanism:
-        options |= {
-            "sasl_mechanism": kafka.sasl_mechanism,
-            "sasl_plain_username": kafka.sasl_username,
-            "sasl_plain_password": password(settings),
-        }
-    return options
-
-
-def password(settings: Settings) -> str | None:
-    """The SASL password, from its file or the settings."""
-    kafka = settings.kafka
-    if kafka.sasl_password_file is not None:
-        return kafka.sasl_password_file.read_text().strip()
-    return kafka.sasl_password.get_secret_value() if kafka.sasl_password is not None else None
+    } | kafka_access.python_options(kafka)
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """Connection options for Spark's Kafka source and sink."""
-    kafka = settings.kafka
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    if kafka.security_protocol != "PLAINTEXT":
-        options["kafka.security.protocol"] = kafka.security_protocol
-    if kafka.sasl_mechanism:
-        module = "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-        user, secret = _jaas(kafka.sasl_username or ""), _jaas(password(settings) or "")
-        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f'org.apache.kafka.common.security.{module} required username="{user}" password="{secret}";'
-        )
-    return options
+    """Connection options for Spark's Kafka source and sink.
+
+    Raises:
+        ConfigError: a file of certificates or secrets cannot be read.
+    """
+    options = {"bootstrap.servers": settings.kafka.bootstrap_servers} | kafka_access.java_options(settings.kafka)
+    return {f"kafka.{name}": value for name, value in options.items()}
 
 
 def producer(settings: Settings, **options: Any) -> KafkaProducer:
@@ -267,7 +248,3 @@ def _connected(make: Any, settings: Settings) -> Any:
 
 def _ms(duration: Any) -> int:
     return int(duration.total_seconds() * 1000)
-
-
-def _jaas(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "scylla_spark"
 
 _LEAVES = {"errors", "clock", "schemas", "failpoint"}
 _CORE = _LEAVES | {"core"}
-_LOW = _CORE | {"config"}
+_LOW = _CORE | {"config", "kafka_settings", "section", "flags"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
 _CLIENT = {"client", "handle", "frames", "explain"}
 
@@ -26,7 +26,10 @@ ALLOWED: dict[str, set[str]] = {
     "failpoint": {"errors"},
     "schemas": {"errors"},
     "core": _CORE,
-    "config": {"errors", "core"},  # of core only `duration`: see below
+    "flags": {"errors"},
+    "section": {"errors", "core"},  # of core only `duration`: see below
+    "kafka_settings": {"errors", "core", "section"},
+    "config": {"errors", "core", "section", "kafka_settings"},
     "log": {"config"},
     "transforms": _LOW | {"transforms"},
     "io": _LOW | {"io"},

@@ -171,7 +171,7 @@ class Deployment:
 
             executors["spark"] = self._pool = SparkPool(self.settings.handlers, slots=dispatch.spark_slots)
         self.dispatcher = Dispatcher(self.settings, executors)
-        self.state = StateServer(self.dispatcher, self.settings.metrics.host, self.settings.metrics.port)
+        self.state = StateServer(self.dispatcher, self.settings.metrics)
         self.state.start()
         self.dispatcher.start(self.state.address)
         log.info("dispatch runs", metrics=self.state.address)

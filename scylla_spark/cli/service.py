@@ -13,6 +13,7 @@ import typer
 
 from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import NotFoundError
+from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
     from scylla_spark.config import Settings
@@ -151,5 +152,5 @@ def _say_ready(cli: Context, deployment: Any) -> None:
         line = json.dumps(facts)
     else:
         line = "ready: " + ", ".join(f"{name} {value}" for name, value in facts.items() if name != "ready" and value)
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(visible(line) + "\n")
     sys.stdout.flush()

@@ -17,6 +17,7 @@ from scylla_spark.flags import nested
 from scylla_spark.io.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.visible import visible_lines
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -39,7 +40,7 @@ def run(make: Callable[[Settings], Deployment], description: str | None, argumen
         configure(settings.log)
         serve(make(settings), _say_ready)
     except SchedulerError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible_lines(str(error))}\n")
         return error.exit_code
     finally:
         for number in _SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas", "failpoint"}
+_LEAVES = {"errors", "clock", "schemas", "failpoint", "visible"}
 _CORE = _LEAVES | {"core"}
 _LOW = _CORE | {"config", "kafka_settings", "section", "flags"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
@@ -25,12 +25,13 @@ ALLOWED: dict[str, set[str]] = {
     "clock": {"errors"},
     "failpoint": {"errors"},
     "schemas": {"errors"},
+    "visible": set(),
     "core": _CORE,
     "flags": {"errors"},
     "section": {"errors", "core"},  # of core only `duration`: see below
     "kafka_settings": {"errors", "core", "section"},
     "config": {"errors", "core", "section", "kafka_settings"},
-    "log": {"config"},
+    "log": {"config", "visible"},
     "transforms": _LOW | {"transforms"},
     "io": _LOW | {"io"},
     "executors": _LOW | {"executors", "io"},  # of io only what starts processes

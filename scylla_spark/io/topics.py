@@ -13,7 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
-from scylla_spark.io import kafka_access
+from scylla_spark.io import broker_files, kafka_access, kafka_probe, private_files
 from scylla_spark.io.recovering import recovering
 
 MAX_MESSAGE_BYTES: Final = 2 * 1024 * 1024
@@ -38,9 +38,7 @@ class _Selector(selectors.DefaultSelector):
 
 def announce(data_dir: Path, facts: dict[str, Any]) -> None:
     """Writes where the processes of a data directory are to be found; `located` reads it."""
-    temporary = data_dir / f"{_RUNNING_FILE}.new"
-    temporary.write_text(json.dumps(facts))
-    temporary.replace(data_dir / _RUNNING_FILE)
+    private_files.write(data_dir / _RUNNING_FILE, json.dumps(facts))
 
 
 def announced(data_dir: Path) -> dict[str, Any]:
@@ -60,18 +58,39 @@ def located(settings: Settings) -> Settings:
     """
     if settings.kafka.bootstrap_servers:
         return settings
-    address = announced(settings.data_dir).get("kafka")
+    facts = announced(settings.data_dir)
+    address = facts.get("kafka")
     if not address:
         raise UnreachableError(
             f"No Kafka broker is configured and nothing runs on {settings.data_dir}.",
             hint="Start `scylla-spark up --data DIR`, or set kafka.bootstrap_servers.",
         )
-    return with_broker(settings, str(address))
+    secret = broker_files.secret_file(broker_folder(settings)) if facts.get("auth") else None
+    return with_broker(settings, str(address), secret)
 
 
-def with_broker(settings: Settings, address: str) -> Settings:
-    """The settings with another broker address."""
-    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+def broker_folder(settings: Settings) -> Path:
+    """Where the embedded broker of a data directory keeps what it has."""
+    return settings.data_dir / "kafka"
+
+
+def with_broker(settings: Settings, address: str, secret_file: Path | None = None) -> Settings:
+    """The settings with another broker address.
+
+    Args:
+        settings: to change.
+        address: host:port of the brokers.
+        secret_file: of an embedded broker that wants one; None: access as the settings say.
+    """
+    access: dict[str, Any] = {}
+    if secret_file is not None:
+        access = {
+            "auth": "scram",
+            "scram_mechanism": "SCRAM-SHA-512",
+            "username": broker_files.CLIENT_USER,
+            "password_file": secret_file,
+        }
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address} | access)
     return settings.model_copy(update={"kafka": kafka})
 
 
@@ -240,10 +259,17 @@ def _connected(make: Any, settings: Settings) -> Any:
     try:
         return make()
     except KafkaError as error:
+        cause, servers = error, settings.kafka.bootstrap_servers
+    fault = kafka_probe.first_fault(settings)
+    if fault is not None:
         raise UnreachableError(
-            f"No Kafka broker answers at {settings.kafka.bootstrap_servers} ({type(error).__name__}).",
-            hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor` looks closer.",
-        ) from error
+            f"Kafka at {servers} does not let us in: {fault}.",
+            hint=f"{fault.mend}; `scylla-spark doctor kafka` looks closer.",
+        ) from cause
+    raise UnreachableError(
+        f"No Kafka broker answers at {servers} ({type(cause).__name__}).",
+        hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor kafka` looks closer.",
+    ) from cause
 
 
 def _ms(duration: Any) -> int:

@@ -15,7 +15,7 @@ from scylla_spark.config import Settings
 from scylla_spark.io.kafka_access import python_options
 
 _LIMIT_S: Final = 5.0
-_HANDSHAKE, _AUTHENTICATE, _API_VERSIONS = 17, 36, 18  # Kafka's numbers of requests
+_HANDSHAKE, _AUTHENTICATE, _METADATA = 17, 36, 3  # Kafka's numbers of requests
 _UNSUPPORTED_MECHANISM: Final = 33
 _MOST_BYTES: Final = 1 << 20
 
@@ -152,10 +152,8 @@ def _loaded(what: str, load: Callable[[], T]) -> T:
 
 
 def _understood(line: socket.socket, options: dict[str, Any]) -> None:
-    """Asks for the versions of requests: a broker that wants another protocol, or a certificate, closes instead."""
-    answer = _asked(line, _API_VERSIONS, 0, b"", options)
-    if len(answer) < 2:
-        raise _closed(options)
+    """Asks for the brokers (and no topics): one that wants a login, another protocol or a certificate closes instead."""
+    _asked(line, _METADATA, 1, struct.pack(">i", 0), options)
 
 
 def _log_in(line: socket.socket, entry: Entry, options: dict[str, Any]) -> None:
@@ -222,7 +220,7 @@ def _asked(line: socket.socket, key: int, version: int, body: bytes, options: di
     )
 
 
-def _closed(options: dict[str, Any], error: BaseException | None = None) -> Fault:
+def _closed(options: dict[str, Any], error: BaseException) -> Fault:
     told = getattr(error, "reason", None) or "it closed the connection"
     if "SSL" in options["security_protocol"]:
         mend = (

@@ -42,8 +42,9 @@ class Kafka(Section):
     scram_mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     ca_file: Path | None = Field(None, description="PEM file of the authorities to trust; unset: those of the system")
     client_cert_file: Path | None = Field(None, description="PEM file of our certificate and its chain, for mtls")
-    client_key_file: Path | None = Field(None, description="PEM file of its key (PKCS 8); unset: in client_cert_file")
-    client_key_password: SecretStr | None = Field(None, description="password of that key")
+    client_key_file: Path | None = Field(
+        None, description="PEM file of its key (PKCS 8, no password); unset: in client_cert_file"
+    )
     oauth_token_url: str | None = Field(None, description="where oauth gets its tokens; https, or http on loopback")
     oauth_scope: str | None = Field(None, description="scope to ask for")
     python_options: dict[str, Option] = Field(
@@ -94,8 +95,8 @@ class Kafka(Section):
             yield f'kafka.auth = "{self.auth}" uses no user and no password: unset them, or set kafka.auth to plain, scram or oauth'
         if not self.tls and (self.ca_file or self.client_cert_file):
             yield "kafka.ca_file and kafka.client_cert_file need kafka.tls = true"
-        if not self.client_cert_file and (self.client_key_file or self.client_key_password):
-            yield "kafka.client_key_file and kafka.client_key_password need kafka.client_cert_file"
+        if self.client_key_file and not self.client_cert_file:
+            yield "kafka.client_key_file needs kafka.client_cert_file"
         if self.auth != "oauth" and (self.oauth_token_url or self.oauth_scope):
             yield 'kafka.oauth_token_url and kafka.oauth_scope need kafka.auth = "oauth"'
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote_plus, urlencode
 from urllib.request import Request
 
 from kafka import KafkaConsumer
@@ -44,9 +44,7 @@ def python_options(kafka: Kafka) -> dict[str, Any]:
         options["ssl_cafile"] = _readable("kafka.ca_file", kafka.ca_file)
     if kafka.client_cert_file is not None:
         options["ssl_certfile"] = _readable("kafka.client_cert_file", kafka.client_cert_file)
-        options["ssl_keyfile"] = _readable("kafka.client_key_file", kafka.client_key_file or kafka.client_cert_file)
-        if kafka.client_key_password is not None:
-            options["ssl_password"] = kafka.client_key_password.get_secret_value()
+        options["ssl_keyfile"] = str(_key_file(kafka))
     if kafka.auth in ("plain", "scram"):
         options["sasl_mechanism"] = mechanism(kafka)
         options["sasl_plain_username"] = kafka.username
@@ -78,6 +76,7 @@ def java_options(kafka: Kafka) -> dict[str, str]:
     if kafka.auth == "oauth":
         options["sasl.login.callback.handler.class"] = _OAUTH_HANDLER
         options["sasl.oauthbearer.token.endpoint.url"] = kafka.oauth_token_url or ""
+        options["sasl.oauthbearer.header.urlencode"] = "true"  # as RFC 6749 has it, and as we do for kafka-python
     return options | {name: _java_text(value.get_secret_value()) for name, value in kafka.java_options.items()}
 
 
@@ -125,7 +124,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no
             return self._token
 
     def _fetch(self) -> tuple[str, float]:
-        who = f"{quote(self._client, safe='')}:{quote(self._secret(), safe='')}"
+        who = f"{quote_plus(self._client)}:{quote_plus(self._secret())}"
         form = {"grant_type": "client_credentials"} | ({"scope": self._scope} if self._scope else {})
         headers = {
             "Authorization": "Basic " + base64.b64encode(who.encode()).decode(),
@@ -167,20 +166,27 @@ def _jaas(kafka: Kafka) -> str:
 
 
 def _java_keystore(kafka: Kafka, cert_file: Path) -> dict[str, str]:
-    key = _text("kafka.client_key_file", kafka.client_key_file or cert_file)
-    if "BEGIN RSA PRIVATE KEY" in key or "BEGIN EC PRIVATE KEY" in key:
-        raise ConfigError(
-            "kafka.client_key_file holds a key that Spark's Kafka client cannot read.",
-            hint="It must be PKCS 8 (BEGIN PRIVATE KEY): openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW.",
-        )
-    options = {
+    return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": _only(_text("kafka.client_cert_file", cert_file), "CERTIFICATE"),
-        "ssl.keystore.key": _only(key, "PRIVATE KEY"),
+        "ssl.keystore.key": _only(_key_file(kafka).read_text(), "PRIVATE KEY"),
     }
-    if kafka.client_key_password is not None:
-        options["ssl.key.password"] = kafka.client_key_password.get_secret_value()
-    return options
+
+
+def _key_file(kafka: Kafka) -> Path:
+    """The file of our key, in the one form that both clients read.
+
+    Raises:
+        ConfigError: it holds no key, or one in another form.
+    """
+    path = kafka.client_key_file or kafka.client_cert_file or Path()
+    if "-----BEGIN PRIVATE KEY-----" not in _text("kafka.client_key_file", path):
+        raise ConfigError(
+            f"kafka.client_key_file: {path} holds no key that Spark's Kafka client can read.",
+            hint="It must be PKCS 8 without a password (BEGIN PRIVATE KEY): openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW; "
+            "let only the owner read it.",
+        )
+    return path
 
 
 def _only(pem: str, what: str) -> str:

@@ -147,7 +147,7 @@ def _loaded(what: str, load: Callable[[], T]) -> T:
         return load()
     except (ssl.SSLError, OSError, ValueError) as error:
         told = getattr(error, "reason", None) or type(error).__name__
-        mend = "both must be PEM and belong together; an encrypted key needs kafka.client_key_password"
+        mend = "files must be PEM, and a key must belong to its certificate"
         raise Fault("TLS files", f"{what} cannot be used ({told})", mend) from None
 
 

@@ -99,7 +99,7 @@ def test_a_setting_without_default_is_commented_out_and_would_be_accepted():
         ("plain", ["username", "password"]),
         ("scram", ["username", "password_file"]),
         ("oauth", ["username", "password", "oauth_token_url", "oauth_scope", "ca_file"]),
-        ("mtls", ["client_cert_file", "client_key_file", "client_key_password", "ca_file"]),
+        ("mtls", ["client_cert_file", "client_key_file", "ca_file"]),
     ],
 )
 def test_every_way_of_access_in_the_example_is_accepted(auth, names):

@@ -21,6 +21,8 @@ _ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
+    # what plans and events show of options: Spark's own default, and our private key
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

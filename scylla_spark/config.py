@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -29,43 +19,20 @@ from pydantic_settings import (
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
-from scylla_spark.core.duration import duration, duration_text
+from scylla_spark.core.duration import duration
 from scylla_spark.errors import ConfigError
+from scylla_spark.kafka_settings import Kafka
+from scylla_spark.section import Duration, Section
 
 DEFAULT_FILE = Path("scyllaspark.toml")
 _OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
 
-Duration = Annotated[
-    timedelta, BeforeValidator(duration), PlainSerializer(duration_text, return_type=str, when_used="json")
-]
-"""A duration: "30s", "1h30m", a timedelta, or a number of seconds."""
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
-
-
-class Kafka(_Section):
-    """How to reach the brokers."""
-
-    bootstrap_servers: str = Field(
-        "", description="host:port[,host:port]; empty: the embedded broker of `up` and `demo`"
-    )
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: str | None = None
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
-    sasl_password_file: Path | None = Field(
-        None, description="file that holds the password; preferred to sasl_password"
-    )
-    ssl_cafile: Path | None = None
-    request_timeout: Duration = Field(duration("10s"), description="how long one request to a broker may take")
-
-
-class Topics(_Section):
+class Topics(Section):
     """Topic names; `outcomes` has one partition more than `tasks`, for the planner."""
 
     tasks: str = "tasks"
@@ -74,13 +41,13 @@ class Topics(_Section):
     retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
 
-class Tables(_Section):
+class Tables(Section):
     """Where the Delta tables are."""
 
     path: str = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
 
 
-class Ingest(_Section):
+class Ingest(Section):
     """Kafka to Delta."""
 
     trigger: Duration = Field(
@@ -115,7 +82,7 @@ class Ingest(_Section):
     )
 
 
-class Dispatch(_Section):
+class Dispatch(Section):
     """When and where tasks run."""
 
     group_id: str = Field("scylla-spark-dispatch", description="consumer group whose assignment is the ownership")
@@ -158,7 +125,7 @@ class Dispatch(_Section):
     )
 
 
-class Queue(_Section):
+class Queue(Section):
     """Limits of one queue, over all dispatchers together; a queue that is not listed has none."""
 
     order: Literal["durable", "replay"] = Field(
@@ -179,17 +146,29 @@ class Queue(_Section):
     )
 
 
-class Metrics(_Section):
+class Metrics(Section):
     """Prometheus metrics and read-only state of a dispatcher over HTTP."""
 
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="more names by which it may be asked (Host header), besides its address and localhost"
+    )
     payload_labels: tuple[str, ...] = Field(
         (), description="top-level payload keys that become labels of start-delay metrics"
     )
 
 
-class Log(_Section):
+class Broker(Section):
+    """The embedded broker of one machine."""
+
+    auth: bool = Field(
+        False,
+        description="whether its clients must know the secret kept in its folder; off: every user of this machine may send and read",
+    )
+
+
+class Log(Section):
     """One JSON object per line."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -204,6 +183,7 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         env_file=".env",
         env_parse_none_str="null",
+        hide_input_in_errors=True,
         dotenv_filtering="match_prefix",  # a `.env` is shared with other programs
         extra="forbid",
         frozen=True,
@@ -221,6 +201,7 @@ class Settings(BaseSettings):
     )
     master: str = Field("local[2]", description="Spark master where no session exists")
     kafka: Kafka = Kafka()
+    broker: Broker = Broker()
     topics: Topics = Topics()
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
@@ -262,12 +243,22 @@ class Settings(BaseSettings):
         if file is not None and not file.is_file():
             raise ConfigError(f"There is no settings file {file}.", hint="Check --config.")
         _refuse_unknown_variables(cls)
-        try:
-            return _with_file(cls, file or DEFAULT_FILE)(**overrides)
-        except ValidationError as error:
-            raise ConfigError(_explain(error), hint="`scylla-spark config show` lists every setting.") from None
-        except ValueError as error:
-            raise ConfigError(f"{file or DEFAULT_FILE}: {error}.", hint="The file must be valid TOML.") from None
+        made = _made(cls, file or DEFAULT_FILE, overrides)
+        if isinstance(made, ConfigError):
+            raise made
+        return made
+
+
+def _made(cls: type[Settings], file: Path, overrides: dict[str, Any]) -> Settings | ConfigError:
+    """The settings, or the error; returned, because an error that is raised here would carry pydantic's, with all values, along."""
+    try:
+        return _with_file(cls, file)(**overrides)
+    except ValidationError as error:
+        return ConfigError(_explain(error), hint="`scylla-spark config show` lists every setting.")
+    except SettingsError as error:
+        return ConfigError(f"{error}.", hint="Lists and tables are written as JSON in environment variables.")
+    except (ValueError, OSError) as error:
+        return ConfigError(f"{file}: {error}.", hint="The file must be valid TOML, in UTF-8.")
 
 
 def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
@@ -329,7 +320,27 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _explain(error: ValidationError) -> str:
     lines = [
-        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (got {item['input']!r})"
-        for item in error.errors()
+        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']}{_given(item['loc'], item['input'])}"
+        for item in error.errors(include_url=False, include_context=False)
     ]
     return "Settings are not valid: " + "; ".join(lines) + "."
+
+
+def _given(place: tuple[int | str, ...], value: object) -> str:
+    """What was given, where that cannot be a secret: one plain value of a setting that exists and is not secret itself.
+
+    A section, a table or a misspelt name may hold a password, so they are only named.
+    """
+    plain = isinstance(value, str | int | float | bool | None) and _is_public(Settings, place)
+    return f" (got {value!r})" if plain else ""
+
+
+def _is_public(section: type[BaseModel], place: tuple[int | str, ...]) -> bool:
+    field = section.model_fields.get(str(place[0])) if place else None
+    if field is None:
+        return False
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        return _is_public(field.annotation, place[1:])
+    if field.annotation == dict[str, Queue]:
+        return _is_public(Queue, place[2:])
+    return len(place) == 1 and "Secret" not in str(field.annotation)

@@ -9,10 +9,15 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from scylla_spark.config import Settings
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io import jars
 from scylla_spark.io.java import INSTALL_HINT, MINIMUM, find_java, java_version
+
+if TYPE_CHECKING:
+    from scylla_spark.io.kafka_probe import Entry
 
 PINNED = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
 _MIN_DISK = 2 * 1024**3
@@ -37,12 +42,11 @@ class Check:
     mend: str = ""
 
 
-def examine(data_dir: Path, bootstrap: str | None = None, cache: Path | None = None) -> list[Check]:
-    """All checks, in the order in which a newcomer would have to mend them.
+def examine(data_dir: Path, cache: Path | None = None) -> list[Check]:
+    """All checks of this machine, in the order in which a newcomer would have to mend them.
 
     Args:
         data_dir: where tables, records and checkpoints go; need not exist yet.
-        bootstrap: "host:port,…" of a Kafka that must answer; None skips that check (ours starts on demand).
         cache: root of the jar cache; default: the usual one.
 
     Returns:
@@ -52,9 +56,67 @@ def examine(data_dir: Path, bootstrap: str | None = None, cache: Path | None = N
     checks += [check_package(name, wanted, installed_version(name)) for name, wanted in PINNED.items()]
     checks += [check_jars(jar_set, cache) for jar_set in jars.SETS]
     checks += [check_data_dir(data_dir), check_disk(data_dir, free_bytes(data_dir)), check_memory(memory_bytes())]
-    if bootstrap is not None:
-        checks.append(check_kafka(bootstrap))
     return checks
+
+
+def examine_kafka(settings: Settings) -> list[Check]:
+    """How far we come with the brokers: name, port, certificate, login, then topics and rights.
+
+    Args:
+        settings: with the brokers' addresses.
+
+    Returns:
+        One `Check` per broker address, and if one of them lets us in, per topic and consumer group.
+    """
+    # here, not on top: the other checks must work where kafka-python itself is broken
+    try:
+        from scylla_spark.io import kafka_probe
+    except ImportError:
+        return [Check("Kafka", False, "kafka-python is not installed", "pip install 'kafka-python==3.0.*'")]
+    try:
+        addresses = list(kafka_probe.entries(settings.kafka.bootstrap_servers))
+    except kafka_probe.Fault as fault:
+        return [Check("Kafka", False, str(fault), fault.mend)]
+    checks = [check_broker(settings, entry) for entry in addresses]
+    return checks + (check_rights(settings) if any(check.ok for check in checks) else [])
+
+
+def check_broker(settings: Settings, entry: Entry) -> Check:
+    """A broker lets us in, as far as the login."""
+    from scylla_spark.io import kafka_probe
+
+    name, kafka = f"Kafka {entry.text}", settings.kafka
+    try:
+        kafka_probe.examine(settings, entry)
+    except kafka_probe.Fault as fault:
+        return Check(name, False, str(fault), fault.mend)
+    except SchedulerError as error:
+        return Check(name, False, error.message, error.hint)
+    who = f" as {kafka.username}" if kafka.username else ""
+    return Check(name, True, f"{kafka.security_protocol}, {kafka.auth}{who}")
+
+
+def check_rights(settings: Settings) -> list[Check]:
+    """Topics exist, and we may do with topics and consumer groups what we must."""
+    from scylla_spark.io import kafka_rights
+
+    try:
+        found = list(kafka_rights.findings(settings))
+    except SchedulerError as error:
+        return [Check("Kafka rights", False, error.message, error.hint)]
+    return [
+        Check(f"{kind} {name}", not fault, fault or "may be used", _mend(kind, name, fault) if fault else "")
+        for kind, name, fault in found
+    ]
+
+
+def _mend(kind: str, name: str, fault: str) -> str:
+    if "exist" in fault:
+        return "scylla-spark init"
+    from scylla_spark.io.kafka_rights import NEEDED
+
+    rights = " ".join(f"--operation {right.title().replace('_', '')}" for right in NEEDED[kind])
+    return f"kafka-acls --add --allow-principal User:… {rights} --{kind} '{name}'"
 
 
 def check_python(version: tuple[int, ...]) -> Check:
@@ -137,25 +199,6 @@ def check_memory(total: int | None) -> Check:
     if total >= _MIN_MEMORY:
         return Check("memory", True, detail)
     return Check("memory", False, f"{detail}; 3 GiB are needed", "give the machine or the container more memory")
-
-
-def check_kafka(bootstrap: str, timeout_ms: int = 5000) -> Check:
-    """A Kafka broker answers a request for its cluster's metadata."""
-    # here, not on top: the other checks must work where kafka-python itself is broken
-    try:
-        from kafka.admin import KafkaAdminClient
-        from kafka.errors import KafkaError
-    except ImportError:
-        return Check("Kafka", False, "kafka-python is not installed", "pip install 'kafka-python==3.0.*'")
-    mend = "start it, or correct kafka.bootstrap_servers (one machine: scylla-spark up brings its own)"
-    try:
-        with KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=timeout_ms, request_timeout_ms=timeout_ms
-        ) as admin:
-            brokers = admin.describe_cluster()["brokers"]
-    except (KafkaError, OSError, ValueError) as error:
-        return Check("Kafka", False, f"{bootstrap} does not answer: {type(error).__name__}", mend)
-    return Check("Kafka", True, f"{bootstrap}: {len(brokers)} broker{'s' if len(brokers) != 1 else ''}")
 
 
 def installed_version(package: str) -> str | None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
-from urllib.error import URLError
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.state import READY, RETRY_WAIT, RUNNING, SCHEDULED
+from scylla_spark.errors import ArgumentError
+from scylla_spark.io.small_http import AnswerError, fetch
 
 if TYPE_CHECKING:
     from scylla_spark.core.view import TaskStatus
     from scylla_spark.handle import TaskHandle
 
 _TIMEOUT_S: Final = 5.0
+_LARGEST: Final = 4 * 1024 * 1024
+_ADDRESS: Final = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?", re.ASCII)
+_TOLD: Final = {"state": str, "why": str, "attempts": int}
+_HELD: Final = ("state", "epoch", "lanes", "loaded", "in_flight")
 
 
 def explain(handle: TaskHandle, address: str) -> dict[str, Any]:
@@ -34,22 +40,69 @@ def explain(handle: TaskHandle, address: str) -> dict[str, Any]:
         }
     time_us, ordering_id, uniqueness_key = status.key
     asked = ask(address, "explain", scheduled_time=iso(time_us), ordering_id=ordering_id, uniqueness_key=uniqueness_key)
-    if asked is not None and asked.get("known", True):
-        told = {name: value for name, value in asked.items() if name != "known"}
+    if asked is not None and asked.get("known") is True:
+        told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
         return answer | told | {"source": f"the dispatcher at {address}"}
     return answer | {"why": _why(status, address, asked)}
 
 
 def ask(address: str, path: str, **query: str) -> dict[str, Any] | None:
-    """One read-only question to a dispatcher; None if nobody answers."""
-    if not address:
+    """One read-only question to a dispatcher; None if nobody answers.
+
+    The address stands in a fence, and whoever may write to `outcomes` may write any: so only plain http is asked, no
+    redirect is followed, time and size are bounded, and what comes back is data that may say anything.
+    """
+    if not _ADDRESS.fullmatch(address):
         return None
     try:
-        with urlopen(f"{address}/{path}?{urlencode(query)}", timeout=_TIMEOUT_S) as reply:
-            answer = json.load(reply)
-    except (URLError, OSError, ValueError):
+        answer = json.loads(fetch(f"{address}/{path}?{urlencode(query)}", timeout_s=_TIMEOUT_S, largest=_LARGEST))
+    except (AnswerError, ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
+
+
+def ask_partitions(address: str) -> dict[int, dict[str, Any]]:
+    """What a dispatcher says of the partitions it holds: number → its numbers and words; empty if nobody answers."""
+    return {
+        one["partition"]: {name: one.get(name) for name in _HELD if type(one.get(name)) in (int, str)}
+        for one in _dicts((ask(address, "status") or {}).get("partitions"))
+        if type(one.get("partition")) is int
+    }
+
+
+def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:
+    """What a dispatcher says of a lane; None if nobody answers or it holds nothing of it."""
+    asked = ask(address, "lane", ordering_id=ordering_id)
+    if asked is None:
+        return None
+    tasks = []
+    for one in _dicts(asked.get("tasks")):
+        try:
+            key = TaskKey.parse(str(one.get("key")))
+            tasks.append({"key": str(key)} | {name: one.get(name) for name in ("attempts", "next_start", "cancelled")})
+        except (ArgumentError, OverflowError):
+            continue
+    return LaneAnswer(asked.get("loaded") is True, str(asked.get("state")), str(asked.get("why")), tasks)
+
+
+class LaneAnswer(NamedTuple):
+    """A dispatcher's word on one lane.
+
+    Attributes:
+        loaded: whether it holds tasks of it.
+        state: of the lane.
+        why: it does not run, as a sentence.
+        tasks: the next ones: key, attempts, next_start, cancelled.
+    """
+
+    loaded: bool
+    state: str
+    why: str
+    tasks: list[dict[str, Any]]
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:

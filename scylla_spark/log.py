@@ -8,6 +8,7 @@ import sys
 import structlog
 
 from scylla_spark.config import Log
+from scylla_spark.visible import visible_lines
 
 
 def configure(log: Log) -> None:
@@ -29,4 +30,13 @@ def configure(log: Log) -> None:
         logger_factory=lambda *_: structlog.WriteLogger(target or sys.stderr),  # as it is then, should it be replaced
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(stream=target or sys.stderr, level=logging.ERROR, format="%(message)s", force=True)
+    handler = logging.StreamHandler(target or sys.stderr)
+    handler.setFormatter(_Visible("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
+
+
+class _Visible(logging.Formatter):
+    """What libraries log may quote data; our own lines are JSON, which escapes it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_lines(super().format(record))

@@ -18,7 +18,7 @@ from scylla_spark.bench import report
 from scylla_spark.bench.site import Options, say
 from scylla_spark.config import Log
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.job import nested
+from scylla_spark.flags import nested
 
 BENCHES: Final = {
     "lateness": "how late tasks start that are due some seconds ahead, and what that costs in CPU",

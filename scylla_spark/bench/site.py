@@ -17,11 +17,12 @@ from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.load import poll
 from scylla_spark.clock import boot_us
-from scylla_spark.config import Kafka, Settings, Tables, Topics
+from scylla_spark.config import Settings, Tables, Topics
 from scylla_spark.core.partition import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.topics import end_offsets
+from scylla_spark.kafka_settings import Kafka
 from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
 

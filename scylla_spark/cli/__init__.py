@@ -18,7 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault(
         "PYDANTIC_DISABLE_PLUGINS", "__all__"
     )  # we use none, and looking for them costs time at every start
-    code = run(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = run(sys.argv[1:] if arguments is None else arguments)
+    except Exception:  # only with --debug; not left to Python, which would print the error's text as it is
+        sys.stderr.write(_traceback())
+        code = 1
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -88,6 +92,14 @@ def hoist(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def _traceback() -> str:
+    import traceback
+
+    from scylla_spark.visible import visible
+
+    return "".join(visible(line) + "\n" for line in traceback.format_exc().splitlines())
 
 
 def _mute() -> None:

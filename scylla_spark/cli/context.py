@@ -12,6 +12,7 @@ import typer
 
 from scylla_spark.cli.output import FORMATS, Output
 from scylla_spark.errors import ArgumentError
+from scylla_spark.flags import nested
 
 if TYPE_CHECKING:
     from scylla_spark.client import Scheduler
@@ -86,18 +87,7 @@ def parsed(columns: str | None, output: str, sets: list[str], **other: Any) -> C
     if output not in FORMATS:
         raise ArgumentError(f"There is no output format {output!r}.", hint=f"Formats: {', '.join(FORMATS)}.")
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else ()
-    overrides: dict[str, Any] = {}
-    for text in sets:
-        path, equals, value = text.partition("=")
-        if not equals or not path.strip():
-            raise ArgumentError(
-                f"--set {text!r} is not section.key=value.", hint="Such as --set dispatch.look_ahead=10m."
-            )
-        section = overrides
-        *parents, name = path.strip().split(".")
-        for parent in parents:
-            section = section.setdefault(parent, {})
-        section[name] = value
+    overrides = nested(sets)
     if other["data"] is not None:
         overrides["data_dir"] = other["data"]
     look = Output(output, names, color=other["color"], quiet=other["quiet"])

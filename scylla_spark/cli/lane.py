@@ -26,16 +26,16 @@ def show(
     """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
     from scylla_spark.clock import iso
     from scylla_spark.core.key import partition_of
-    from scylla_spark.explain import ask
+    from scylla_spark.explain import ask_lane
     from scylla_spark.io.listings import check_limit
 
     check_limit(limit)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         partition = partition_of(ordering_id, scheduler.rules.partitions)
-        asked = ask(scheduler.owner_address(partition), "lane", ordering_id=ordering_id)
+        asked = ask_lane(scheduler.owner_address(partition), ordering_id)
         stored = scheduler.readers.lane(partition, ordering_id, None, limit)
-    loaded = asked is not None and asked.get("loaded")
+    loaded = asked is not None and asked.loaded
     if not stored and not loaded:
         raise NotFoundError(
             f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
@@ -45,9 +45,9 @@ def show(
          "cancelled": row.cancelled} for row in stored
     ]  # fmt: skip
     if asked is not None and loaded:
-        tasks = list(asked["tasks"])[:limit]
+        tasks = asked.tasks[:limit]
     state, why = (
-        (asked["state"], asked["why"]) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
+        (asked.state, asked.why) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
     )
     record = {"ordering_id": ordering_id, "partition": partition, "state": state, "why": why}
     if cli.output.form == "table" and not cli.output.columns:

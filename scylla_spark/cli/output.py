@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError
+from scylla_spark.visible import spreadsheet_cell, visible, visible_json, visible_lines
 
 FORMATS: Final = ("table", "json", "jsonl", "csv")
 _FIXED: Final = 14  # narrower columns are never cut
@@ -55,9 +56,9 @@ class Output:
         shown = list(self.columns or (columns if self.form == "table" else known))
         picked = [{name: row.get(name) for name in shown} for row in rows]
         if self.form == "json":
-            _write(json.dumps(picked, indent=2, ensure_ascii=False) + "\n")
+            _write(visible_json(picked, indent=2) + "\n")
         elif self.form == "jsonl":
-            _write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in picked))
+            _write("".join(visible_json(row) + "\n" for row in picked))
         elif self.form == "csv":
             writer = csv.writer(sys.stdout, lineterminator="\n")
             writer.writerow(shown)
@@ -72,30 +73,30 @@ class Output:
             raise ArgumentError(f"There is no column {', '.join(unknown)}.", hint=f"Columns: {', '.join(record)}.")
         picked = {name: record[name] for name in names}
         if self.form == "json":
-            _write(json.dumps(picked, indent=2, ensure_ascii=False) + "\n")
+            _write(visible_json(picked, indent=2) + "\n")
         elif self.form == "table":
             self._fields(picked)
         else:
             self.rows([picked], tuple(names))
 
     def value(self, name: str, value: Any) -> None:
-        """Writes one value: in a table bare, for use in scripts; else as a record of one field."""
+        """Writes one value: in a table bare, for use in scripts; else as a record of one field, which alone is exact."""
         if self.form == "table":
-            _write(_text(value) + "\n")
+            _write(visible(_text(value)) + "\n")
         else:
             self.record({name: value})
 
     def say(self, text: str) -> None:
         """One line for people, on stderr."""
         if not self.quiet:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(visible_lines(text) + "\n")
 
     def _table(self, rows: list[dict[str, Any]], names: list[str]) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
         from rich.text import Text
 
-        cells = [[_line(_short(name, _text(row[name]))) for name in names] for row in rows]
+        cells = [[visible(_short(name, _text(row[name]))) for name in names] for row in rows]
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         widths = _fitted([[*names], *cells], _width() - 2 * (len(names) - 1))
         for name, width in zip(names, widths, strict=True):
@@ -111,7 +112,7 @@ class Output:
         indent = max(map(len, record), default=0) + 2
         width = max(20, _width() - indent)
         for name, value in record.items():
-            lines = [_line(line) for line in _text(value).rstrip("\n").split("\n")]
+            lines = [visible(line) for line in _text(value).rstrip("\n").split("\n")]
             folded = [part for line in lines for part in _folded(line, width)]
             text = ("\n" + " " * indent).join(folded)
             code = _ANSI.get(_style(name, value), "") if self.color and sys.stdout.isatty() else ""
@@ -135,7 +136,7 @@ class Output:
 
 def error(message: str, hint: str = "") -> None:
     """One or two lines on stderr."""
-    sys.stderr.write(f"error: {message}\n" + (f"  {hint}\n" if hint else ""))
+    sys.stderr.write(f"error: {visible_lines(message)}\n" + (f"  {visible_lines(hint)}\n" if hint else ""))
 
 
 def printable(values: Mapping[str, Any], instants: Iterable[str] = ()) -> dict[str, Any]:
@@ -194,7 +195,9 @@ def _write(text: str) -> None:
 
 def _plain(value: Any) -> str:
     """For programs: JSON's words for booleans, no pictures of emptiness."""
-    return json.dumps(value) if isinstance(value, bool) else _text(value)
+    if isinstance(value, bool):
+        return json.dumps(value)
+    return spreadsheet_cell(value) if isinstance(value, str) else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -204,12 +207,7 @@ def _text(value: Any) -> str:
         return "yes" if value else ""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _line(text: str) -> str:
-    """One line without control characters: a payload must not move the cursor of whoever looks at it."""
-    return "".join(letter if letter.isprintable() else "·" for letter in text)
+    return visible_json(value)
 
 
 _COLORS: Final = {

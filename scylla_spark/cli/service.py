@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
     from scylla_spark.config import Settings
@@ -95,13 +96,24 @@ def demo(
     raise typer.Exit(main(as_json=as_json or cli.output.form in ("json", "jsonl"), data=Path(data) if data else None))
 
 
-def doctor(ctx: typer.Context) -> None:
-    """Look for what this machine lacks, and say how to mend it; exit code 1 if something is missing."""
-    from scylla_spark.doctor import examine
+def doctor(
+    ctx: typer.Context,
+    what: Annotated[str | None, typer.Argument(metavar="[kafka]", help="Only the way to Kafka, step by step")] = None,
+) -> None:
+    """Look for what is missing here and on the way to Kafka, and say how to mend it; exit code 1 if something is missing."""
+    from scylla_spark.doctor import examine, examine_kafka
+    from scylla_spark.io.topics import located
 
     cli = context(ctx)
     settings = cli.settings()
-    checks = examine(settings.data_dir, settings.kafka.bootstrap_servers or None)
+    if what not in (None, "kafka"):
+        raise ArgumentError(
+            f"There is nothing to look at that is called {what!r}.", hint="`doctor`, or `doctor kafka`."
+        )
+    checks = [] if what else examine(settings.data_dir)
+    # an embedded broker that is not running is no fault: it is started on demand
+    if what or settings.kafka.bootstrap_servers:
+        checks += examine_kafka(located(settings))
     rows = [{"check": check.name, "ok": check.ok, "detail": check.detail, "mend": check.mend} for check in checks]
     if cli.output.form == "table" and not cli.output.columns:
         shown = [row | {"ok": "ok" if row["ok"] else "MISSING"} for row in rows]
@@ -151,5 +163,5 @@ def _say_ready(cli: Context, deployment: Any) -> None:
         line = json.dumps(facts)
     else:
         line = "ready: " + ", ".join(f"{name} {value}" for name, value in facts.items() if name != "ready" and value)
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(visible(line) + "\n")
     sys.stdout.flush()

@@ -91,7 +91,7 @@ def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
     from scylla_spark.clock import iso
     from scylla_spark.core.key import HOUR_US
     from scylla_spark.core.partition import ALL_FOLDED_US
-    from scylla_spark.explain import ask
+    from scylla_spark.explain import ask_partitions
     from scylla_spark.io.topics import end_offsets
 
     marks, count = scheduler.readers.marks(), scheduler.rules.partitions
@@ -107,7 +107,7 @@ def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
     for number in numbers:
         address = scheduler.owner_address(number) if ends else ""
         if address and address not in answers:
-            answers[address] = {one["partition"]: one for one in (ask(address, "status") or {}).get("partitions", [])}
+            answers[address] = ask_partitions(address)
         held = answers.get(address, {}).get(number, {})
         tasks, outcomes = marks.get(("tasks", number)), marks.get(("outcomes", number))
         rows.append({

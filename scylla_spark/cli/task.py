@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -139,7 +140,7 @@ def list_(
         [printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables."
     )
     if rows and len(rows) == (limit or 100):
-        cli.output.say(f"There may be more: --after '{_key_of(rows[-1])}'")
+        cli.output.say(f"There may be more: --after {shlex.quote(_key_of(rows[-1]))}")
 
 
 @app.command()

@@ -22,6 +22,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.demo.check import CHECKS, Finding, lateness, percentiles
 from scylla_spark.demo.history import History
 from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan
+from scylla_spark.visible import visible
 
 WIDTH: Final = 100
 _SHOWN_FINDINGS: Final = 20
@@ -109,7 +110,7 @@ def as_json(summary: dict[str, Any]) -> None:
 def told(findings: Sequence[Finding]) -> Iterable[str]:
     """The first findings as lines."""
     for finding in findings[:_SHOWN_FINDINGS]:
-        yield f"{finding.check}: {finding.key}: {finding.why}" if finding.key else f"{finding.check}: {finding.why}"
+        yield visible(": ".join(filter(None, (finding.check, finding.key, finding.why))))
     if len(findings) > _SHOWN_FINDINGS:
         yield f"… and {len(findings) - _SHOWN_FINDINGS} more"
     load = os.getloadavg()[0]

@@ -25,6 +25,7 @@ from scylla_spark.demo.send import Sender
 from scylla_spark.errors import ConflictError, WaitTimeoutError
 from scylla_spark.io.readers import Readers
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 8
 MOST_LEAD_S: Final = 40
@@ -193,7 +194,7 @@ def _aside(path: Path) -> Iterator[TextIO]:
                 yield screen
         except Exception:
             lines = [line for line in path.read_text(errors="replace").splitlines() if not line.startswith("\tat ")]
-            screen.writelines(f"demo.log: {line}\n" for line in lines[-_TOLD:])
+            screen.writelines(f"demo.log: {visible(line)}\n" for line in lines[-_TOLD:])
             raise
         finally:
             sys.stderr.flush()

@@ -11,6 +11,7 @@ import atexit
 import base64
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -23,12 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kafka.admin import KafkaAdminClient
+from kafka.admin import KafkaAdminClient, ScramMechanism, UserScramCredentialUpsertion
 from kafka.errors import KafkaError
 
 from scylla_spark.errors import BrokerError, ConflictError
 from scylla_spark.io import broker_files as files
-from scylla_spark.io import die_with_parent
+from scylla_spark.io import die_with_parent, private_files
 
 _START_LIMIT_S = 90.0
 _STOP_LIMIT_S = 20.0
@@ -48,6 +49,7 @@ class EmbeddedBroker:
         data_dir: folder of its records, ports and logs; made if missing.
         port: port for clients; default: one that is free at the first start, kept for later starts.
         heap: largest Java heap.
+        auth: whether clients must know the secret in `secret_file`; without, every user of this machine may send and read.
         overrides: Kafka settings on top of ours, for experiments and tests.
     """
 
@@ -57,11 +59,15 @@ class EmbeddedBroker:
         *,
         port: int | None = None,
         heap: str = "512m",
+        auth: bool = False,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
         self._layout = files.Layout(Path(data_dir).absolute())
         self._port = port
         self._heap = heap
+        self._auth = auth
+        self._node_password: str | None = None
+        self._secret: str | None = None
         self._overrides = dict(overrides or {})
         self._ports: files.Ports | None = None
         self._child: _Child | None = None
@@ -88,6 +94,11 @@ class EmbeddedBroker:
         return f"{files.HOST}:{self._ports.broker}"
 
     @property
+    def secret_file(self) -> Path | None:
+        """The file with the password of the SCRAM user `broker_files.CLIENT_USER`; None where access is open."""
+        return self._layout.secret if self._auth else None
+
+    @property
     def pid(self) -> int | None:
         """Process id of the broker, None while it does not run."""
         return self._child.pid if self._child and self._child.alive else None
@@ -110,13 +121,19 @@ class EmbeddedBroker:
 
         Raises:
             ConflictError: another broker lives on this data folder.
+            ConfigError: others may enter the data folder, and it is not ours to close.
             BrokerError: it ended or did not answer in time; the message carries the end of its log.
             SetupError: Java or the broker's jars are missing and cannot be had.
         """
         if self.alive:
             return self
         deadline = time.monotonic() + timeout
-        self._layout.root.mkdir(parents=True, exist_ok=True)
+        private_files.close_folder(self._layout.root)
+        if self._auth:
+            self._secret, self._node_password = (
+                private_files.kept_secret(self._layout.secret),
+                secrets.token_urlsafe(32),
+            )
         java = files.jvm(self._layout, self._heap)
         lock = self._take_lock()
         try:
@@ -139,7 +156,7 @@ class EmbeddedBroker:
             child.stop(timeout)
 
     def _take_lock(self) -> int:
-        lock = os.open(self._layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(self._layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         patience = time.monotonic() + _LOCK_PATIENCE_S
         while True:
             try:
@@ -159,7 +176,7 @@ class EmbeddedBroker:
     def _launch(self, java: list[str], lock: int, deadline: float, *, last_try: bool) -> bool:
         """One try; False if somebody took a port between our look and Kafka's bind, so that another try can help."""
         self._ports = files.choose_ports(self._layout, self._port)
-        files.write_configuration(self._layout, self._ports, self._overrides)
+        files.write_configuration(self._layout, self._ports, self._overrides, node_password=self._node_password)
         if not self._layout.formatted:
             self._format(java, lock)
         self._child = _Child(java, self._layout, lock)
@@ -211,12 +228,23 @@ class EmbeddedBroker:
         except OSError:
             return False  # not even listening: spare kafka-python the noise
         try:
-            with KafkaAdminClient(
-                bootstrap_servers=self.bootstrap, bootstrap_timeout_ms=5000, request_timeout_ms=5000
-            ) as admin:
+            if self._secret is not None:
+                self._tell_secret(self._secret)
+            with self._admin(files.client_access(self._secret)) as admin:
                 return bool(admin.describe_cluster()["brokers"])
         except KafkaError:
             return False
+
+    def _admin(self, access: Mapping[str, str]) -> KafkaAdminClient:
+        return KafkaAdminClient(
+            bootstrap_servers=self.bootstrap, bootstrap_timeout_ms=5000, request_timeout_ms=5000, **access
+        )
+
+    def _tell_secret(self, secret: str) -> None:
+        """Makes the secret good for clients; repeating it changes nothing."""
+        wanted = UserScramCredentialUpsertion(files.CLIENT_USER, ScramMechanism.SCRAM_SHA_512, secret)
+        with self._admin(files.node_access(self._node_password)) as admin:
+            admin.alter_user_scram_credentials([wanted])
 
 
 class _Child:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scylla_spark.errors import BrokerError
-from scylla_spark.io import jars
+from scylla_spark.io import jars, private_files
 from scylla_spark.io.java import require_java
 
 HOST = "127.0.0.1"
@@ -23,7 +23,7 @@ _SERVER = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
+    "inter.broker.listener.name": "CLIENT",
     # topics are made on purpose, by `init`; time is the broker's
     "auto.create.topics.enable": "false",
     "log.message.timestamp.type": "LogAppendTime",
@@ -55,6 +55,22 @@ _SERVER = {
     "background.threads": "2",
     "log.cleaner.dedupe.buffer.size": "8388608",
 }
+
+# With access control: clients say SCRAM, so that nobody who takes the port while the broker is down learns the secret. Its own
+# connections, and ours that tells it the clients' secret, say PLAIN with a password of this start.
+_NODE = "node"
+_CLIENT_MECHANISM = "SCRAM-SHA-512"
+_SECURED = {
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.client.sasl.enabled.mechanisms": f"{_CLIENT_MECHANISM},PLAIN",
+    "listener.name.client.scram-sha-512.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
+_OPEN = {"listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT"}
 
 _LOG4J = """\
 log4j.rootLogger=INFO, file
@@ -121,9 +137,22 @@ class Layout:
         return self.root / "logs" / "console.log"
 
     @property
+    def secret(self) -> Path:
+        """What clients must know where access is controlled."""
+        return secret_file(self.root)
+
+    @property
     def formatted(self) -> bool:
         """Whether the storage has its cluster id already."""
         return (self.records / "meta.properties").is_file()
+
+
+CLIENT_USER = "scylla-spark"
+
+
+def secret_file(root: Path) -> Path:
+    """Where the broker of a data folder keeps the secret of its clients."""
+    return root / "client.secret"
 
 
 def is_free(port: int) -> bool:
@@ -162,23 +191,60 @@ def choose_ports(layout: Layout, fixed: int | None = None) -> Ports:
     if controller in (0, broker) or not is_free(controller):
         controller = _free_port(broker)
     chosen = Ports(broker, controller)
-    _write(layout.ports, json.dumps(asdict(chosen)) + "\n")
+    private_files.write(layout.ports, json.dumps(asdict(chosen)) + "\n")
     return chosen
 
 
-def write_configuration(layout: Layout, ports: Ports, overrides: Mapping[str, str] | None = None) -> None:
-    """Write `server.properties` and `log4j.properties` for this start."""
-    listener = f"PLAINTEXT://{HOST}:{ports.broker}"
+def write_configuration(
+    layout: Layout, ports: Ports, overrides: Mapping[str, str] | None = None, *, node_password: str | None = None
+) -> None:
+    """Write `server.properties` and `log4j.properties` for this start.
+
+    Args:
+        layout: where to.
+        ports: to listen on.
+        overrides: Kafka settings that win.
+        node_password: what the node knows itself by, where access is controlled; None where it is open.
+    """
+    listener = f"CLIENT://{HOST}:{ports.broker}"
     addresses = {
         "listeners": f"{listener},CONTROLLER://{HOST}:{ports.controller}",
         "advertised.listeners": listener,
         "controller.quorum.voters": f"1@{HOST}:{ports.controller}",
         "log.dirs": layout.records.name,  # relative to the working directory, so that no path needs escapes
     }
-    settings = {**_SERVER, **addresses, **(overrides or {})}
+    access = _OPEN if node_password is None else _SECURED | _known_by(node_password)
+    settings = {**_SERVER, **addresses, **access, **(overrides or {})}
     layout.log.parent.mkdir(parents=True, exist_ok=True)
-    _write(layout.properties, "".join(f"{key}={value}\n" for key, value in settings.items()))
-    _write(layout.log4j, _LOG4J)
+    private_files.write(layout.properties, "".join(f"{key}={value}\n" for key, value in settings.items()))
+    private_files.write(layout.log4j, _LOG4J)
+
+
+def _known_by(password: str) -> dict[str, str]:
+    login = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="{_NODE}" password="{password}" user_{_NODE}="{password}";'
+    )
+    return {f"listener.name.{name}.plain.sasl.jaas.config": login for name in ("client", "controller")}
+
+
+def node_access(password: str | None) -> dict[str, str]:
+    """How kafka-python connects as the node itself."""
+    return {} if password is None else _access("PLAIN", _NODE, password)
+
+
+def client_access(secret: str | None) -> dict[str, str]:
+    """How kafka-python connects as a client."""
+    return {} if secret is None else _access(_CLIENT_MECHANISM, CLIENT_USER, secret)
+
+
+def _access(mechanism: str, user: str, password: str) -> dict[str, str]:
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
 
 
 def jvm(layout: Layout, heap: str) -> list[str]:
@@ -233,10 +299,3 @@ def _free_port(*taken: int) -> int:
         if port not in taken and is_free(port):
             return port
     raise BrokerError("no free loopback port was found.", hint="Look for processes that hold ports: ss -ltn")
-
-
-def _write(path: Path, text: str) -> None:
-    # by rename: a kill between two bytes must not leave half a file
-    scratch = path.with_name(path.name + ".new")
-    scratch.write_text(text)
-    scratch.replace(path)

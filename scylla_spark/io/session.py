@@ -21,6 +21,8 @@ _ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
+    # what plans and events show of options: Spark's own default, and our private key
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -127,6 +129,10 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
     chosen["spark.jars"] = ",".join(str(jar) for jar in jars.spark_jars())
     if settings.master.startswith("local"):
         chosen |= _LOCAL
+        if not settings.master.startswith("local-cluster"):
+            # Its ports on loopback deserialise Java objects; on one machine Spark makes the secret itself, so that it stands on no
+            # command line, in no setting and in no environment. Elsewhere the cluster's own configuration has it.
+            chosen["spark.authenticate"] = "true"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         logging = f"-Dlog4j2.configurationFile=file:{jars.conf_dir() / 'log4j2.properties'}"
         chosen["spark.driver.extraJavaOptions"] += f" {logging} {_SERVICES_JAVA if services else ''}"

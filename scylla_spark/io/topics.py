@@ -13,6 +13,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.io import broker_files, kafka_access, kafka_probe, private_files
 from scylla_spark.io.bounded_fetch import bounded
 from scylla_spark.io.recovering import recovering
 
@@ -38,9 +39,7 @@ class _Selector(selectors.DefaultSelector):
 
 def announce(data_dir: Path, facts: dict[str, Any]) -> None:
     """Writes where the processes of a data directory are to be found; `located` reads it."""
-    temporary = data_dir / f"{_RUNNING_FILE}.new"
-    temporary.write_text(json.dumps(facts))
-    temporary.replace(data_dir / _RUNNING_FILE)
+    private_files.write(data_dir / _RUNNING_FILE, json.dumps(facts))
 
 
 def announced(data_dir: Path) -> dict[str, Any]:
@@ -60,66 +59,67 @@ def located(settings: Settings) -> Settings:
     """
     if settings.kafka.bootstrap_servers:
         return settings
-    address = announced(settings.data_dir).get("kafka")
+    facts = announced(settings.data_dir)
+    address = facts.get("kafka")
     if not address:
         raise UnreachableError(
             f"No Kafka broker is configured and nothing runs on {settings.data_dir}.",
             hint="Start `scylla-spark up --data DIR`, or set kafka.bootstrap_servers.",
         )
-    return with_broker(settings, str(address))
+    secret = broker_files.secret_file(broker_folder(settings)) if facts.get("auth") else None
+    return with_broker(settings, str(address), secret)
 
 
-def with_broker(settings: Settings, address: str) -> Settings:
-    """The settings with another broker address."""
-    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+def broker_folder(settings: Settings) -> Path:
+    """Where the embedded broker of a data directory keeps what it has."""
+    return settings.data_dir / "kafka"
+
+
+def with_broker(settings: Settings, address: str, secret_file: Path | None = None) -> Settings:
+    """The settings with another broker address.
+
+    Args:
+        settings: to change.
+        address: host:port of the brokers.
+        secret_file: of an embedded broker that wants one; None: access as the settings say.
+    """
+    access: dict[str, Any] = {}
+    if secret_file is not None:
+        access = {
+            "auth": "scram",
+            "scram_mechanism": "SCRAM-SHA-512",
+            "username": broker_files.CLIENT_USER,
+            "password_file": secret_file,
+        }
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": address} | access)
     return settings.model_copy(update={"kafka": kafka})
 
 
 def client_options(settings: Settings) -> dict[str, Any]:
-    """Connection options that our kafka-python producers and consumers share."""
+    """Connection options that our kafka-python producers and consumers share.
+
+    Raises:
+        ConfigError: a file of certificates or secrets cannot be read.
+    """
     kafka = settings.kafka
-    options: dict[str, Any] = {
+    return {
         "bootstrap_servers": kafka.bootstrap_servers.split(","),
-        "security_protocol": kafka.security_protocol,
         "request_timeout_ms": _ms(kafka.request_timeout),
         "bootstrap_timeout_ms": _ms(kafka.request_timeout),
         "allow_auto_create_topics": False,
         "selector": _Selector,
         "metrics_enabled": False,  # its sensors cost more than the requests they count, and nobody reads them
-    }
-    if kafka.ssl_cafile:
-        options["ssl_cafile"] = str(kafka.ssl_cafile)
-    if kafka.sasl_mechanism:
-        options |= {
-            "sasl_mechanism": kafka.sasl_mechanism,
-            "sasl_plain_username": kafka.sasl_username,
-            "sasl_plain_password": password(settings),
-        }
-    return options
-
-
-def password(settings: Settings) -> str | None:
-    """The SASL password, from its file or the settings."""
-    kafka = settings.kafka
-    if kafka.sasl_password_file is not None:
-        return kafka.sasl_password_file.read_text().strip()
-    return kafka.sasl_password.get_secret_value() if kafka.sasl_password is not None else None
+    } | kafka_access.python_options(kafka)
 
 
 def spark_options(settings: Settings) -> dict[str, str]:
-    """Connection options for Spark's Kafka source and sink."""
-    kafka = settings.kafka
-    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-    if kafka.security_protocol != "PLAINTEXT":
-        options["kafka.security.protocol"] = kafka.security_protocol
-    if kafka.sasl_mechanism:
-        module = "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
-        user, secret = _jaas(kafka.sasl_username or ""), _jaas(password(settings) or "")
-        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f'org.apache.kafka.common.security.{module} required username="{user}" password="{secret}";'
-        )
-    return options
+    """Connection options for Spark's Kafka source and sink.
+
+    Raises:
+        ConfigError: a file of certificates or secrets cannot be read.
+    """
+    options = {"bootstrap.servers": settings.kafka.bootstrap_servers} | kafka_access.java_options(settings.kafka)
+    return {f"kafka.{name}": value for name, value in options.items()}
 
 
 def producer(settings: Settings, **options: Any) -> KafkaProducer:
@@ -260,15 +260,18 @@ def _connected(make: Any, settings: Settings) -> Any:
     try:
         return make()
     except KafkaError as error:
+        cause, servers = error, settings.kafka.bootstrap_servers
+    fault = kafka_probe.first_fault(settings)
+    if fault is not None:
         raise UnreachableError(
-            f"No Kafka broker answers at {settings.kafka.bootstrap_servers} ({type(error).__name__}).",
-            hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor` looks closer.",
-        ) from error
+            f"Kafka at {servers} does not let us in: {fault}.",
+            hint=f"{fault.mend}; `scylla-spark doctor kafka` looks closer.",
+        ) from cause
+    raise UnreachableError(
+        f"No Kafka broker answers at {servers} ({type(cause).__name__}).",
+        hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor kafka` looks closer.",
+    ) from cause
 
 
 def _ms(duration: Any) -> int:
     return int(duration.total_seconds() * 1000)
-
-
-def _jaas(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -16,9 +16,10 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config import Settings
 from scylla_spark.errors import ArgumentError, ConflictError
 from scylla_spark.io import fixed
+from scylla_spark.io.private_files import make_folder
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.session import launch_jvm, open_session
-from scylla_spark.io.topics import announce, ensure_topics, with_broker
+from scylla_spark.io.topics import announce, broker_folder, ensure_topics, with_broker
 from scylla_spark.schemas import DEPLOYMENT
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Deployment:
 
     def _start(self) -> None:
         data_dir = self.settings.data_dir
-        data_dir.mkdir(parents=True, exist_ok=True)
+        if make_folder(data_dir):
+            log.warning("other users may enter the data folder; close it: chmod 700", data=str(data_dir))
         if not self.settings.kafka.bootstrap_servers:
             self._lock = _lock(data_dir / "up.lock")
         if self.spark is None:
@@ -112,15 +114,16 @@ class Deployment:
             self.ingest.start()
             log.info("ingest runs")
         if self.broker is not None:
-            announce(data_dir, {"kafka": self.broker.bootstrap, "metrics": self.metrics, "pid": os.getpid()})
+            facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
+            announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()})
 
     def _start_broker(self) -> None:
         data_dir = self.settings.data_dir
         from scylla_spark.io.broker import EmbeddedBroker
 
         log.info("starting the embedded broker", data=str(data_dir))
-        self.broker = EmbeddedBroker(data_dir / "kafka").start()
-        self.settings = with_broker(self.settings, self.broker.bootstrap)
+        self.broker = EmbeddedBroker(broker_folder(self.settings), auth=self.settings.broker.auth).start()
+        self.settings = with_broker(self.settings, self.broker.bootstrap, self.broker.secret_file)
         if "dispatch" in self.roles and self.settings.dispatch.instance_id is None:
             # the only dispatcher of this folder: after a crash it takes its partitions back without waiting for itself
             alone = self.settings.dispatch.model_copy(update={"instance_id": "up"})
@@ -171,7 +174,7 @@ class Deployment:
 
             executors["spark"] = self._pool = SparkPool(self.settings.handlers, slots=dispatch.spark_slots)
         self.dispatcher = Dispatcher(self.settings, executors)
-        self.state = StateServer(self.dispatcher, self.settings.metrics.host, self.settings.metrics.port)
+        self.state = StateServer(self.dispatcher, self.settings.metrics)
         self.state.start()
         self.dispatcher.start(self.state.address)
         log.info("dispatch runs", metrics=self.state.address)

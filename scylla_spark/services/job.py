@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from scylla_spark.config import Settings
-from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.flags import nested
 from scylla_spark.io.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.visible import visible_lines
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -39,7 +40,7 @@ def run(make: Callable[[Settings], Deployment], description: str | None, argumen
         configure(settings.log)
         serve(make(settings), _say_ready)
     except SchedulerError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible_lines(str(error))}\n")
         return error.exit_code
     finally:
         for number in _SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code
@@ -78,25 +79,6 @@ def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: th
             raise WaitTimeoutError(
                 "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
             )
-
-
-def nested(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings from texts such as "dispatch.look_ahead=10m", sections as dicts.
-
-    Raises:
-        ArgumentError: a text is not section.key=value.
-    """
-    tree: dict[str, Any] = {}
-    for text in texts:
-        path, equals, value = text.partition("=")
-        if not equals or not path.strip():
-            raise ArgumentError(f"--set {text!r} is not section.key=value.", hint="Such as dispatch.look_ahead=10m.")
-        *sections, name = path.strip().split(".")
-        section = tree
-        for parent in sections:
-            section = section.setdefault(parent, {})
-        section[name] = value
-    return tree
 
 
 def _options(description: str | None) -> argparse.ArgumentParser:

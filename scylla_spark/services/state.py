@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from scylla_spark.clock import iso, now_us
+from scylla_spark.clock import iso, to_us
+from scylla_spark.config import Metrics
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lane import Lane, LaneState
 from scylla_spark.core.partition import Partition, PartitionState
-from scylla_spark.errors import SchedulerError
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch import Dispatcher
+from scylla_spark.services.read_only_server import JSON, ReadOnlyServer, Reply, Route
 
+_PATIENCE_S = 5.0
 _SHOWN = 50
 
 
@@ -28,16 +31,15 @@ class StateServer:
 
     Args:
         dispatcher: whose state it is.
-        host: address to listen on.
-        port: 0 for any free one.
+        settings: where to listen, and by which names it may be asked.
     """
 
-    def __init__(self, dispatcher: Dispatcher, host: str, port: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, settings: Metrics) -> None:
         self._dispatcher = dispatcher
         dispatcher.measures.registry.register(_EngineCollector(dispatcher))
-        self._server = ThreadingHTTPServer((host, port), _handler(self._routes()))
-        self._server.daemon_threads = True
-        self.address = f"http://{host}:{self._server.server_address[1]}"
+        names = (*settings.allowed_hosts, socket.gethostname())
+        self._server = ReadOnlyServer((settings.host, settings.port), self._routes(), hosts=names)
+        self.address = f"http://{settings.host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
 
     def start(self) -> None:
@@ -50,24 +52,26 @@ class StateServer:
             self._server.shutdown()
         self._server.server_close()
 
-    def _routes(self) -> dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]:
-        dispatcher = self._dispatcher
-
-        def ask(
-            question: Callable[[Engine, int, dict[str, str]], Any],
-        ) -> Callable[[dict[str, str]], tuple[str, bytes]]:
-            def answer(query: dict[str, str]) -> tuple[str, bytes]:
-                value = dispatcher.mailbox.ask(lambda now: question(dispatcher.engine, now, query), timeout_s=10)
-                return "application/json", json.dumps(value, indent=1).encode()
-
-            return answer
-
+    def _routes(self) -> dict[str, Route]:
+        registry = self._dispatcher.measures.registry
         return {
-            "/metrics": lambda _query: (CONTENT_TYPE_LATEST, generate_latest(dispatcher.measures.registry)),
-            "/status": ask(lambda engine, now, _query: describe_status(engine, now)),
-            "/lane": ask(lambda engine, now, query: describe_lane(engine, now, query["ordering_id"])),
-            "/explain": ask(lambda engine, now, query: explain(engine, now, _key(query))),
+            "/metrics": Route(lambda _query: Reply(CONTENT_TYPE_LATEST, generate_latest(registry))),
+            "/status": Route(lambda _query: self._ask(describe_status)),
+            "/lane": Route(self._lane, ("ordering_id",)),
+            "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
         }
+
+    def _lane(self, query: Mapping[str, str]) -> Reply:
+        return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
+
+    def _explain(self, query: Mapping[str, str]) -> Reply:
+        key = _key(query)  # here, not in the engine's thread: what was asked wrongly is no trouble of the engine
+        return self._ask(lambda engine, now: explain(engine, now, key))
+
+    def _ask(self, question: Callable[[Engine, int], dict[str, Any]]) -> Reply:
+        engine = self._dispatcher.engine
+        value = self._dispatcher.mailbox.ask(lambda now: question(engine, now), timeout_s=_PATIENCE_S)
+        return Reply(JSON, json.dumps(value, indent=1).encode())
 
 
 def describe_status(engine: Engine, now: int) -> dict[str, Any]:
@@ -163,10 +167,19 @@ def _partition(partition: Partition) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _key(query: dict[str, str]) -> TaskKey:
-    return TaskKey.parse(f"TaskKey({query['scheduled_time']},{query['ordering_id']},)")._replace(
-        uniqueness_key=query["uniqueness_key"]
-    )
+def _key(query: Mapping[str, str]) -> TaskKey:
+    """The key that a query names.
+
+    Raises:
+        ArgumentError: its time is no instant that a task could have.
+    """
+    try:
+        moment = datetime.fromisoformat(query["scheduled_time"])
+        key = TaskKey(to_us(moment), query["ordering_id"], query["uniqueness_key"])
+        str(key)
+    except (ValueError, OverflowError):
+        raise ArgumentError("scheduled_time is not an instant such as 2026-01-31T09:00:00Z.") from None
+    return key
 
 
 class _EngineCollector:
@@ -176,7 +189,9 @@ class _EngineCollector:
         self._dispatcher = dispatcher
 
     def collect(self) -> Any:
-        status = self._dispatcher.mailbox.ask(lambda now: describe_status(self._dispatcher.engine, now), timeout_s=10)
+        status = self._dispatcher.mailbox.ask(
+            lambda now: describe_status(self._dispatcher.engine, now), timeout_s=_PATIENCE_S
+        )
         for name, help_text in (
             ("in_flight", "Released and unfinished tasks"),
             ("loaded", "Tasks held in memory"),
@@ -199,40 +214,3 @@ class _EngineCollector:
 
     def describe(self) -> list[Any]:
         return []
-
-
-def _handler(routes: dict[str, Callable[[dict[str, str]], tuple[str, bytes]]]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            route = routes.get(url.path)
-            if route is None:
-                self._reply(
-                    404, "application/json", json.dumps({"error": "not found", "paths": sorted(routes)}).encode()
-                )
-                return
-            query = {name: values[-1] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
-            try:
-                self._reply(200, *route(query))
-            except KeyError as error:
-                self._reply(400, "application/json", json.dumps({"error": f"missing parameter {error}"}).encode())
-            except SchedulerError as error:
-                self._reply(400, "application/json", json.dumps({"error": str(error)}).encode())
-            except TimeoutError:
-                self._reply(
-                    503,
-                    "application/json",
-                    json.dumps({"error": f"the engine did not answer at {iso(now_us())}"}).encode(),
-                )
-
-        def _reply(self, code: int, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silent: requests are not worth a line."""
-
-    return Handler

@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint"}
+_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint", "visible"}
 _CORE = _LEAVES | {"core"}
-_LOW = _CORE | {"config"}
+_LOW = _CORE | {"config", "kafka_settings", "section", "flags"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
 _CLIENT = {"client", "handle", "frames", "explain"}
 
@@ -26,9 +26,13 @@ ALLOWED: dict[str, set[str]] = {
     "failpoint": {"errors"},
     "schemas": {"errors"},
     "fingerprint": set(),
+    "visible": set(),
     "core": _CORE,
-    "config": {"errors", "core"},  # of core only `duration`: see below
-    "log": {"config"},
+    "flags": {"errors"},
+    "section": {"errors", "core"},  # of core only `duration`: see below
+    "kafka_settings": {"errors", "core", "section"},
+    "config": {"errors", "core", "section", "kafka_settings"},
+    "log": {"config", "visible"},
     "transforms": _LOW | {"transforms"},
     "io": _LOW | {"io"},
     "executors": _LOW | {"executors", "io"},  # of io only what starts processes

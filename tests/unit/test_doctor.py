@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import doctor
+from scylla_spark.config import Settings
 from scylla_spark.doctor import Check
 
 
@@ -97,14 +98,37 @@ def test_too_little_memory_fails_and_an_unknown_amount_does_not():
     assert not failed(doctor.check_memory(None))
 
 
+def kafka_at(address, **kafka):
+    return doctor.examine_kafka(Settings(_env_file=None, kafka={"bootstrap_servers": address} | kafka))
+
+
 def test_a_kafka_that_does_not_listen_fails():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        assert failed(doctor.check_kafka(f"127.0.0.1:{unused.getsockname()[1]}", timeout_ms=300))
+        (check,) = kafka_at(f"127.0.0.1:{unused.getsockname()[1]}")
+    assert failed(check)
+    assert check.detail.startswith("TCP: ")
 
 
-def test_kafka_is_only_looked_for_when_an_address_is_given(tmp_path):
-    assert "Kafka" not in {check.name for check in doctor.examine(tmp_path)}
+@pytest.mark.parametrize(
+    ("address", "step"),
+    [("nowhere.invalid:9092", "DNS: "), ("nowhere", "address: "), ("kafka:port", "address: "), ("a..b:1", "DNS: ")],
+)
+def test_an_address_that_is_wrong_is_told_apart_from_a_broker_that_is_down(address, step):
+    (check,) = kafka_at(address)
+    assert failed(check)
+    assert check.detail.startswith(step)
+
+
+def test_a_missing_file_of_the_password_fails_and_is_named(tmp_path):
+    access = {"auth": "scram", "username": "u", "password_file": tmp_path / "nowhere"}
+    (check,) = kafka_at("127.0.0.1:1", **access)
+    assert failed(check)
+    assert "kafka.password_file" in check.detail
+
+
+def test_kafka_is_no_check_of_the_machine(tmp_path):
+    assert not [check for check in doctor.examine(tmp_path) if "Kafka" in check.name]
 
 
 def test_every_check_has_its_own_name(tmp_path):

@@ -5,14 +5,14 @@ from prometheus_client import generate_latest
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
-from scylla_spark.services.measure import Measures
+from scylla_spark.services.measure import MOST_VALUES, Measures
 
 PLANNED = 1_000_000
 
 
-def run(number, payload="{}"):
+def run(number, payload="{}", handler="h", queue="q"):
     key = TaskKey(PLANNED, "a", "u")
-    return SimpleNamespace(invocation=Invocation(number, key, 1, 1, "h", "q", payload, 0, PLANNED, 5000))
+    return SimpleNamespace(invocation=Invocation(number, key, 1, 1, handler, queue, payload, 0, PLANNED, 5000))
 
 
 def samples(measures):
@@ -59,3 +59,45 @@ def test_sends_are_measured():
     measures = Measures()
     measures.persisted(1_500)
     assert samples(measures)['scylla_fact_send_seconds_bucket{le="0.002"}'] == "1.0"
+
+
+def counts(measures, label):
+    """How many attempts each value of a label has."""
+    found = {}
+    for name, value in samples(measures).items():
+        if name.startswith("scylla_start_delay_seconds_count"):
+            told = name.partition(f'{label}="')[2].partition('"')[0]
+            found[told] = found.get(told, 0) + float(value)
+    return found
+
+
+@pytest.mark.parametrize("label", ["queue", "handler", "tenant"])
+def test_names_from_data_cost_a_bounded_number_of_series_and_nothing_goes_uncounted(label):
+    measures, many = Measures(["tenant"]), 3 * MOST_VALUES
+    for number in range(many):
+        given = {"payload": f'{{"tenant": "{number}"}}'} if label == "tenant" else {label: f"name-{number}"}
+        measures.finished([ended(number, 0, 0)], {number: run(number, **given)})
+    found = counts(measures, label)
+    assert len(found) == MOST_VALUES + 1
+    assert found["other"] == many - MOST_VALUES
+    assert sum(found.values()) == many
+
+
+def test_combinations_of_names_are_bounded_too():
+    measures = Measures()
+    for number in range(MOST_VALUES * 40):
+        one = run(number, handler=f"h{number % MOST_VALUES}", queue=f"q{number // MOST_VALUES}")
+        measures.finished([ended(number, 0, 0)], {number: one})
+    series = [name for name in samples(measures) if name.startswith("scylla_start_delay_seconds_count")]
+    assert len(series) < 2_100
+    assert sum(counts(measures, "queue").values()) == MOST_VALUES * 40
+
+
+def test_a_long_name_is_cut_and_a_known_name_keeps_its_own_series():
+    measures = Measures()
+    for number in range(2 * MOST_VALUES):
+        measures.finished([ended(number, 0, 0)], {number: run(number, queue=f"{number:03}" * 200)})
+    measures.finished([ended(1, 0, 0)], {1: run(1, queue="000" * 200)})
+    found = counts(measures, "queue")
+    assert max(map(len, found)) == 100
+    assert found[("000" * 200)[:100]] == 2

@@ -1,0 +1,51 @@
+"""Makes text that came from elsewhere safe to print: what a terminal or a spreadsheet would obey becomes visible.
+
+Identifiers, payloads, results and errors are whatever a producer wrote. Printed as they are, they could move the cursor, change
+colours or the clipboard, turn the direction of writing, fake a line of ours, or run as a formula. Everything that prints uses
+one of these functions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+# Control and format characters (ESC, C1, bidi, zero width), separators, unassigned and private ones are not "printable".
+_NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_FORMULA: Final = re.compile(r"[\s]*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+
+
+def visible(text: str) -> str:
+    r"""The text on one line, what cannot be seen as escapes: \x1b, \u202e, \n."""
+    return text if text.isprintable() else "".join(map(_seen, text))
+
+
+def visible_lines(text: str) -> str:
+    """The same, but line ends stay; the lines after the first are indented, so that none can pass for a line of its own."""
+    return "\n  ".join(visible(line) for line in text.split("\n"))
+
+
+def visible_json(value: Any, indent: int | None = None) -> str:
+    """Exact JSON; what cannot be seen is written with JSON's own escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if text.isprintable() else "".join(_escaped(letter) for letter in text)
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text for a CSV file: on one line, and not a formula (such get an apostrophe in front, which spreadsheets do not show)."""
+    return ("'" if _FORMULA.match(text) else "") + visible(text)
+
+
+def _seen(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    named = _NAMED.get(letter)
+    return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable() or letter == "\n":
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else json.dumps(letter)[1:-1]

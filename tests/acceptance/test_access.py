@@ -1,0 +1,47 @@
+"""With broker.auth only who may read the data folder may send: clients of the folder need to do nothing for it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from kafka.errors import KafkaError
+
+from tests.acceptance.place import Foreign
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_with_broker_auth_clients_of_the_folder_work_and_strangers_do_not_come_in(place):
+    process = place.up("--set", "broker.auth=true")
+    kafka = process.ready()["kafka"]
+    secret = (place.data / "kafka" / "client.secret").read_text().strip()
+
+    handle = place.client().enqueue("work", {"n": 1}, ordering_id="own")
+    told = place.call("task", "enqueue", "work", "--ordering-id", "cli")
+    assert told.returncode == 0, told.stderr
+    assert len(place.completed([handle.key])) == 1
+    waited = place.call("task", "wait", told.stdout.strip(), "--timeout", "60s")
+    assert waited.returncode == 0, waited.stderr
+
+    doctor = place.call("doctor", "kafka")
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert "SASL_PLAINTEXT, scram as scylla-spark" in doctor.stdout
+    with pytest.raises(KafkaError):
+        Foreign(kafka, bootstrap_timeout_ms=2_000)
+    stranger = place.call("--set", f"kafka.bootstrap_servers={kafka}", "doctor", "kafka")
+    assert stranger.returncode == 1
+    assert "kafka.auth" in stranger.stderr
+
+    assert secret not in told.stderr + doctor.stdout + process.told()
+    for line in place.left():
+        pid = Path("/proc") / line.split()[0]
+        assert secret.encode() not in (pid / "cmdline").read_bytes() + (pid / "environ").read_bytes(), line
+    open_to_others = [
+        path
+        for path in (place.data, place.data / "kafka", place.data / "up.json")
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    ]
+    assert open_to_others == []
+    assert process.stop() == 0, process.told()[-3000:]

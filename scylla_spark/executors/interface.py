@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,13 @@ class Executor(Protocol):
 
     def room(self) -> int:
         """How many more invocations it would like now; 0 means: hold back."""
+
+    def running(self) -> Mapping[int, int]:
+        """Which invocations a child has begun, and when (id → microseconds since the epoch), until they are reported.
+
+        Of a batch call all tasks are named, with one start. What waits for a child, or in one, is not named, and nothing that
+        is named comes back as not_started: only this is a start. It never waits for user code or imports.
+        """
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""

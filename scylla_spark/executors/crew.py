@@ -10,9 +10,8 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.member import RECLAIM_US, STUCK_US, Call, Member, Nursery
+from scylla_spark.executors.member import RECLAIM_US, STUCK_US, Call, Finished, Member, Nursery
 from scylla_spark.executors.pace import MAX_DEPTH, SLOW_US, Pace
-from scylla_spark.executors.report import Report
 from scylla_spark.executors.verdict import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 
 FRAME_CHARS: Final = 256 * 1024
@@ -220,8 +219,8 @@ class Crew:
     def receive(self, member: Member, now: int) -> bool:
         """Takes what the child has sent; False when it can send no more."""
         finished, alive = member.receive(now)
-        for call, report in finished:
-            self._settle(member, call, report)
+        if finished:
+            self._settle(member, finished)
         if member.fault:
             self.expel(member, now)
         if not member.calls:
@@ -235,8 +234,7 @@ class Crew:
 
     def died(self, member: Member, status: int, now: int) -> None:
         """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere."""
-        for call, report in member.drain(now):
-            self._settle(member, call, report)
+        self._settle(member, member.drain(now))
         begun = member.begun()
         if begun == 0 and not member.ending:
             self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
@@ -258,25 +256,25 @@ class Crew:
         self._unbegun |= ids
         return False
 
-    def _settle(self, member: Member, call: Call, report: Report) -> None:
-        if not report.verdicts:
-            self._take_back(call)
-            return
+    def _settle(self, member: Member, finished: Iterable[Finished]) -> None:
         now = Moment(now_us(), 0)
-        overdue = (
-            member.victim == report.number and member.ending == TIMED_OUT and report.duration_us >= timeout_us(call)
-        )
-        self._conclude(call, (late if overdue else reported)(call, report, now))
-        self._pace.note(call[0].handler, report.duration_us)
-        if report.output:
-            self.outputs.append((call, report.output))
-        self._forget(call)
+        for call, report in finished:
+            if not report.verdicts:
+                self._take_back(call)
+                continue
+            duration = report.duration_us
+            overdue = member.victim == report.number and member.ending == TIMED_OUT and duration >= timeout_us(call)
+            self._conclude(call, late(call, report, now) if overdue else reported(call, report, now))
+            self._pace.note(call[0].handler, duration)
+            if report.output:
+                self.outputs.append((call, report.output))
+            if self._killed or self._unbegun:
+                self._forget(call)
 
     def _forget(self, call: Call) -> None:
-        if self._killed or self._unbegun:
-            ids = [item.id for item in call]
-            self._killed.difference_update(ids)
-            self._unbegun.difference_update(ids)
+        ids = [item.id for item in call]
+        self._killed.difference_update(ids)
+        self._unbegun.difference_update(ids)
 
     def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
@@ -341,8 +339,7 @@ class Crew:
         number, started = member.current(now)
         reason, due = self._reason(member.calls[number], started, now) if number else ("", now + _TICK_US)
         if number and now - started > STUCK_US and not member.ending:
-            for call, report in member.unsent_reports(now):
-                self._settle(member, call, report)
+            self._settle(member, member.unsent_reports(now))
         member.look(now)
         if member.fault:
             self.expel(member, now)

@@ -172,16 +172,19 @@ class Member:
     def unsent_reports(self, now: int) -> list[Finished]:
         """Reports of finished calls that the child did not get to send."""
         found: list[Finished] = []
+        claimed = self.claimed
         with contextlib.suppress(ValueError, RecursionError):
             for record in quick.load(b"[" + self.slot.outbox() + b"]"):
                 report = read(record)
                 if report.number in self.calls:
-                    found.append((self._take_out(report, now), report))
+                    found.append((self._take_out(report, claimed, now), report))
                     self._known.add(report.number)
         return found
 
     def _read(self, data: bytes, now: int) -> list[Finished]:
         found: list[Finished] = []
+        runs = self.slot.claimed if self.slot.started_us else 0  # a child rests before it sends
+        known, claimed = self._known, self.claimed
         try:
             for frame in self._reader.feed(data):
                 if type(frame) is not list or not frame:
@@ -189,34 +192,35 @@ class Member:
                 for record in frame:
                     report = read(record)
                     number = report.number
-                    if number in self._known:
-                        self._known.remove(number)
-                        continue
-                    if self.slot.started_us and self.slot.claimed == number:
+                    if number in known:
+                        known.remove(number)
+                    elif number == runs:
                         raise ProtocolError("the record of a call that still runs")
-                    found.append((self._take_out(report, now), report))
+                    else:
+                        found.append((self._take_out(report, claimed, now), report))
         except ProtocolError as error:
             self.fault = self.fault or str(error)
         self.fault = self.fault or self._reader.fault
         return found
 
-    def _take_out(self, report: Report, now: int) -> Call:
+    def _take_out(self, report: Report, claimed: int, now: int) -> Call:
         """The call that a report speaks of; it is over.
 
         Raises:
             ProtocolError: by all we know the child cannot have ended that call so.
         """
-        call = self.calls.get(report.number)
-        if call is None or report.number > self.claimed:
+        number = report.number
+        call = self.calls.get(number)
+        if call is None or number > claimed:
             raise ProtocolError("the record of a call that it does not have")
         if not report.verdicts:
-            if not self._may_return(report.number, call, now):
+            if not self._may_return(number, call, now):
                 raise ProtocolError("it handed a call back without a reason")
         elif len(report.verdicts) != len(call):
             raise ProtocolError(f"{len(report.verdicts)} outcomes for {len(call)} tasks")
         if report.duration_us > now - self.born_us + _SKEW_US:
             raise ProtocolError("a duration longer than its life")
-        return self.pop(report.number)
+        return self.pop(number)
 
     def _may_return(self, number: int, call: Call, now: int) -> bool:
         late = min(item.start_by_us for item in call) <= now + _SKEW_US
@@ -224,7 +228,8 @@ class Member:
 
     def pop(self, number: int) -> Call:
         """Takes a call out, because it is over or goes elsewhere."""
-        self._followers.discard(number)
+        if self._followers:
+            self._followers.discard(number)
         return self.calls.pop(number)
 
     def current(self, now: int) -> tuple[int, int]:

@@ -43,7 +43,6 @@ class Report(NamedTuple):
     Attributes:
         number: of the call, from 1.
         verdicts: one per task of the call; none if the child hands the call back unrun.
-        batch: whether it speaks of a call of a batch handler.
         started_us: wall clock.
         duration_us: from start to end.
         output: what the call printed.
@@ -51,7 +50,6 @@ class Report(NamedTuple):
 
     number: int
     verdicts: tuple[Verdict, ...]
-    batch: bool = False
     started_us: int = 0
     duration_us: int = 0
     output: str = ""
@@ -70,24 +68,31 @@ def read(record: object) -> Report:
     """
     if type(record) is not list or len(record) not in (2, 8):
         raise ProtocolError("a record that is no list of two or eight fields")
-    number = _count(record[0], "call number", 1)
+    number = record[0]
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
     if len(record) == 2:
         if record[1] != RETURNED:
             raise ProtocolError("a record of two fields that returns nothing")
         return Report(number, ())
     _, outcome, started, duration, result, failure, after_ms, output = record
-    started, duration = _count(started, "start"), _count(duration, "duration")
+    if (
+        type(started) is not int
+        or type(duration) is not int
+        or not (0 <= started <= _MAX_US and 0 <= duration <= _MAX_US)
+    ):
+        raise ProtocolError("a start or a duration that is no number from 0")
     if type(output) is not str:
         raise ProtocolError("an output that is no text")
     if len(output) > _OUTPUT_CHARS:
         output = output[-_OUTPUT_CHARS:]
     if outcome == SUCCEEDED and result is None and failure is None and after_ms == 0:
-        return Report(number, _SUCCEEDED, False, started, duration, output)
+        return Report(number, _SUCCEEDED, started, duration, output)  # nearly all are like this: no time to lose
     if outcome != BATCH:
-        return Report(number, (_verdict([outcome, result, failure, after_ms]),), False, started, duration, output)
+        return Report(number, (_verdict([outcome, result, failure, after_ms]),), started, duration, output)
     if type(result) is not list:
         raise ProtocolError("a batch without a list of outcomes")
-    return Report(number, tuple(map(_verdict, result)), True, started, duration, output)
+    return Report(number, tuple(map(_verdict, result)), started, duration, output)
 
 
 def _verdict(row: Any) -> Verdict:
@@ -96,7 +101,8 @@ def _verdict(row: Any) -> Verdict:
     outcome, result, failure, after_ms = row
     if type(outcome) is not str or outcome not in _OUTCOMES:
         raise ProtocolError("an outcome that does not exist")
-    after_ms = _count(after_ms, "wait", most=_MAX_WAIT_MS)
+    if type(after_ms) is not int or not 0 <= after_ms <= _MAX_WAIT_MS:
+        raise ProtocolError("a wait that is no number of milliseconds")
     if (failure is None) is not (outcome in _NO_FAILURE):
         raise ProtocolError("a failure of what did not fail, or none of what did")
     if result is not None:
@@ -143,9 +149,3 @@ def _failure(texts: Any) -> Failure:
         raise ProtocolError("a failure that is not three texts")
     kind, message, stack = texts
     return Failure(clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack[:MAX_ERROR_CHARS]))
-
-
-def _count(value: object, what: str, least: int = 0, most: int = _MAX_US) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ProtocolError(f"a {what} that is no number from {least} to {most}")
-    return value

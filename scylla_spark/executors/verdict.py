@@ -32,6 +32,9 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
     """The outcomes of a call from the child's report of it."""
     started = _started_us(report, now)
     ended = started + report.duration_us
+    if len(call) == 1:
+        one = report.verdicts[0]
+        return [Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms)]
     return [
         Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
         for item, one in zip(call, report.verdicts, strict=True)

@@ -75,6 +75,10 @@ class _Workshop:
                 self._teller.tell(running)
         return self._outcomes
 
+    def close(self) -> None:
+        """Ends the handlers' processes."""
+        self._pool.stop(drain_s=0)
+
     def _ended(self, count: int) -> bool:
         with self._news:
             return self._news.wait_for(lambda: len(self._outcomes) == count, _TELL_EVERY_S)

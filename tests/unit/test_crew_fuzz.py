@@ -11,10 +11,12 @@ from collections import Counter
 import pytest
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.task import NOT_STARTED
 from scylla_spark.executors.crew import Crew, Limits
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.member import Member
 from scylla_spark.executors.slot import Slot
+from scylla_spark.executors.verdict import Moment
 from tests.executor_conformance import invocation
 
 LIMITS = Limits(min_children=1, fast_children=2, max_children=4, idle_us=5_000_000, grace_ms=100)
@@ -25,7 +27,7 @@ SEEDS = 400
 class Puppet:
     """A child that does what the dice say."""
 
-    def __init__(self, member: Member, dice: random.Random) -> None:
+    def __init__(self, member: Member, dice: random.Random, *, honest: bool = False) -> None:
         sock, slot_fd = member.hand_over()
         self.sock = sock.dup()
         self.sock.setblocking(False)
@@ -36,7 +38,12 @@ class Puppet:
         self.running = 0
         self.killed = False
         self.tasks = 0
-        wild = dice.sample([self.babble, self.half, self.mutate, self.scribble, self.hush, self.jump], 2)
+        self.failed = 0
+        wild = (
+            [self.rest]
+            if honest
+            else dice.sample([self.babble, self.half, self.mutate, self.scribble, self.hush, self.jump], 2)
+        )
         self.habits = [self.work] * dice.choice([4, 40, 100]) + [self.rest, *wild]
         member.handed_over()
         member.pid = 2
@@ -69,15 +76,20 @@ class Puppet:
             self.running = 0
         elif self.calls:
             item = self.calls.pop(0)
-            if self.slot.claim(abs(item[0]), now):
+            void = item[2] < now or (item[0] < 0 and self.failed == abs(item[0]) - 1)
+            if self.slot.claim(abs(item[0]), 0 if void else now) and not void:
                 self.running = item[0]
                 self.tasks = len(item[3]) if isinstance(item[3], list) else 0
             else:
+                self.failed = abs(item[0])
                 self.say(json.dumps([[abs(item[0]), "returned"]]).encode())
 
     def record(self, number: int, now: int) -> list:
         if self.tasks:
             return [abs(number), "batch", 0, 10, [["succeeded", None, None, 0]] * self.tasks, None, 0, ""]
+        if self.dice.random() < 0.2:
+            self.failed = abs(number)
+            return [abs(number), "failed", 0, 10, None, ["Error", "as it may", ""], 0, ""]
         return [abs(number), "succeeded", 0, 10, self.dice.choice([None, '"x"']), None, 0, ""]
 
     def hush(self, now: int) -> None:
@@ -136,7 +148,10 @@ class Puppet:
 class Stage:
     """A crew whose children are puppets."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, honest: bool = False) -> None:
+        self.honest = honest
+        self.named: set[int] = set()
+        self.handed_back: set[int] = set()
         self.dice = random.Random(seed)
         self.now = boot_us()
         self.puppets: dict[int, Puppet] = {}
@@ -144,7 +159,7 @@ class Stage:
         self.told: Counter[int] = Counter()
 
     def spawn(self, member: Member) -> None:
-        self.puppets[member.number] = Puppet(member, self.dice)
+        self.puppets[member.number] = Puppet(member, self.dice, honest=self.honest)
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         self.puppets[number].killed = True
@@ -162,6 +177,11 @@ class Stage:
             self.crew.died(self.crew.members[number], -9, self.now)
             self.puppets.pop(number).close()
         self.crew.fill(self.now) or self.crew.grow(self.now)
+        running = self.crew.running(Moment(0, self.now))
+        done = {outcome.id for outcome in self.crew.done} | set(self.told)
+        assert not done & running.keys(), "what has ended is named as running"
+        self.named |= running.keys()
+        self.handed_back |= {outcome.id for outcome in self.crew.done if outcome.outcome == NOT_STARTED}
         self.told.update(outcome.id for outcome in self.crew.done)
         self.crew.done.clear()
 
@@ -186,3 +206,31 @@ def test_children_that_do_anything_leave_one_outcome_for_each_invocation(part):
                 break
         stage.close()
         assert stage.told == Counter(call.id for call in calls), f"seed {seed}"
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_what_was_named_as_running_is_never_handed_back(part):
+    named = handed_back = 0
+    for seed in range(part, SEEDS, 5):
+        stage = Stage(seed, honest=True)
+        dice = stage.dice
+        calls = [
+            invocation(
+                dice.choice(["noop", "noop", "many"]), lane=f"l{dice.randrange(20)}", timeout_ms=60_000
+            )._replace(start_by_us=dice.choice([1, 1 << 62, 1 << 62]))
+            for _ in range(60)
+        ]
+        stage.crew.submit(calls)
+        for _ in range(4000):
+            stage.turn()
+            if dice.random() < 0.02:
+                stage.crew.kill([call.id for call in dice.sample(calls, 3)], stage.now)
+            if len(stage.told) == len(calls):
+                break
+        stage.close()
+        assert stage.told == Counter(call.id for call in calls), f"seed {seed}"
+        assert not stage.named & stage.handed_back, f"seed {seed}"
+        named += len(stage.named)
+        handed_back += len(stage.handed_back)
+    assert named > 500
+    assert handed_back > 500

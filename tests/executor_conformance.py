@@ -277,6 +277,7 @@ class ExecutorConformance:
         running.executor.submit([*others[:150], hanging, *others[150:]])
         running.wait(others, within=2)
         assert hanging.id not in running.reported_at
+        assert eventually(lambda: hanging.id in running.executor.running(), 3 + running.slack_s)
         running.executor.kill([hanging.id])
         assert running.wait([hanging])[0].outcome == "timed_out"
 

@@ -325,6 +325,9 @@ class Crew:
                 member.ending or not member.pid
             ):
                 self.zygote_stuck = True
+            member.look(now)
+            if member.fault:
+                self.expel(member, now)
             if member.calls:
                 look_at = min(look_at, self._watch(member, now))
             elif spare > 0 and not member.ending:
@@ -340,9 +343,6 @@ class Crew:
         reason, due = self._reason(member.calls[number], started, now) if number else ("", now + _TICK_US)
         if number and now - started > STUCK_US and not member.ending:
             self._settle(member, member.unsent_reports(now))
-        member.look(now)
-        if member.fault:
-            self.expel(member, now)
         if member.behind:
             unwanted = bool(self._stop_us or self._killed)
             if reason or unwanted or member.hangs(now):

@@ -16,7 +16,7 @@ import pytest
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors import crew, member
 from scylla_spark.executors.local import LocalPool
-from tests.executor_conformance import GRACE_S, Running, eventually, invocation
+from tests.executor_conformance import GRACE_S, Running, alive, eventually, invocation
 
 HANDLERS = str(Path(__file__).parents[1] / "hostile_handlers_for_tests.py")
 
@@ -201,6 +201,12 @@ def test_memory_that_names_calls_which_never_were_ends_the_child(pool, claimed):
     outcome = pool.run(invocation("hostile.remember", {"words": {1: claimed}, "sleep": 60}), within=4)[0]
     assert outcome.failure.kind == "child_died"
     assert "cannot have begun" in outcome.failure.message
+
+
+def test_child_whose_memory_lies_while_it_has_nothing_to_do_is_replaced(small):
+    pid = int(small.one("hostile.leave_thread", 0.05).result)
+    assert eventually(lambda: not alive(pid), within=5)
+    assert small.one("noop").outcome == "succeeded"
 
 
 def test_start_that_a_child_moves_along_ends_with_the_timeout_all_the_same(small):

@@ -109,6 +109,11 @@ class Dispatch(Section):
     min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
     max_children: int = Field(16, ge=1, description="most child processes of the local pool")
     spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
+    pass_environment: tuple[str, ...] = Field(
+        (),
+        description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
+        "SCYLLASPARK_*",
+    )
     timeout: Duration = Field(
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -50,3 +52,11 @@ def batch_append(tasks: pa.Table) -> None:
     """Appends the lane's sequence to the file in the payload."""
     with Path("/").joinpath(tasks.column("payload")[0].as_py().strip('"')).open("a") as file:
         file.writelines(f"{lane} {key}\n" for lane, key in zip(*tasks.select([0, 1]).to_pydict().values(), strict=True))
+
+
+@handler("batch_wait", max_batch=10)
+def batch_wait(tasks: pa.Table) -> None:
+    """Ends when the file named in the first payload is there."""
+    file = Path(json.loads(tasks["payload"][0].as_py()))
+    while not file.exists():
+        time.sleep(0.01)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, Outcome
 from scylla_spark.executors.interface import Executor
@@ -277,6 +277,7 @@ class ExecutorConformance:
         running.executor.submit([*others[:150], hanging, *others[150:]])
         running.wait(others, within=2)
         assert hanging.id not in running.reported_at
+        assert eventually(lambda: hanging.id in running.executor.running(), 3 + running.slack_s)
         running.executor.kill([hanging.id])
         assert running.wait([hanging])[0].outcome == "timed_out"
 
@@ -287,6 +288,65 @@ class ExecutorConformance:
         outcomes = running.wait(calls)
         assert {outcome.outcome for outcome in outcomes} <= {"timed_out", "not_started"}
         assert "not_started" in {outcome.outcome for outcome in outcomes}
+
+    def test_task_that_runs_is_named_with_its_start_and_the_one_behind_it_is_not(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"running-{tmp_path}"
+        first, behind = invocation("wait_for_file", str(go), lane=lane), invocation("noop", lane=lane)
+        before = now_us()
+        running.executor.submit([first, behind])
+        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        named = running.executor.running()
+        assert behind.id not in named
+        assert before <= named[first.id] <= now_us()
+        go.touch()
+        outcome = running.wait([first, behind])[0]
+        assert abs(outcome.started_us - named[first.id]) < 100_000
+        assert not {first.id, behind.id} & running.executor.running().keys()
+
+    def test_all_tasks_of_a_batch_run_together(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"batch-{tmp_path}"
+        calls = [invocation("batch_wait", str(go), lane=lane, key=str(n)) for n in range(5)]
+        running.executor.submit(calls)
+        ids = {call.id for call in calls}
+        assert eventually(lambda: ids & running.executor.running().keys(), 10 + running.slack_s)
+        named = running.executor.running()
+        assert ids <= named.keys()
+        assert len({named[one] for one in ids}) == 1
+        go.touch()
+        running.wait(calls)
+        assert not ids & running.executor.running().keys()
+
+    def test_killed_task_is_not_running_any_more(self, running, tmp_path):
+        call = invocation("wait_for_file", str(tmp_path / "never"))
+        running.executor.submit([call])
+        assert eventually(lambda: call.id in running.executor.running(), 10 + running.slack_s)
+        running.executor.kill([call.id])
+        assert running.wait([call])[0].outcome == "timed_out"
+        assert call.id not in running.executor.running()
+
+    def test_task_whose_time_to_start_is_past_is_handed_back_unrun(self, running):
+        calls = [invocation("noop")._replace(start_by_us=1), invocation("noop")]
+        running.executor.submit(calls)
+        assert [outcome.outcome for outcome in running.wait(calls)] == ["not_started", "succeeded"]
+
+    def test_nothing_of_a_lane_overtakes_a_task_that_was_too_late(self, running):
+        late = invocation("noop", lane="overtaken")._replace(start_by_us=1)
+        behind = [invocation("noop", lane="overtaken") for _ in range(3)]
+        running.executor.submit([late, *behind])
+        assert {outcome.outcome for outcome in running.wait([late, *behind])} == {"not_started"}
+
+    def test_time_to_start_that_passes_while_a_task_waits_hands_it_back_unrun(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"late-{tmp_path}"
+        first = invocation("wait_for_file", str(go), lane=lane)
+        behind = invocation("append", {"file": str(tmp_path / "ran"), "line": 1}, lane=lane)
+        running.executor.submit([first])
+        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        behind = behind._replace(start_by_us=boot_us() + 1000)
+        running.executor.submit([behind])
+        assert eventually(lambda: boot_us() > behind.start_by_us)
+        go.touch()
+        assert [outcome.outcome for outcome in running.wait([first, behind])] == ["succeeded", "not_started"]
+        assert not (tmp_path / "ran").exists()
 
     def test_five_thousand_tasks_are_each_reported_once(self, running):
         calls = [invocation("noop") for _ in range(5000)]

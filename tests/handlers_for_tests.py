@@ -156,6 +156,13 @@ def mark_pid_and_hang(task: Task) -> None:
     time.sleep(300)
 
 
+@handler("wait_for_file")
+def wait_for_file(task: Task) -> None:
+    """Ends when the file named in the payload is there."""
+    while not Path(task.payload).exists():
+        time.sleep(0.01)
+
+
 @handler("stubborn")
 def stubborn(task: Task) -> None:
     """Ignores SIGTERM and hangs; tells by the file named in the payload, if any, that it has begun."""

@@ -28,7 +28,7 @@ from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors.batch import call_batch
 from scylla_spark.executors.call import call, clean, failed
 from scylla_spark.executors.capture import Capture
-from scylla_spark.executors.frame import FrameReader, pack
+from scylla_spark.executors.frame import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.registry import Handler
 from scylla_spark.executors.slot import Slot
 
@@ -89,9 +89,8 @@ class Child:
             self._flush()  # the next one may take long, or may be the last
         started, begun = both_us()
         void = begun > item[2] or (item[0] < 0 and self._failed == number - 1)
-        if not self._slot.claim(number, begun) or void:
+        if not self._slot.claim(number, 0 if void else begun) or void:
             self._failed = number
-            self._slot.rest()
             self._report([number, RETURNED], begun)
             return
         sys.stdout = sys.stderr = self._output
@@ -118,11 +117,15 @@ class Child:
             [number, outcome, started, duration, result, failure, after_ms, clean(text) if self._wants_output else ""],
             ended,
         )
-        self._slot.rest()
 
     def _report(self, record: list[Any], now: int) -> None:
+        """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's."""
         data = _encode(record).encode()
-        if not self._slot.put(data):
+        if len(data) > MAX_FRAME_BYTES - 2:
+            data = _encode(_too_large(record)).encode()
+        kept = self._slot.put(data)
+        self._slot.rest()
+        if not kept:
             self._flush()
             if not self._slot.put(data):
                 self._sock.sendall(pack(b"[" + data + b"]"))
@@ -138,6 +141,13 @@ class Child:
             self._sock.sendall(pack(b"[" + self._slot.take() + b"]"))
             self._slot.clear()
             self._unsent = 0
+
+
+def _too_large(record: list[Any]) -> list[Any]:
+    """In place of a record that no frame takes: only that of a large batch can be one."""
+    number, outcome, started, duration, result, *_ = record
+    verdict = failed("result_too_large", f"The results of the batch do not fit into {MAX_FRAME_BYTES} bytes.")
+    return [number, outcome, started, duration, [verdict] * len(result), None, 0, ""]
 
 
 def run(

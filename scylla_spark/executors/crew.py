@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.child import RETURNED
 from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.member import RECLAIM_US, STUCK_US, Call, Member, Nursery
+from scylla_spark.executors.member import RECLAIM_US, STUCK_US, Call, Finished, Member, Nursery
 from scylla_spark.executors.pace import MAX_DEPTH, SLOW_US, Pace
-from scylla_spark.executors.verdict import late, lost, reported, timeout_us
+from scylla_spark.executors.verdict import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 
 FRAME_CHARS: Final = 256 * 1024
 KILLED: Final = "killed"
@@ -21,6 +20,8 @@ STOPPED: Final = "executor_stopped"
 IDLE: Final = "idle"
 _TICK_US: Final = 10_000
 _LONGEST_TICK_US: Final = 1_000_000
+_HELD_UP_US: Final = 3_000_000
+_STUCK_ZYGOTE_US: Final = 30_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Crew:
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
         outputs: what finished calls printed, to be handed on.
+        zygote_stuck: what it was asked for long ago has not happened; it should be replaced.
     """
 
     def __init__(self, limits: Limits, handlers: Mapping[str, HandlerInfo], nursery: Nursery) -> None:
@@ -65,6 +67,9 @@ class Crew:
         self._next_number = 1
         self._spawn_from_us = 0
         self._stop_us = 0
+        self._watched_us = 0
+        self._unbegun: set[int] = set()  # ids that a child did not begin though it should have; once is excused
+        self.zygote_stuck = False
 
     # ---- requests ----
 
@@ -201,46 +206,75 @@ class Crew:
 
     # ---- results in ----
 
+    def running(self, now: Moment) -> dict[int, int]:
+        """Id → wall clock of its start, for each invocation whose handler runs."""
+        found: dict[int, int] = {}
+        for member in self.members.values():
+            number, started = member.current(now.boot_us)
+            if number:
+                began = now.wall_us - (now.boot_us - started)
+                found.update((item.id, began) for item in member.calls[number])
+        return found
+
     def receive(self, member: Member, now: int) -> bool:
         """Takes what the child has sent; False when it can send no more."""
-        records, alive = member.receive()
-        for record in records:
-            self._settle(member, record)
+        finished, alive = member.receive(now)
+        if finished:
+            self._settle(member, finished)
+        if member.fault:
+            self.expel(member, now)
         if not member.calls:
             member.idle_us, member.depth = now, 0
         return alive
 
+    def expel(self, member: Member, now: int) -> None:
+        """Kills a child that did what none of ours does; see `Member.fault`."""
+        if not member.ending:
+            self._end(member, BROKE_PROTOCOL, 0, now)
+
     def died(self, member: Member, status: int, now: int) -> None:
         """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere."""
-        for record in member.drain():
-            self._settle(member, record)
-        claimed = member.slot.claimed
-        if claimed == 0 and not member.ending:
+        self._settle(member, member.drain(now))
+        begun = member.begun()
+        if begun == 0 and not member.ending:
             self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
+        first = next(iter(member.calls), 0)
         for number in reversed(list(member.calls)):
-            call = member.calls.pop(number)
-            if number <= claimed:
+            call = member.pop(number)
+            if number <= begun or (number == first and member.fault and self._again(call)):
                 self._lose(member, number, call, status, now)
             else:
                 self._take_back(call)
         del self.members[member.number]
         member.close()
 
-    def _settle(self, member: Member, record: list[Any]) -> None:
-        number = record[0]
-        call = member.calls.pop(number, None)
-        if call is None:
-            return  # known already, from the outbox of a child that hung
-        if record[1] == RETURNED:
-            self._take_back(call)
-            return
-        overdue = member.victim == number and member.ending == TIMED_OUT and record[3] >= timeout_us(call)
-        self._conclude(call, late(call, record) if overdue else reported(call, record))
-        self._pace.note(call[0].handler, record[3])
-        if record[7]:
-            self.outputs.append((call, record[7]))
-        if self._killed:
-            self._killed.difference_update(item.id for item in call)
+    def _again(self, call: Call) -> bool:
+        """Whether a call was given before to a child that ought to have begun it and did not say so."""
+        ids = {item.id for item in call}
+        if ids & self._unbegun:
+            return True
+        self._unbegun |= ids
+        return False
+
+    def _settle(self, member: Member, finished: Iterable[Finished]) -> None:
+        now = Moment(now_us(), 0)
+        for call, report in finished:
+            if not report.verdicts:
+                self._take_back(call)
+                continue
+            duration = report.duration_us
+            overdue = member.victim == report.number and member.ending == TIMED_OUT and duration >= timeout_us(call)
+            self._conclude(call, late(call, report, now) if overdue else reported(call, report, now))
+            self._pace.note(call[0].handler, duration)
+            if report.output:
+                self.outputs.append((call, report.output))
+            if self._killed or self._unbegun:
+                self._forget(call)
+
+    def _forget(self, call: Call) -> None:
+        ids = [item.id for item in call]
+        self._killed.difference_update(ids)
+        self._unbegun.difference_update(ids)
 
     def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
@@ -251,22 +285,26 @@ class Crew:
         self._backlog.finish(call)
 
     def _take_back(self, call: Call) -> None:
+        """Puts a call that did not run back into the backlog, or hands it back, and then what is behind it in its lane too."""
         broken, now = self._backlog.broken, boot_us()
+        late = {item.key.ordering_id for item in call if item.start_by_us <= now}
+        for ordering_id in late:  # nothing may overtake what could not start in time
+            self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(ordering_id)]
         keep = [
             item for item in call
-            if not (self._stop_us or item.id in self._killed or broken(item.key.ordering_id) or item.start_by_us <= now)
+            if not (self._stop_us or item.id in self._killed or broken(item.key.ordering_id))
         ]  # fmt: skip
         gone = [item for item in call if item not in keep] if len(keep) < len(call) else []
         if keep:
             self._backlog.put_back(keep)
         if gone:
-            self._killed.difference_update(item.id for item in gone)
+            self._forget(gone)
             self._backlog.finish(gone)
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
     def _lose(self, member: Member, number: int, call: Call, status: int, now: int) -> None:
-        self._conclude(call, lost(member, number, call, status, self._killed, (now_us(), now)))
-        self._killed.difference_update(item.id for item in call)
+        self._conclude(call, lost(member, number, call, status, self._killed, Moment(now_us(), now)))
+        self._forget(call)
         self._pace.note(call[0].handler, SLOW_US)
 
     # ---- time ----
@@ -278,24 +316,33 @@ class Crew:
             Boot clock at which to look again, at the latest.
         """
         look_at = now + _LONGEST_TICK_US
+        held_up, self._watched_us = now - self._watched_us > _HELD_UP_US, now
         spare = sum(not member.ending for member in self.members.values()) - self.limits.min_children
         for member in list(self.members.values()):
+            if held_up:
+                member.forgive(now)
+            if now - member.asked_us > _STUCK_ZYGOTE_US + self.limits.grace_ms * 1000 and (
+                member.ending or not member.pid
+            ):
+                self.zygote_stuck = True
+            member.look(now)
+            if member.fault:
+                self.expel(member, now)
             if member.calls:
                 look_at = min(look_at, self._watch(member, now))
             elif spare > 0 and not member.ending:
                 due = member.idle_us + self.limits.idle_us
                 look_at = min(look_at, max(due, now + _TICK_US))
                 if due <= now:
-                    self._end(member, IDLE, 0)
+                    self._end(member, IDLE, 0, now)
                     spare -= 1
         return look_at
 
     def _watch(self, member: Member, now: int) -> int:
-        number, started = member.current()
+        number, started = member.current(now)
         reason, due = self._reason(member.calls[number], started, now) if number else ("", now + _TICK_US)
         if number and now - started > STUCK_US and not member.ending:
-            for record in member.unsent_records():
-                self._settle(member, record)
+            self._settle(member, member.unsent_reports(now))
         if member.behind:
             unwanted = bool(self._stop_us or self._killed)
             if reason or unwanted or member.hangs(now):
@@ -306,8 +353,8 @@ class Crew:
             return now + (RECLAIM_US if member.revoking else _TICK_US)
         if not number:
             return min(due, now + min(map(timeout_us, member.calls.values()), default=_LONGEST_TICK_US))
-        if reason and not member.ending:
-            self._end(member, reason, number)
+        if reason and number in member.calls and not member.ending:
+            self._end(member, reason, number, now)
         return due if due > now else now + _LONGEST_TICK_US
 
     def _reason(self, call: Call, started: int, now: int) -> tuple[str, int]:
@@ -321,6 +368,7 @@ class Crew:
             return KILLED, now
         return "", min(due, self._stop_us or due)
 
-    def _end(self, member: Member, reason: str, number: int) -> None:
-        member.ending, member.victim = reason, number
-        self._nursery.kill_child(member.number, self.limits.grace_ms)
+    def _end(self, member: Member, reason: str, number: int, now: int) -> None:
+        member.ending, member.victim, member.asked_us = reason, number, now
+        at_once = reason == BROKE_PROTOCOL
+        self._nursery.kill_child(member.number, 0 if at_once else self.limits.grace_ms)

@@ -47,7 +47,11 @@ class Executor(Protocol):
         """How many more invocations it would like now; 0 means: hold back."""
 
     def running(self) -> Mapping[int, int]:
-        """What handlers have begun and not ended: invocation id → wall clock when it began, microseconds since the epoch."""
+        """Which invocations a child has begun, and when (id → microseconds since the epoch), until they are reported.
+
+        Of a batch call all tasks are named, with one start. What waits for a child, or in one, is not named, and nothing that
+        is named comes back as not_started: only this is a start. It never waits for user code or imports.
+        """
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""

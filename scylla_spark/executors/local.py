@@ -10,13 +10,14 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import Invocation
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.crew import Crew, Limits
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.member import Member
-from scylla_spark.executors.zygote_process import ZygoteProcess
+from scylla_spark.executors.verdict import Moment
+from scylla_spark.executors.zygote_process import FORKED, UNFORKED, ZygoteProcess
 
 _log = logging.getLogger(__name__)
 _SOON_US = 10_000
@@ -39,6 +40,7 @@ class LocalPool:
         max_children: how many there may be at most.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         idle_s: after how long without work a child above the minimum ends.
+        pass_environment: further environment variables that handlers get (see `environment`).
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
             characters).
     """
@@ -51,9 +53,11 @@ class LocalPool:
         max_children: int = 16,
         kill_grace_s: float = 1.0,
         idle_s: float = 30.0,
+        pass_environment: Sequence[str] = (),
         on_output: OnOutput | None = None,
     ) -> None:
         self._modules = tuple(modules)
+        self._pass_environment = tuple(pass_environment)
         fast = min(max_children, max(2, os.cpu_count() or 1))
         self._limits = Limits(min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000))
         self._on_output = on_output
@@ -95,6 +99,11 @@ class LocalPool:
         """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back."""
         with self._lock:
             return self._crew.room()
+
+    def running(self) -> dict[int, int]:
+        """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
+        with self._lock:
+            return self._crew.running(Moment(*both_us()))
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations and gives them to children that are free, without waiting for anything."""
@@ -149,7 +158,7 @@ class LocalPool:
     def _main(self) -> None:
         try:
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._zygote = ZygoteProcess(self._modules, wants_output=self._on_output is not None)
+            self._zygote = self._new_zygote()
         except BaseException as error:
             self._error = error
             os.close(self._wake)
@@ -182,7 +191,7 @@ class LocalPool:
             now = boot_us()
             for key, mask in events:
                 if isinstance(key.data, Member):
-                    self._serve(key.data, mask, now)
+                    self._attend(key.data, mask, now)
                 elif key.fileobj == self._wake:
                     os.eventfd_read(self._wake)
                 else:
@@ -196,8 +205,17 @@ class LocalPool:
                 if member.blocked and member.sock in self._selector.get_map():
                     self._selector.modify(member.sock, _READ | _WRITE, member)
         self._hand_on()
-        if self._zygote_died:
+        if self._zygote_died or crew.zygote_stuck:
             self._replace_zygote()
+
+    def _attend(self, member: Member, mask: int, now: int) -> None:
+        """Serves a child; whatever it has sent to make that fail costs only this child its life."""
+        try:
+            self._serve(member, mask, now)
+        except Exception:
+            _log.exception("what child %d sent cannot be read", member.number)
+            member.fault = member.fault or "it sent what nobody can read"
+            self._crew.expel(member, now)
 
     def _serve(self, member: Member, mask: int, now: int) -> None:
         if member.number not in self._crew.members:
@@ -219,12 +237,12 @@ class LocalPool:
             member = self._crew.members.get(number)
             if member is None:
                 continue
-            if verb == "forked":
+            if verb == FORKED:
                 member.pid = value
-            else:
-                if verb == "unforked":
-                    _log.warning("no new child: %s", value)
-                self._bury(member, value if verb == "exit" else 1, now)
+                continue
+            if verb == UNFORKED:
+                _log.warning("no new child could be forked")
+            self._bury(member, value, now)
 
     def _bury(self, member: Member, status: int, now: int) -> None:
         with contextlib.suppress(KeyError):
@@ -239,17 +257,22 @@ class LocalPool:
                     os.killpg(member.pid, signal.SIGKILL)
             self._bury(member, -signal.SIGKILL, boot_us())
 
+    def _new_zygote(self) -> ZygoteProcess:
+        wants_output = self._on_output is not None
+        return ZygoteProcess(self._modules, wants_output=wants_output, pass_environment=self._pass_environment)
+
     def _replace_zygote(self) -> None:
         """Outside the lock: imports may take long, and `submit` must not wait for them."""
         if self._zygote.control in self._selector.get_map():
             self._selector.unregister(self._zygote.control)
-        self._zygote.close()
+        self._zygote.close(patiently=not self._crew.zygote_stuck)
         with self._lock:
+            self._crew.zygote_stuck = False
             self._bury_all()
             self._crew.postpone(boot_us() + _RETRY_US)
         self._hand_on()
         try:
-            zygote = ZygoteProcess(self._modules, wants_output=self._on_output is not None)
+            zygote = self._new_zygote()
         except SchedulerError:
             _log.exception("the handlers' process ended and cannot be started again; trying on")
             self._look_at = boot_us() + _RETRY_US

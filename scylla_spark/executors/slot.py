@@ -8,10 +8,14 @@ order.
   later) looks how far the child has claimed. So at least one of them sees the other: what is beyond the claim will
   not run and can go elsewhere.
 * Finished calls lie in the outbox until they are sent; after a death the pool finds them here.
+
+User code can write here what it likes, so the pool believes nothing of it without a look (see `Member`). The size is
+sealed: a file that shrank would end whoever reads the memory, the dispatcher that is.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from typing import Final
@@ -39,8 +43,9 @@ class Slot:
     @staticmethod
     def create_fd() -> int:
         """An anonymous file of the right size; its position is where a dying interpreter's stack is to be written."""
-        fd = os.memfd_create("scylla-spark-slot")
+        fd = os.memfd_create("scylla-spark-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, _FAULT_AT + _FAULT_BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         os.lseek(fd, _FAULT_AT, os.SEEK_SET)
         return fd
 
@@ -52,7 +57,7 @@ class Slot:
     # ---- the child's side ----
 
     def claim(self, number: int, started_us: int) -> bool:
-        """Announces that `number` starts now (boot clock).
+        """Announces that `number` starts now (boot clock), or with 0 that it was looked at and will not run.
 
         Returns:
             False if the pool has taken this call back: it must not run.
@@ -108,8 +113,10 @@ class Slot:
         self._words[_HIGH] = high
 
     def outbox(self) -> bytes:
-        """Like `take`, for the pool: empty if the child changed it meanwhile."""
+        """Like `take`, for the pool: empty if the child changed it meanwhile, or if its length cannot be."""
         before = (self._words[_CLAIMED], self._words[_USED])
+        if not 0 <= before[1] <= OUTBOX_BYTES:
+            return b""
         content = self.take()
         return content if before == (self._words[_CLAIMED], self._words[_USED]) else b""
 

@@ -13,13 +13,16 @@ import itertools
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.begun import BegunListener
+from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.pace import Pace
 from scylla_spark.executors.spark_worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
@@ -44,6 +47,8 @@ class _Chunk:
         self.tag = tag
         self.invocations = invocations
         self.killed: set[int] = set()
+        self.submitted_us = 0  # wall clock
+        self.begun: dict[int, int] = {}  # id → wall clock of the start, of those that the worker has named
         self.stopped = False
         self.over = threading.Event()
 
@@ -63,6 +68,7 @@ class SparkPool:
         max_chunk: most tasks in one job.
         children: most child processes of one Python worker.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
+        pass_environment: further environment variables that handlers get (see `environment`).
     """
 
     def __init__(
@@ -73,9 +79,12 @@ class SparkPool:
         max_chunk: int = 1000,
         children: int = 2,
         kill_grace_s: float = 1.0,
+        pass_environment: Sequence[str] = (),
     ) -> None:
         self._spark: SparkSession | None = None
-        self._config = WorkerConfig(tuple(modules), children, kill_grace_s)
+        self._config = WorkerConfig(tuple(modules), children, kill_grace_s, tuple(pass_environment))
+        self._listener: BegunListener | None = None
+        self._clock = this_clock()
         self._slots = slots
         self._max_chunk = max_chunk
         self._news = threading.Condition()
@@ -101,7 +110,7 @@ class SparkPool:
         """
         if self._started:
             raise ConflictError("This pool was started before.", hint="Make a new one.")
-        zygote = ZygoteProcess(self._config.modules, wants_output=False)
+        zygote = ZygoteProcess(self._config.modules, wants_output=False, pass_environment=self._config.pass_environment)
         zygote.close()
         self._handlers = zygote.handlers
         self._sink = sink
@@ -128,6 +137,19 @@ class SparkPool:
                 return 0
             chunks = 2 * self._slots - len(self._running)
             return max(0, chunks * self._chunk_size(self._last) - len(self._backlog))
+
+    def running(self) -> dict[int, int]:
+        """Id → wall clock of the start, for each invocation that a worker has named as begun and that is not reported yet."""
+        with self._news:
+            return {number: started for chunk in self._running for number, started in chunk.begun.items()}
+
+    def _heard(self, begun: Mapping[int, int]) -> None:
+        now = now_us()
+        with self._news:
+            for chunk in self._running:
+                for item in chunk.invocations:
+                    if (started := begun.get(item.id)) is not None:
+                        chunk.begun[item.id] = min(max(started, chunk.submitted_us), now)
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; they start with the next free slot."""
@@ -182,6 +204,8 @@ class SparkPool:
                 self._end(chunk, self._missing(chunk))
         for thread in self._threads:
             thread.join(_CANCEL_WITHIN_S)
+        if self._listener is not None:
+            self._listener.close()
         self._stopped = True
 
     # ---- driver threads ----
@@ -191,6 +215,8 @@ class SparkPool:
 
         if self._spark is None or not self._started:
             return
+        self._listener = _listener(self._spark.sparkContext, self._heard)
+        self._config = replace(self._config, driver=self._listener.address)
         self._threads = [
             InheritableThread(target=self._work, args=(self._spark,), name=f"spark-pool-{n}", daemon=True)
             for n in range(self._slots)
@@ -210,24 +236,34 @@ class SparkPool:
                 if not chunk.invocations:
                     continue
                 self._running.add(chunk)
-            found: list[Outcome] = []
-            context.addJobTag(chunk.tag)
-            context.setJobGroup(chunk.tag, f"scylla-spark: {len(chunk.invocations)} tasks")
-            try:
-                found = [outcome(row) for row in self._frame(spark, chunk.invocations).collect()]
-            except Exception as error:
-                if not (chunk.killed or chunk.stopped):
-                    _log.warning("a chunk of %d tasks was lost: %s", len(chunk.invocations), str(error)[:2000])
-            finally:
-                context.removeJobTag(chunk.tag)
-            if chunk.killed or chunk.stopped:
-                _await_tasks(context, chunk.tag)
-            self._end(chunk, found)
+            self._end(chunk, self._run(spark, chunk))
 
-    def _frame(self, spark: SparkSession, invocations: list[Invocation]) -> DataFrame:
+    def _run(self, spark: SparkSession, chunk: _Chunk) -> list[Outcome]:
+        """The outcomes of what may still start, and of what may not any more; nothing of a job that was lost."""
+        late = _late_lanes(chunk.invocations, boot_us())
+        found = [Outcome(item.id, NOT_STARTED) for item in chunk.invocations if item.key.ordering_id in late]
+        wanted = [item for item in chunk.invocations if item.key.ordering_id not in late]
+        if not wanted:
+            return found
+        context = spark.sparkContext
+        context.addJobTag(chunk.tag)
+        context.setJobGroup(chunk.tag, f"scylla-spark: {len(wanted)} tasks")
+        try:
+            found += [outcome(row) for row in self._frame(spark, chunk, wanted).collect()]
+        except Exception as error:
+            if not (chunk.killed or chunk.stopped):
+                _log.warning("a chunk of %d tasks was lost: %s", len(wanted), str(error)[:2000])
+        finally:
+            context.removeJobTag(chunk.tag)
+        if chunk.killed or chunk.stopped:
+            _await_tasks(context, chunk.tag)
+        return found
+
+    def _frame(self, spark: SparkSession, chunk: _Chunk, invocations: list[Invocation]) -> DataFrame:
         frame = spark.createDataFrame(to_table(invocations), schema=INPUT)
-        config = self._config
-        return frame.coalesce(1).mapInArrow(lambda batches: run_chunk(batches, config), OUTPUT)
+        config, departure = self._config, Departure(self._clock, *both_us())
+        chunk.submitted_us = departure.wall_us
+        return frame.coalesce(1).mapInArrow(lambda batches: run_chunk(batches, config, departure), OUTPUT)
 
     def _take(self) -> list[Invocation]:
         """The next chunk: one call, or several of quick handlers."""
@@ -258,7 +294,13 @@ class SparkPool:
             if chunk not in self._running:
                 return  # given up by `stop`
             self._running.remove(chunk)
-            for one in found:
+            ran = [one for one in found if one.outcome != NOT_STARTED]
+            if found and not ran:
+                _log.warning(
+                    "%d tasks reached a Spark worker when they could not start any more, or its clock is ahead",
+                    len(found),
+                )
+            for one in ran:
                 self._pace.note(tasks[one.id].handler, one.finished_us - one.started_us)
             failed = [tasks[one.id].key.ordering_id for one in outcomes if one.outcome != SUCCEEDED]
             behind = [item for ordering_id in failed for item in self._backlog.fail(ordering_id)]
@@ -294,6 +336,19 @@ class SparkPool:
                     return
 
         threading.Thread(target=cancel, args=(self._spark.sparkContext,), name="spark-pool-cancel", daemon=True).start()
+
+
+def _listener(context: SparkContext, heard: Callable[[Mapping[int, int]], None]) -> BegunListener:
+    """Listens where executors reach the driver; on one machine only there."""
+    if str(context.master).startswith("local") and "cluster" not in str(context.master):
+        return BegunListener("127.0.0.1", "127.0.0.1", heard)
+    host = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+    return BegunListener(str(context.getConf().get("spark.driver.bindAddress", host)), host, heard)
+
+
+def _late_lanes(invocations: Sequence[Invocation], now: int) -> set[str]:
+    """Lanes with a task that may not start any more; those behind it must not overtake it."""
+    return {item.key.ordering_id for item in invocations if item.start_by_us <= now}
 
 
 def _await_tasks(context: SparkContext, group: str) -> None:

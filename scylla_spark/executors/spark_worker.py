@@ -11,21 +11,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scylla_spark.clock import now_us
+from scylla_spark.clock import both_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.begun import Address, Teller
+from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.local import LocalPool
 
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
-    "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint"
+    "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint"
 )
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint"
 )
 LOST: Final = "executor_lost"
+_TELL_EVERY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,15 @@ class WorkerConfig:
         modules: handler modules; they must be importable (or exist as files) where executors run.
         children: most child processes of one Python worker.
         kill_grace_s: from SIGTERM to SIGKILL after a timeout.
+        pass_environment: further environment variables that handlers get (see `environment`).
+        driver: where to tell what has begun; None: nowhere.
     """
 
     modules: tuple[str, ...]
     children: int
     kill_grace_s: float
+    pass_environment: tuple[str, ...] = ()
+    driver: Address | None = None
 
 
 class _Workshop:
@@ -50,16 +57,31 @@ class _Workshop:
         self._news = threading.Condition()
         self._outcomes: list[Outcome] = []
         self._pool = LocalPool(
-            config.modules, min_children=1, max_children=config.children, kill_grace_s=config.kill_grace_s
+            config.modules,
+            min_children=1,
+            max_children=config.children,
+            kill_grace_s=config.kill_grace_s,
+            pass_environment=config.pass_environment,
         )
+        self._teller = None if config.driver is None else Teller(config.driver)
         self._pool.start(self._sink)
 
     def run(self, chunk: Sequence[Invocation]) -> list[Outcome]:
         self._outcomes = []
         self._pool.submit(chunk)
+        while not self._ended(len(chunk)):
+            running = self._pool.running()
+            if running and self._teller is not None:
+                self._teller.tell(running)
+        return self._outcomes
+
+    def close(self) -> None:
+        """Ends the handlers' processes."""
+        self._pool.stop(drain_s=0)
+
+    def _ended(self, count: int) -> bool:
         with self._news:
-            self._news.wait_for(lambda: len(self._outcomes) == len(chunk))
-            return self._outcomes
+            return self._news.wait_for(lambda: len(self._outcomes) == count, _TELL_EVERY_S)
 
     def _sink(self, outcomes: Sequence[Outcome]) -> None:
         with self._news:
@@ -70,11 +92,15 @@ class _Workshop:
 _workshops: dict[WorkerConfig, _Workshop] = {}
 
 
-def run_chunk(batches: Iterable[Any], config: WorkerConfig) -> Iterator[Any]:
-    """For `DataFrame.mapInArrow`. It never raises because of user code, and runs nothing that Spark tries again."""
+def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: Departure) -> Iterator[Any]:
+    """For `DataFrame.mapInArrow`. It never raises because of user code, and runs nothing that Spark tries again.
+
+    What may not start any more when it arrives, or when its turn comes, is handed back as not started.
+    """
     from pyspark import TaskContext
 
-    chunk = [_invocation(row) for batch in batches for row in batch.to_pylist()]
+    here = Departure(this_clock(), *both_us())
+    chunk = [_invocation(row, departure, here) for batch in batches for row in batch.to_pylist()]
     context = TaskContext.get()
     if not chunk:
         return
@@ -101,10 +127,7 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
     """Invocations as a pyarrow.Table of the columns `INPUT`."""
     import pyarrow as pa
 
-    rows = [
-        (i.id, *i.key, i.attempt, i.epoch, i.handler, i.queue, i.payload, i.priority, i.planned_us, i.timeout_ms)
-        for i in chunk
-    ]
+    rows = [(i.id, *i.key, *i[2:]) for i in chunk]
     columns = list(zip(*rows, strict=True))
     schema = _schema(INPUT)
     return pa.table(
@@ -120,7 +143,8 @@ def outcome(row: Any) -> Outcome:
     )
 
 
-def _invocation(row: dict[str, Any]) -> Invocation:
+def _invocation(row: dict[str, Any], departure: Departure, here: Departure) -> Invocation:
+    row["start_by_us"] = departure.limit_here(row["start_by_us"], here)
     key = TaskKey(row.pop("time_us"), row.pop("ordering_id"), row.pop("uniqueness_key"))
     return Invocation(key=key, **row)
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Container
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from scylla_spark.core.task import FAILED, TIMED_OUT, Failure, Outcome
-from scylla_spark.executors.child import BATCH
 from scylla_spark.executors.member import Call, Member
+from scylla_spark.executors.report import Report
 
 CHILD_DIED: Final = "child_died"
+BROKE_PROTOCOL: Final = "broke_protocol"
+_PLAUSIBLE_US: Final = 10_000_000  # a record may be this old when it is read; beyond, one of the clocks was set
+_SKEW_US: Final = 1_000_000
+
+
+class Moment(NamedTuple):
+    """One moment on both clocks."""
+
+    wall_us: int
+    boot_us: int
 
 
 def timeout_us(call: Call) -> int:
@@ -18,29 +28,33 @@ def timeout_us(call: Call) -> int:
     return max(item.timeout_ms for item in call) * 1000
 
 
-def reported(call: Call, record: list[Any]) -> list[Outcome]:
-    """The outcomes of a call from the child's record of it (see `child`)."""
-    _, outcome, started, duration, result, failure, after_ms, _ = record
-    ended = started + duration
-    if outcome != BATCH:
-        why = Failure(*failure) if failure else None
-        return [Outcome(call[0].id, outcome, started, ended, result, why, after_ms)]
+def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
+    """The outcomes of a call from the child's report of it."""
+    started = _started_us(report, now)
+    ended = started + report.duration_us
+    if len(call) == 1:
+        one = report.verdicts[0]
+        return [Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms)]
     return [
-        Outcome(item.id, one, started, ended, value, Failure(*why) if why else None, after)
-        for item, (one, value, why, after) in zip(call, result, strict=True)
+        Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
+        for item, one in zip(call, report.verdicts, strict=True)
     ]
 
 
-def late(call: Call, record: list[Any]) -> list[Outcome]:
+def late(call: Call, report: Report, now: Moment) -> list[Outcome]:
     """The outcomes of a call that ended by itself, but only after it was told to because its time was over."""
-    started, ended = record[2], record[2] + record[3]
+    started = _started_us(report, now)
     failure = Failure(TIMED_OUT, f"It had not ended after {timeout_us(call) / 1e6:g} s.")
-    return [Outcome(item.id, TIMED_OUT, started, ended, failure=failure) for item in call]
+    return [Outcome(item.id, TIMED_OUT, started, started + report.duration_us, failure=failure) for item in call]
 
 
-def lost(
-    member: Member, number: int, call: Call, status: int, killed: Container[int], now: tuple[int, int]
-) -> list[Outcome]:
+def _started_us(report: Report, now: Moment) -> int:
+    """When a reported call began: what the child's wall clock said, unless ours makes that impossible."""
+    latest = now.wall_us - report.duration_us
+    return report.started_us if latest - _PLAUSIBLE_US < report.started_us <= latest + _SKEW_US else latest
+
+
+def lost(member: Member, number: int, call: Call, status: int, killed: Container[int], now: Moment) -> list[Outcome]:
     """The outcomes of a call that ran when its child died.
 
     Args:
@@ -49,11 +63,14 @@ def lost(
         call: its invocations.
         status: exit code, or a negative signal.
         killed: ids whose end was asked for.
-        now: wall clock and boot clock.
+        now: of the pool.
     """
-    finished, boot = now
-    started = finished - (boot - member.slot.started_us) if member.slot.started_us else finished
-    if number != member.victim:
+    began, finished = member.began(number, now.boot_us), now.wall_us
+    started = finished - (now.boot_us - began) if began else finished
+    if member.ending == BROKE_PROTOCOL:
+        message = f"Its child process did what only user code in our place does ({member.fault}), and was killed."
+        failure, outcome = Failure(CHILD_DIED, message), FAILED
+    elif number != member.victim:
         message = f"The child process {exit_text(status)} while it ran this task."
         failure, outcome = Failure(CHILD_DIED, message, member.slot.fault()), FAILED
     elif member.ending == TIMED_OUT:

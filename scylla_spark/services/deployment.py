@@ -166,13 +166,18 @@ class Deployment:
         dispatch = self.settings.dispatch
         executors: dict[str, Executor] = {
             "local": LocalPool(
-                self.settings.handlers, min_children=dispatch.min_children, max_children=dispatch.max_children
+                self.settings.handlers,
+                min_children=dispatch.min_children,
+                max_children=dispatch.max_children,
+                pass_environment=dispatch.pass_environment,
             )
         }
         if dispatch.spark_slots:
             from scylla_spark.executors.spark import SparkPool
 
-            executors["spark"] = self._pool = SparkPool(self.settings.handlers, slots=dispatch.spark_slots)
+            executors["spark"] = self._pool = SparkPool(
+                self.settings.handlers, slots=dispatch.spark_slots, pass_environment=dispatch.pass_environment
+            )
         self.dispatcher = Dispatcher(self.settings, executors)
         self.state = StateServer(self.dispatcher, self.settings.metrics)
         self.state.start()

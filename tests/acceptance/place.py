@@ -109,6 +109,7 @@ class Place:
             "ACCEPTANCE_DATA": str(self.data),
             "PYTHONPATH": str(ROOT),
             journal_handlers.JOURNAL: str(self.journal),
+            "SCYLLASPARK_DISPATCH__PASS_ENVIRONMENT": '["ACCEPTANCE_*", "FAULTS_*"]',
         }
 
     def command(self, *words: str) -> list[str]:

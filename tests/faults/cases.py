@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
 from tests.acceptance.place import Process, eventually, now
 from tests.faults.site import DISPATCH, INGEST, PATIENCE, SESSION_S, Site, fill, pause, until
@@ -24,6 +25,9 @@ NOT_MET = {
     "judge.command": "nothing is under way there; it stands for a defect of ours",
     "judge.fact": "likewise",
 }
+SIZES = (1, 2, 3, 7, 15, 100, 1023, 1024, 4096, 65_535, 65_536, 131_072, 262_143, 262_144, 262_145, 500_000, 1_000_000)
+NAMES = int(os.environ.get("NAMES", "20000"))  # NAMES=1000000 make faults ARGS=names
+NOBODIES = 100
 NTH = {  # so that it happens in the middle of work, not at the start
     "ingest.tasks.judged": 2, "dispatch.release.decided": 10, "dispatch.release.submitted": 15, "dispatch.membership.confirmed": 4,
     "dispatch.send.begun": 40, "dispatch.send.handed_over": 60, "dispatch.send.acknowledged": 80, "dispatch.facts.read_back": 50,
@@ -35,7 +39,7 @@ class Case(NamedTuple):
 
     Attributes:
         play: does it.
-        disk: what lies on a small disk of its own: "", "tables", "checkpoints" or "broker".
+        disk: what lies on a small disk of its own: "", "tables", "checkpoints", "broker", "scratch" or "log".
         repeats: whether tables may hold rows twice afterwards (a checkpoint is lost).
     """
 
@@ -187,6 +191,70 @@ def broker_frozen(site: Site) -> None:
     site.goes_on()
 
 
+def takes_without_broker(site: Site) -> None:
+    """The broker is killed and comes back while a dispatcher stands in the middle of a take, at point after point."""
+    site.begin()
+    for point in points_of("dispatch.take", "dispatch.scan"):
+        process = site.meets(DISPATCH, point, FREEZE)
+        begin = now()
+        site.kill_broker(0.0)
+        site.thaw(process, begin, 0.5)
+        site.goes_on()
+
+
+def up_twice(site: Site) -> None:
+    """A second and a third process are to serve the folder of a first: they are refused with words, and it does not suffer."""
+    first = site.begin_up()
+    for name in ("up-second", "up-third"):
+        site.goes_on()
+        begin = now()
+        second = site.start(name)
+        code = second.ended(PATIENCE)
+        del site.processes[name]
+        if code != 4 or "Another ingest writes the tables" not in second.told():
+            site.complaints.append(f"a further up ended with {code}: {second.told()[-300:]}")
+        site.events.append(f"{name} ended with {code}")
+        site.trouble("shared partitions", begin)  # it may have had some of them until it was refused
+    own = Process("up-embedded", [*site.command(), "up", "-o", "json"], site.folder, site.environment)
+    code = own.ended(PATIENCE)
+    if code not in (4, 5) or not own.told().strip():
+        site.complaints.append(f"an up with the same broker folder ended with {code}: {own.told()[-300:]}")
+    site.events.append(f"up with the same broker folder ended with {code}")
+    if not first.running or not site.broker.alive:
+        site.complaints.append("the first up, or the broker, did not live through it")
+    site.goes_on()
+
+
+def sizes(site: Site) -> None:
+    """Records of one byte up to what the topic takes: payloads up to the limit run, and what is no task is refused; nobody stops."""
+    site.begin()
+    site.goes_on()
+    for number in range(3):
+        for size in SIZES:
+            site.load.send_sized(number, min(max(size, 16), MAX_PAYLOAD_BYTES))
+            site.load.send_garbage(site.rng.randbytes(size))
+            site.load.send_garbage(b"{" + b" " * (size - 1))
+        site.goes_on()
+    site.events.append(f"{len(SIZES)} sizes from 1 to {SIZES[-1]} bytes")
+
+
+def names(site: Site) -> None:
+    """Each task names a queue of its own, and some a handler that nobody has: memory and time must not grow with names ever seen."""
+    site.begin()
+    site.goes_on()
+    for number in range(NAMES):
+        site.load.send_named(f"queue-{number}")
+        if number % 500 == 0:
+            pause(0.05)
+    waiting = [site.load.send_named(f"lost-{number}", f"nobody-{number}") for number in range(NOBODIES)]
+    site.events.append(f"{NAMES} queues, {NOBODIES} handlers")
+    begun = now()
+    site.goes_on()
+    site.events.append(f"tasks of other queues go on after {(now() - begun) / 1e6:.1f} s")
+    for key in waiting:
+        site.load.cancel(key)
+
+
 def random_kills(site: Site) -> None:
     """kill -9 of ingest, dispatch or both, at random moments."""
     site.begin()
@@ -219,6 +287,23 @@ def disk_full(site: Site) -> None:
         eventually(lambda: not ingest.running, 15)
     site.events.append(f"ingest {'goes on' if ingest.running else f'ended with {ingest.ended()}'}")
     ballast.unlink()
+    site.goes_on()
+
+
+def other_disk_full(site: Site) -> None:
+    """The disk under temporary files, or under the log, is full for a while: who needs it may end, and a restart goes on."""
+    site.begin()
+    site.goes_on()
+    assert site.small is not None
+    ballast = fill(site.small)
+    site.events.append("disk full")
+    begin = now()
+    pause(15)
+    for name, process in site.processes.items():
+        site.events.append(f"{name} {'goes on' if process.running else f'ended with {process.ended()}'}")
+    site.supervised()
+    ballast.unlink()
+    site.trouble("disk full", begin)
     site.goes_on()
 
 
@@ -264,12 +349,14 @@ CASES = {
         for play in (
             ingest_tasks_killed, ingest_facts_killed, ingest_tasks_raised, ingest_facts_raised, ingest_frozen,
             takes_killed, starts_killed, sends_killed, takes_raised, work_raised, fence_doubted, takes_frozen, work_frozen,
-            shared, broker_killed, broker_frozen, random_kills,
+            shared, broker_killed, broker_frozen, takes_without_broker, up_twice, sizes, names, random_kills,
         )
     },
     "checkpoint-deleted": Case(checkpoint_deleted, repeats=True),
     "tables-disk-full": Case(disk_full, disk="tables"),
     "checkpoint-disk-full": Case(disk_full, disk="checkpoints"),
+    "scratch-disk-full": Case(other_disk_full, disk="scratch"),
+    "log-disk-full": Case(other_disk_full, disk="log"),
     "broker-disk-full": Case(broker_disk_full, disk="broker"),
 }  # fmt: skip
 SHORT = Case(short)

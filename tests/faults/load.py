@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,11 @@ from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutErr
 from tests.acceptance.place import SECOND, Foreign, now
 from tests.history import OK, UNKNOWN, Cancel, Enqueue
 
+WORK = "faults-work"
 PER_SECOND = 20
 ORDERED, MIXED = 16, 8  # lanes whose tasks are sent in key order, and lanes where they come as they like
 MAX_RETRIES = 100
+LARGEST = 2_000_000
 FAR_US = 190 * 60 * SECOND  # past two hours and a full one, so ingest defers them; they are cancelled at the end
 
 
@@ -90,7 +93,26 @@ class Load:
         payload = {"ms": rng.choice([0] * 20 + [20] * 10 + [200, 1500]), "failures": failures}
         self._put(key, payload, retries)
 
-    def _put(self, key: TaskKey, payload: dict[str, int], retries: int) -> None:
+    def send_sized(self, number: int, size: int) -> None:
+        """One task whose payload, as JSON text, has `size` bytes (at least what an empty one takes)."""
+        payload = {"pad": ""}
+        payload["pad"] = "x" * (size - len(json.dumps(payload)))
+        self._put(TaskKey(now(), f"sized-{number % 7}", f"{size:07}-{number}"), payload, MAX_RETRIES)
+
+    def send_named(self, queue: str, handler: str = WORK) -> TaskKey:
+        """One task of that queue and handler, due now."""
+        key = TaskKey(now(), f"named-{zlib.crc32(queue.encode()) % 97}", f"{queue}/{handler}")
+        self._put(key, {}, MAX_RETRIES, queue=queue, handler=handler)
+        return key
+
+    def send_garbage(self, data: bytes) -> None:
+        """One record that is no task; it belongs into `rejected`."""
+        producer = self._producer()
+        assert producer is not None
+        sent = producer.raw(b"ordered-0", data)
+        sent.add_callback(lambda place: self.bad.add((place.partition, place.offset)))
+
+    def _put(self, key: TaskKey, payload: dict[str, Any], retries: int, **more: str) -> None:
         terms = {"maxRetries": retries, "base": "300ms", "cap": "600ms"}
         asked = now()
 
@@ -106,7 +128,7 @@ class Load:
             return
         self.enqueues[key] = Enqueue(key, UNKNOWN, asked, asked, retries + 1)
         try:
-            sent = producer.put(key, payload, handler="faults-work", retry=terms)
+            sent = producer.put(key, payload, **{"handler": WORK, "retry": terms} | more)
         except Exception:
             self._give_up(producer)
             told(UNKNOWN)
@@ -118,7 +140,7 @@ class Load:
         """A producer that has not failed yet: kafka-python's may never recover from a broker that was silent for a while."""
         if self._foreign is None:
             with contextlib.suppress(KafkaError):
-                self._foreign = Foreign(self._kafka, linger_ms=5, bootstrap_timeout_ms=2_000)
+                self._foreign = Foreign(self._kafka, linger_ms=5, bootstrap_timeout_ms=2_000, max_request_size=LARGEST)
         return self._foreign
 
     def _give_up(self, producer: Foreign) -> None:
@@ -130,8 +152,7 @@ class Load:
         producer = self._producer()
         if producer is not None:
             with contextlib.suppress(Exception):
-                sent = producer.raw(b"ordered-0", b"no JSON")
-                sent.add_callback(lambda place: self.bad.add((place.partition, place.offset)))
+                self.send_garbage(b"no JSON")
 
     def _cancel(self) -> None:
         while not self._stopping.wait(0.7):

@@ -23,7 +23,7 @@ from tests import history
 from tests.faults.cases import CASES, SHORT, Case, campaign
 from tests.faults.site import Site, small_disk
 
-SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96}
+SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96, "scratch": 96, "log": 1}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 Result = dict[str, Any]
 

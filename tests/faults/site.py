@@ -37,7 +37,7 @@ SETTINGS = (
 )  # fmt: skip
 PARTITIONS = 3
 PATIENCE = 120.0
-INGEST, DISPATCH = "ingest", "dispatch"
+INGEST, DISPATCH, UP = "ingest", "dispatch", "up"
 
 
 class Site(Place):
@@ -46,7 +46,7 @@ class Site(Place):
     Args:
         folder: for data, journals and output.
         seed: of the load and of whatever the case draws.
-        disk: what lies on the small disk: "tables" or "broker".
+        disk: what lies on the small disk: "tables", "broker", "scratch" (temporary files, Spark's shuffles among them) or "log".
         small: where the small disk is.
     """
 
@@ -56,6 +56,9 @@ class Site(Place):
         tables = small / "tables" if small and disk == "tables" else None
         broker = small / "kafka" if small and disk == "broker" else None
         self.environment[handlers.JOURNAL] = str(self.journal)
+        if small and disk == "scratch":
+            self.environment |= {"TMPDIR": str(small), "SPARK_LOCAL_DIRS": str(small)}
+        self._log = f"log.file={small / 'log.jsonl'}" if small and disk == "log" else ""
         self.environment["PYTHONFAULTHANDLER"] = "1"  # for `stacks`
         self.rng = random.Random(seed)
         self.faults: list[Fault] = []
@@ -80,7 +83,7 @@ class Site(Place):
         """Starts ingest or a dispatcher, with fail points; not waited for.
 
         Args:
-            name: "ingest", "dispatch", or "dispatch-…" for further ones.
+            name: "ingest", "dispatch", "up" (both in one process), or "dispatch-…" and "up-…" for further ones.
             points: as the variable wants them.
             settings: on top of those of the campaign.
         """
@@ -88,9 +91,11 @@ class Site(Place):
         self._starts += 1
         chosen = [*SETTINGS, *settings, f"kafka.bootstrap_servers={self.broker.bootstrap}"]
         chosen += [f"tables.{key}={value}" for key, value in self._elsewhere.items()]
+        chosen += [self._log] if self._log else []
         options = [word for text in chosen for word in ("--set", text)]
-        served = ["--handlers", handlers.__file__] if role == DISPATCH else []
-        command = [*self.command(), *options, "run", role, *served, "-o", "json"]
+        served = [] if role == INGEST else ["--handlers", handlers.__file__]
+        words = [UP] if role == UP else ["run", role]
+        command = [*self.command(), *options, *words, *served, "-o", "json"]
         process = Process(f"{self._starts:02}-{name}", command, self.folder, self.environment | {VARIABLE: points})
         self.processes[name] = process
         return process
@@ -99,13 +104,24 @@ class Site(Place):
         """Topics and tables, ingest, dispatchers (default: one) and the load; role → fail points that are armed from the start."""
         chosen = dispatchers or (DISPATCH,)
         ingest = self.start(INGEST, points.get(INGEST, ""))
-        made = self.tables / "deployment" / "_delta_log" / f"{1:020}.json"
-        eventually(lambda: made.exists() or not ingest.running, PATIENCE, "the tables are made")
+        self._await_tables(ingest)
         for name in chosen:
             self.start(name, points.get(DISPATCH, ""))
         self.load.start()
         for name in () if points else (INGEST, *chosen):
             self.processes[name].ready(PATIENCE)
+
+    def begin_up(self) -> Process:
+        """Likewise with ingest and dispatch in one process."""
+        process = self.start(UP)
+        self._await_tables(process)
+        self.load.start()
+        process.ready(PATIENCE)
+        return process
+
+    def _await_tables(self, ingest: Process) -> None:
+        made = self.tables / "deployment" / "_delta_log" / f"{1:020}.json"
+        eventually(lambda: made.exists() or not ingest.running, PATIENCE, "the tables are made")
 
     def supervised(self, besides: Process | None = None) -> bool:
         """Starts again what has ended, as a supervisor would, `besides` apart; False, for use in waits."""
@@ -222,7 +238,7 @@ class Site(Place):
         if process.pid in self._killed:
             return
         self._killed[process.pid] = now()
-        if DISPATCH in process.name:
+        if DISPATCH in process.name or UP in process.name:
             self.faults.append(Fault(kind, begin or now(), now(), process.pid))
 
     # -- the verdict ------------------------------------------------------------------------------------------------------

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from scylla_spark.clock import boot_us, both_us, now_us
+from scylla_spark.executors import spark_worker
+from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.spark import SparkPool
+from scylla_spark.executors.spark_worker import WorkerConfig, outcome, to_table
 from tests.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -17,6 +24,23 @@ from tests.executor_conformance import (
 )
 
 pytestmark = pytest.mark.spark
+HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers_for_tests.py"))
+
+
+@pytest.fixture
+def worker():
+    """What a Python worker of Spark does with a chunk, here."""
+    configs = []
+
+    def run(calls, departure, module=HANDLERS, **settings):
+        config = WorkerConfig((module,), 1, GRACE_S, **settings)
+        configs.append(config)
+        (rows,) = spark_worker.run_chunk(to_table(calls).to_batches(), config, departure)
+        return [outcome(row) for row in rows.to_pylist()]
+
+    yield run
+    for config in configs:
+        spark_worker._workshops.pop(config).close()
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +54,26 @@ def running(spark):
 
 class TestSparkPoolConforms(ExecutorConformance):
     pass
+
+
+class TestSparkWorker:
+    def test_limit_of_the_same_machine_is_kept_as_it_is(self, worker):
+        now = Departure(this_clock(), *both_us())
+        calls = [invocation("noop")._replace(start_by_us=now.boot_us + left) for left in (-1, 60_000_000)]
+        assert [one.outcome for one in worker(calls, now)] == ["not_started", "succeeded"]
+
+    def test_limit_that_passed_on_the_way_from_another_machine_hands_back(self, worker):
+        sent = Departure("elsewhere", now_us() - 10_000_000, 5_000_000)  # ten seconds ago, on a machine just booted
+        calls = [invocation("noop")._replace(start_by_us=sent.boot_us + left) for left in (9_000_000, 70_000_000)]
+        assert [one.outcome for one in worker(calls, sent)] == ["not_started", "succeeded"]
+
+    def test_handlers_of_a_worker_see_no_setting_of_ours(self, worker, monkeypatch):
+        monkeypatch.setenv("SCYLLASPARK_KAFKA__SASL_PASSWORD", "canary-3f9a")
+        monkeypatch.setenv("AWS_REGION", "here")
+        now = Departure(this_clock(), *both_us())
+        (one,) = worker([invocation("surroundings")], now, module=HOSTILE, pass_environment=("AWS_*",))
+        assert "canary-3f9a" not in one.result
+        assert json.loads(one.result)["environment"]["AWS_REGION"] == "here"
 
 
 class TestSparkPool:
@@ -61,6 +105,12 @@ class TestSparkPool:
         running.executor.kill([call.id])
         assert running.wait([call])[0].outcome == "timed_out"
         assert eventually(lambda: not alive(int(mark.read_text())), within=0.5)
+
+    def test_job_is_not_submitted_for_what_may_not_start_any_more(self, running):
+        calls = [invocation("noop")._replace(start_by_us=boot_us() - 1) for _ in range(50)]
+        began = boot_us()
+        assert {one.outcome for one in running.run(*calls)} == {"not_started"}
+        assert boot_us() - began < 2_000_000
 
     def test_room_grows_when_a_handler_turns_out_to_be_quick(self, spark):
         running = Running(SparkPool([HANDLERS], slots=2))

@@ -92,10 +92,29 @@ class TestLocalPool:
         running.wait(others, within=1.5)
         assert hanging.id not in running.reported_at
 
-    def test_task_whose_time_to_start_is_past_is_handed_back_unrun(self, running):
-        calls = [invocation("noop")._replace(start_by_us=1), invocation("noop")]
+    def test_task_that_waits_in_a_child_is_not_running(self, make_pool, tmp_path):
+        running = make_pool(min_children=1, max_children=1)
+        go = tmp_path / "go"
+        go.touch()
+        running.run(
+            *[invocation("wait_for_file", str(go)) for _ in range(50)]
+        )  # fast by now: it may queue in the child
+        go.unlink()
+        calls = [invocation("wait_for_file", str(go)) for _ in range(20)]
         running.executor.submit(calls)
-        assert [outcome.outcome for outcome in running.wait(calls)] == ["not_started", "succeeded"]
+        assert eventually(lambda: calls[0].id in running.executor.running())
+        assert set(running.executor.running()) == {calls[0].id}
+        go.touch()
+        running.wait(calls)
+        assert running.executor.running() == {}
+
+    def test_task_that_is_too_late_is_never_seen_running(self, make_pool):
+        running = make_pool(min_children=1, max_children=1)
+        late = [invocation("noop")._replace(start_by_us=1) for _ in range(500)]
+        running.executor.submit(late)
+        seen = {one for _ in range(200) for one in running.executor.running()}
+        assert {outcome.outcome for outcome in running.wait(late)} == {"not_started"}
+        assert seen == set()
 
     def test_killed_task_that_waits_in_a_child_is_not_started(self, make_pool):
         running = make_pool(min_children=1, max_children=1)

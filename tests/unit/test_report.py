@@ -1,0 +1,140 @@
+"""What a child reports is read strictly, and cut to what is kept."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES
+from scylla_spark.executors.frame import FrameReader, ProtocolError, pack
+from scylla_spark.executors.report import read
+from scylla_spark.executors.zygote_process import News, parse_handler, parse_news
+
+GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
+
+
+def test_record_of_ours_is_read():
+    report = read(GOOD)
+    assert (report.number, report.started_us, report.duration_us, report.output) == (
+        3,
+        1_800_000_000_000_000,
+        20,
+        "out",
+    )
+    assert report.verdicts == (("succeeded", '{"a":1}', None, 0),)
+    assert read([3, "returned"]).verdicts == ()
+    assert len(read([3, "batch", 1, 1, [["succeeded", None, None, 0]] * 4, None, 0, ""]).verdicts) == 4
+
+
+@pytest.mark.parametrize("record", [[3, "failed", 1, 1, None, None, 0, ""], [3, "succeeded", 1, 1, None, ["a", "b", "c"], 0, ""],
+                                    [3, "yielded", 1, 1, '"x"', None, 0, ""], [3, "yielded", 1, 1, None, None, 10**15, ""],
+                                    [3, "cancelled", 1, 1, None, ["a", "b", "c"], 0, ""], [3, "not_started", 1, 1, None, None, 0, ""],
+                                    [True, "returned"], [3.0, "returned"], None, "x", 7, {}])  # fmt: skip
+def test_record_that_contradicts_itself_is_refused(record):
+    with pytest.raises(ProtocolError):
+        read(record)
+
+
+def test_long_texts_are_cut():
+    failure = (
+        read([3, "failed", 1, 1, None, ["k" * 10**5, "m" * 10**6, "s" * 10**6], 0, "o" * 10**6]).verdicts[0].failure
+    )
+    assert (len(failure.kind), len(failure.message), len(failure.stack)) == (200, MAX_ERROR_CHARS, MAX_ERROR_CHARS)
+    assert len(read([*GOOD[:7], "o" * 10**6]).output) < 70_000
+
+
+def test_lone_surrogates_of_a_failure_are_replaced():
+    failure = read([3, "failed", 1, 1, None, ["k\ud800", "m\udfff", "\ud800"], 0, ""]).verdicts[0].failure
+    assert "".join(failure).encode() == b"k?m??"
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        ("no JSON", "result_not_serialisable"),
+        ("NaN", "result_not_serialisable"),
+        ('"\ud800"', "result_not_serialisable"),
+        ("[" * 50_000, "result_not_serialisable"),
+        (json.dumps("ä" * MAX_RESULT_BYTES, ensure_ascii=False), "result_too_large"),
+        (json.dumps("x" * MAX_RESULT_BYTES), "result_too_large"),
+    ],
+)
+def test_result_that_cannot_be_kept_is_a_failure_of_its_task(result, kind):
+    verdict = read([3, "succeeded", 1, 1, result, None, 0, ""]).verdicts[0]
+    assert (verdict.outcome, verdict.result, verdict.failure.kind) == ("failed", None, kind)
+
+
+def test_largest_result_is_kept():
+    text = json.dumps("x" * (MAX_RESULT_BYTES - 2))
+    assert read([3, "succeeded", 1, 1, text, None, 0, ""]).verdicts[0].result == text
+
+
+def test_records_of_any_form_are_read_or_refused():
+    dice = random.Random(5)
+    wild = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        1 << 80,
+        1.5,
+        float("inf"),
+        "",
+        "batch",
+        "returned",
+        "failed",
+        [],
+        {},
+        [[]],
+        ["a", "b", "c"],
+        "\ud800",
+    ]
+    for _ in range(20_000):
+        record = list(GOOD)
+        for _ in range(dice.randrange(4)):
+            record[dice.randrange(8)] = dice.choice(wild)
+        record = record[: dice.choice([8, 8, 8, 2, 7])]
+        try:
+            report = read(record)
+        except ProtocolError:
+            continue
+        assert report.number >= 1
+        json.dumps(report, ensure_ascii=False).encode(errors="strict" if "\ud800" not in report.output else "replace")
+
+
+def test_reader_keeps_the_frames_before_a_fault_and_nothing_after_it():
+    reader = FrameReader(longest=100)
+    assert reader.feed(pack(b"[1]") + pack(b"[2]") + pack(b"x" * 101) + pack(b"[3]")) == [[1], [2]]
+    assert "101 bytes" in reader.fault
+    assert reader.feed(pack(b"[4]")) == []
+
+
+def test_reader_refuses_a_length_before_its_bytes_are_there():
+    reader = FrameReader(longest=100)
+    reader.feed(b"\xff\xff\xff\xff")
+    assert reader.fault
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"[]", b'["forked",1]', b'["forked","1",2]', b'["forked",1,"2"]', b'["forked",1,1]',
+                                  b'["exit",1,null]', b'["kill",1,2]', b"[" * 100_000])  # fmt: skip
+def test_message_that_is_not_of_a_zygote_is_refused(data):
+    with pytest.raises(ProtocolError):
+        parse_news(data)
+
+
+def test_message_of_a_zygote_is_read():
+    assert parse_news(b'["exit",4,-9]') == News("exit", 4, -9)
+    assert parse_news(b'["unforked",4,"no memory"]') == News("unforked", 4, 1)
+
+
+@pytest.mark.parametrize(
+    "message", [["handler"], ["handler", 1, 2, 3, 4, 5, 6, 7], ["handler", "a", "a", "local", 1, 1, 7]]
+)
+def test_introduction_of_no_handler_is_a_clear_error(message):
+    from scylla_spark.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="leave them alone"):
+        parse_handler(message)

@@ -1,0 +1,60 @@
+"""A defect of ours that one record meets ends that task as failed, and nothing else."""
+
+import pytest
+
+from scylla_spark import failpoint
+from scylla_spark.core.fact import Fact, OutcomeRecord
+from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import FAILED, SUCCEEDED
+from scylla_spark.core.tenure import Basis
+from scylla_spark.core.wire import Command
+from tests.unit.engine_harness import NOW, SECOND, Harness
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Arms fail points that records meet whose uniqueness key is poison."""
+
+    def arm(name):
+        monkeypatch.setattr(failpoint, "_armed", {name: (failpoint.RAISE, 1)})
+
+    return arm
+
+
+def told(world):
+    return [(fact.key.uniqueness_key, fact.outcome, fact.failure and fact.failure.kind) for fact in world.facts]
+
+
+@pytest.mark.parametrize("point", ["engine.offer", "engine.release"])
+def test_a_record_that_meets_a_defect_is_set_aside_and_its_lane_goes_on(planted, point):
+    world = Harness()
+    planted(point)
+    world.enqueue(unique="poison")
+    world.enqueue(unique="sound")
+    world.enqueue(lane="b", unique="sound")
+    ran = [*world.pump(), *world.pump()]
+    assert sorted(i.key.uniqueness_key for i in ran) == ["sound", "sound"]
+    assert ("poison", FAILED, "defect") in told(world)
+    assert world.engine.counts["defects"] == 1
+    assert "InjectedFault" in next(fact.failure.stack for fact in world.facts if fact.failure)
+    assert len(world.engine.defects) == 1
+
+
+def test_a_row_of_the_tables_that_meets_a_defect_is_set_aside(planted):
+    world = Harness()
+    planted("engine.row")
+    keys = [TaskKey(NOW - SECOND, "a", unique) for unique in ("poison", "sound")]
+    rows = [ScanRow(Command("enqueue", key, n, "h")) for n, key in enumerate(keys)]
+    world.engine.rows(world.tenure, rows, Basis(), NOW)
+    assert [i.key.uniqueness_key for i in world.pump()] == ["sound"]
+    assert told(world) == [("poison", FAILED, "defect")]
+
+
+def test_a_fact_that_meets_a_defect_keeps_no_other_fact_from_counting(planted):
+    world = Harness()
+    planted("engine.fact")
+    facts = tuple(Fact(TaskKey(NOW, "a", unique), 1, SUCCEEDED) for unique in ("poison", "sound"))
+    world.append(OutcomeRecord(world.fence, "facts", facts))
+    assert [fact.key in world.partition.ended for fact in facts] == [False, True]
+    assert world.engine.counts["defects"] == 1

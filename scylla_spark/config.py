@@ -123,7 +123,8 @@ class Dispatch(Section):
     retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
     retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
     least_wait: Duration = Field(
-        duration("100ms"), description="shortest wait between two attempts of a task, whatever its policy or handler says"
+        duration("100ms"),
+        description="shortest wait between two attempts of a task, whatever its policy or handler says",
     )
     stall: Duration = Field(
         duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"

@@ -66,6 +66,8 @@ class Engine(Releaser):
             _, _, stamp, lane = heappop(timers)
             if stamp == lane.stamp and lane.partition.state is not DROPPED:
                 self._settle(lane.partition, lane, now)
+        if self.choked or self.pressed:
+            self._relieve(now)
         for partition in list(self.partitions.values()):
             partition.stalled = partition.oldest_unrecorded_us(now) > self.limits.stall_us
             if partition.overflow and not self._full(partition):

@@ -133,7 +133,9 @@ class Partition:
         self.mine: Fence | None = None
         self.tried: set[Fence] = set()  # our own earlier fences of which nothing was read back
         self.cautious = False
-        self.uncertain: set[int] = set()  # fingerprints of lanes, not loaded yet, of which something may have been running
+        self.uncertain: set[int] = (
+            set()
+        )  # fingerprints of lanes, not loaded yet, of which something may have been running
         self.lanes: dict[str, Lane] = {}
         self.loaded = 0  # tasks in them …
         self.held_bytes = 0  # … and how large all is that is held, about
@@ -153,7 +155,9 @@ class Partition:
         self.unrecorded: dict[FactIdentity, tuple[Fact, int]] = {}
         self.unrecorded_bytes = 0
         self.in_flight = 0
-        self.overflow: list[tuple[int, Lane]] = []  # (stamp, lane) that were ready while the partition was full or stalled
+        self.overflow: list[
+            tuple[int, Lane]
+        ] = []  # (stamp, lane) that were ready while the partition was full or stalled
         self.stalled = False  # at the last tick the oldest unrecorded fact was too old
         self.drain_by_us = 0
 

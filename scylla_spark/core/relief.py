@@ -19,7 +19,7 @@ from scylla_spark.core.task import FAILED, Failure
 from scylla_spark.core.wire import Command
 
 SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
-_STUCK_US: Final = 1_000_000  # a lane whose head waits longer than this keeps nothing but its head
+_STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head
 _LOOK_EVERY_US: Final = 1_000_000
 _PATIENCE_US: Final = 10_000_000  # how long the tail may wait for what is held to run, before lanes keep less
 _DEEP: Final = 25  # times lane_depth: what a lane keeps that runs
@@ -89,8 +89,8 @@ class Reliever(Taker):
                 continue  # of a lane the first tasks may be still to come
             for lane in list(partition.lanes.values()):
                 if not partition.scanned:  # the tables may hold earlier ones
-                    lane.trim(0)
-                    lane.cut(BEFORE_ALL)
+                    if not partition.unload(lane):
+                        lane.cut(BEFORE_ALL)
                     continue
                 keep = 1 if self._stuck(partition, lane, now) else self._kept()
                 if len(lane.entries) > keep or lane.beyond:

@@ -33,6 +33,4 @@ class Basis(NamedTuple):
 
     def or_later(self, other: Basis) -> Basis:
         """The later of both, topic by topic."""
-        return Basis(
-            max(self.tasks_offset, other.tasks_offset), max(self.outcomes_offset, other.outcomes_offset)
-        )
+        return Basis(max(self.tasks_offset, other.tasks_offset), max(self.outcomes_offset, other.outcomes_offset))

@@ -81,9 +81,7 @@ class Questions:
         for ordering_id, (rows, more) in found.items():
             self._offer(tenure, ordering_id, rows, mark.basis, more=more)
 
-    def _offer(
-        self, tenure: Tenure, ordering_id: str, rows: Sequence[ScanRow], basis: Basis, *, more: bool
-    ) -> None:
+    def _offer(self, tenure: Tenure, ordering_id: str, rows: Sequence[ScanRow], basis: Basis, *, more: bool) -> None:
         parts = list(pieces(rows)) or [rows]
         for number, part in enumerate(parts, 1):
             offer = partial(self._engine.reloaded, tenure, ordering_id, part, basis)

@@ -126,9 +126,7 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     upwards = (Window.unboundedPreceding, Window.currentRow)
     in_order = lane.orderBy("lane_rank").rowsBetween(*upwards)
     head = F.col("lane_rank") == 1
-    stuck = head & (
-        (F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(budget.paused))
-    )
+    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(budget.paused)))
     share = F.when(F.col("queue").isin(list(budget.listed)), F.col("queue"))
     queue = Window.partitionBy("share").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
     size = F.lit(_ROW_BYTES) + F.coalesce(F.octet_length("payload"), F.lit(0)).cast("long")

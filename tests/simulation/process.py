@@ -60,7 +60,13 @@ class Process:
         self.mailbox.drain = lambda: self._drain(world.rng.choice([1, 3, 32]))  # type: ignore[method-assign]
         self.group = ModelMember(self)
         self.tasks = TasksTail(
-            world.settings, world.rules, self.mailbox, self.engine, self.dispatcher, world.tables.marks, lambda: world.now
+            world.settings,
+            world.rules,
+            self.mailbox,
+            self.engine,
+            self.dispatcher,
+            world.tables.marks,
+            lambda: world.now,
         )
         self.tasks.use(self.group)
         self.outcomes = OutcomesTail(world.settings, self.dispatcher.outcome_records, self.noted_end)
@@ -260,9 +266,7 @@ class Process:
             if lane is not None:
                 entry = lane.find(key)
                 place = f"process {self.number} p{partition.number} {partition.state}"
-                return (
-                    f"{place} lane {lane.state} entry {entry is not None} frontier {lane.frontier} reloading {lane.reloading}"
-                )
+                return f"{place} lane {lane.state} entry {entry is not None} frontier {lane.frontier} reloading {lane.reloading}"
         held = {p.number: (str(p.state), len(p.unloaded), p.tasks_position) for p in self.engine.partitions.values()}
         return f"process {self.number} nothing, holds {held}, choked {self.engine.choked}"
 
@@ -437,7 +441,9 @@ class ModelProducer:
         partition = self._process.engine.partitions.get(number)
         if partition is not None and self._process.world.broken("acts_on_sends"):
             for fact in decode(value).facts:
-                self._process.engine._apply(partition, fact, len(self._process.world.outcomes[number]), self._process.world.now)
+                self._process.engine._apply(
+                    partition, fact, len(self._process.world.outcomes[number]), self._process.world.now
+                )
         future.succeed()
 
 
@@ -548,4 +554,3 @@ class ModelExecutor:
             outcomes += [Outcome(w.id, NOT_STARTED) for w in behind]
         self._sink(outcomes)
         self._fill()
-

@@ -167,7 +167,9 @@ class ModelTables:
         if self.world.broken("forgets_cancelled"):
             return []
         tasks = self._tasks(number, until_us, mark.folded_until_us)
-        return [key for key, folded in tasks.items() if folded.cancel is not None and after_us < key.time_us <= until_us]
+        return [
+            key for key, folded in tasks.items() if folded.cancel is not None and after_us < key.time_us <= until_us
+        ]
 
     def lanes(
         self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark

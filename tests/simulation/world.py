@@ -185,7 +185,9 @@ class World:
         self.truth = [FenceLog() for _ in range(PARTITIONS)]  # the fence rule applied to the whole log as it grows
         self.ended: dict[TaskKey, tuple[str, int]] = {}
         self.recorded: dict[TaskKey, int] = defaultdict(int)
-        self.begun: dict[TaskKey, dict[int, int]] = defaultdict(dict)  # key → attempt → process that wrote its start fact
+        self.begun: dict[TaskKey, dict[int, int]] = defaultdict(
+            dict
+        )  # key → attempt → process that wrote its start fact
         self.not_before: dict[TaskKey, int] = {}
         self.used: dict[TaskKey, int] = {}
         self.runs: list[Run] = []
@@ -514,7 +516,9 @@ class World:
             for partition in engine.partitions.values():
                 held = _held(partition)
                 if held != partition.held_bytes:
-                    raise Violation(f"partition {partition.number} counts {partition.held_bytes} bytes and holds {held}")
+                    raise Violation(
+                        f"partition {partition.number} counts {partition.held_bytes} bytes and holds {held}"
+                    )
 
     def check_end(self) -> None:
         """Everything has ended, rightly, and who asked was answered."""
@@ -593,7 +597,9 @@ def _fence_once(_process: Process, method: Callable[..., Any], partition: Partit
     partition.tried.clear()
 
 
-def _answer_last(_process: Process, method: Callable[..., Any], partition: Any, key: Any, requests: Any, now: int) -> None:
+def _answer_last(
+    _process: Process, method: Callable[..., Any], partition: Any, key: Any, requests: Any, now: int
+) -> None:
     method(partition, key, tuple(requests)[1:], now)
 
 
@@ -653,9 +659,7 @@ def _classes_broken(broken: frozenset[str]) -> Iterator[None]:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
         if "resigns_owing_caution" in broken:
-            stack.enter_context(
-                patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False)
-            )
+            stack.enter_context(patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False))
         yield
 
 

@@ -232,7 +232,9 @@ def test_a_cancel_of_a_task_past_the_last_scan_asks_the_tables_first(world):
     world.command("cancel", key)
     world.pump()
     (asked,) = [item for item in world.other if isinstance(item, action.Lookup)]
-    world.engine.looked_up(world.tenure, {key: Known(ended=True)}, Basis(), world.now)  # by a cancel that came long before
+    world.engine.looked_up(
+        world.tenure, {key: Known(ended=True)}, Basis(), world.now
+    )  # by a cancel that came long before
     world.pump()
     assert asked.keys == [key]
     assert world.facts == []
@@ -420,7 +422,9 @@ def run_through(world, rows, step_us, parts=1):
             size = -(-len(found) // parts)
             for begin in range(0, len(found), size):
                 last = begin + size >= len(found)
-                world.engine.reloaded(world.tenure, "a", found[begin : begin + size], Basis(), world.now, more=more, last=last)
+                world.engine.reloaded(
+                    world.tenure, "a", found[begin : begin + size], Basis(), world.now, more=more, last=last
+                )
     return ran, depths
 
 

@@ -223,7 +223,10 @@ def test_several_lanes_are_read_at_once_each_after_its_own_key(path, readers):
     assert rows[1].attempt == 2
     assert ([row.command.key for row in found[other][0]], found[other][1]) == (keys[4:6], True)
     assert found["none"] == ([], False)
-    assert Openings(readers).lanes(partition, {"o": (BEFORE_ALL, 9)}, keys[0].time_us, Mark())["o"][0][0].command.key == keys[0]
+    assert (
+        Openings(readers).lanes(partition, {"o": (BEFORE_ALL, 9)}, keys[0].time_us, Mark())["o"][0][0].command.key
+        == keys[0]
+    )
 
 
 def test_a_cancelled_open_task_of_a_lane_is_marked(path, readers):

@@ -1,0 +1,156 @@
+"""More tasks than memory takes: what cannot start waits in the tables, and never keeps out what can start."""
+
+import pytest
+
+from scylla_spark.core import action
+from scylla_spark.core.engine import Engine
+from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lanes import Limits, Terms
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.queue import QueueTerms
+from scylla_spark.core.task import FAILED
+from scylla_spark.core.tenure import Basis
+from scylla_spark.core.wire import Command, RetryTerms
+from scylla_spark.fingerprint import chosen, fingerprint
+from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
+
+LIMIT = 60 * 1024
+
+
+@pytest.fixture
+def world():
+    terms = Terms("local", 5000, RETRY)
+    queues = {"paused": QueueTerms(paused=True)}
+    return Harness(
+        Limits(max_held_bytes=LIMIT, lane_depth=4),
+        terms=lambda command: terms if command.handler else Terms("", 5000, RETRY),
+        queues=queues,
+    )
+
+
+def reloads(world):
+    found = [item for item in world.other if isinstance(item, action.Reload)]
+    world.other = [item for item in world.other if item not in found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [{"queue": "paused"}, {"handler": None}, {"due": 200}],
+    ids=["paused queue", "no handler", "due much later"],
+)
+@pytest.mark.parametrize("lanes", [1, 500])
+def test_what_cannot_start_does_not_keep_out_what_can(world, stuck, lanes):
+    for number in range(500):
+        world.enqueue(lane=f"stuck{number % lanes}", unique=f"{number:03}", **({"due": -1} | stuck))
+    world.enqueue(lane="fine")
+    assert [i.key.ordering_id for i in world.pump()] == ["fine"]
+    assert world.engine.meter.bytes <= LIMIT
+    assert not world.engine.choked
+
+
+def test_a_lane_that_fails_again_and_again_keeps_its_head_only(world):
+    for number in range(300):
+        world.enqueue(lane="failing", unique=f"{number:03}", retry=RetryTerms(9, 60_000, 60_000))
+    world.finish(*world.pump(), outcome=FAILED)
+    for number in range(300, 600):
+        world.enqueue(lane="failing", unique=f"{number:03}")
+    world.at(2)
+    world.enqueue(lane="fine", due=2)
+    assert [i.key.ordering_id for i in world.pump()] == ["fine"]
+    assert not world.engine.choked
+    assert world.engine.meter.bytes <= LIMIT
+
+
+def test_what_was_let_go_of_is_read_again_from_tables_that_hold_it(world):
+    for number in range(300):
+        world.enqueue(lane="a", unique=f"{number:03}")
+    (head,) = world.pump()
+    world.finish(head, FAILED)
+    world.enqueue(lane="a", unique="300")
+    world.pump()
+    last = world.offset - 1
+    ran, rows = [head.key], [ScanRow(Command("enqueue", TaskKey(NOW, "a", f"{n:03}"), n, "h")) for n in range(301)]
+    while len(ran) < 301:
+        for invocation in world.at((world.now - NOW) / SECOND + 10):
+            if invocation.key != head.key:
+                ran.append(invocation.key)
+            world.finish(invocation)
+        for item in reloads(world):
+            assert item.covering <= last
+            behind = [row for row in rows if row.command.key > item.after]
+            world.engine.reloaded(
+                item.tenure, "a", behind[: item.most], Basis(last + 1, 0), world.now, more=len(behind) > item.most
+            )
+    assert ran == [row.command.key for row in rows]
+
+
+def test_a_partition_that_waits_for_the_tail_is_never_held_up_by_memory():
+    engine = Engine(lambda _: Terms("local", 5000, RETRY), Limits(max_held_bytes=LIMIT), __import__("random").Random(1))
+    tenure = engine.assign(0, Mark(), NOW)
+    engine.raise_horizon(tenure, NOW + 300 * SECOND)
+    for number in range(1000):
+        command = Command("enqueue", TaskKey(NOW, f"lane{number}", "u"), number, "h")
+        engine.commands(tenure, [command], number + 1, NOW)
+        assert not engine.choked
+    assert engine.meter.bytes <= 2 * LIMIT
+    assert len(engine.partitions[0].unloaded) > 900
+
+
+def test_lanes_left_to_the_tables_are_loaded_by_a_later_scan_that_covers_them(world):
+    for number in range(200):
+        world.enqueue(lane=f"later{number}", unique="u", due=100)
+    left = dict(world.partition.unloaded)
+    assert len(left) > 100
+    world.now = NOW + 99 * SECOND
+    early = Mark(50, 0)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, early, world.now, frozenset())
+    assert set(world.partition.unloaded) == {number for number, offset in left.items() if offset >= 50}
+    rows = [ScanRow(Command("enqueue", TaskKey(NOW + 100 * SECOND, f"later{n}", "u"), n, "h")) for n in range(200)]
+    world.engine.rows(world.tenure, rows, Basis(200, 0), world.now)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(200, 0), world.now, frozenset())
+    assert world.partition.unloaded == {}
+    assert len(world.at(100)) == 200
+
+
+def test_tasks_that_can_start_make_the_tail_wait_and_go_on_as_they_end(world):
+    for number in range(80):
+        world.enqueue(lane=f"lane{number}")
+    assert world.engine.choked
+    for invocation in world.pump()[:40]:
+        world.finish(invocation)
+    world.pump()
+    world.enqueue(lane="more")
+    assert not world.engine.choked
+
+
+def test_cancels_and_facts_of_tasks_that_are_not_loaded_count_as_held(world):
+    before = world.engine.meter.bytes
+    for number in range(20):
+        world.command("cancel", TaskKey(NOW + SECOND, f"nobody{number}" + "é" * 100, "u"))
+    assert world.engine.meter.bytes > before + 20 * 500
+    world.pump()
+    assert world.engine.meter.bytes == before
+
+
+def test_names_from_data_are_not_remembered(world):
+    for number in range(300):
+        world.enqueue(lane=f"lane{number % 7}", unique=f"{number}", queue=f"queue{number}", handler=f"handler{number}")
+        for invocation in world.pump():
+            world.finish(invocation)
+        world.pump()
+    engine = world.engine
+    assert set(engine._gates) == {"", "paused"}
+    assert {name for queues in engine._ready.values() for name in queues} == {""}
+    assert engine.gate("queue7") is engine.gate("another")
+
+
+def test_a_seed_fixed_by_the_environment_does_not_make_fingerprints_foreseeable():
+    keyed = chosen("0")
+    key = TaskKey(NOW, "a", "u")
+    assert chosen("") is chosen("random") is hash
+    assert keyed(key) == keyed(TaskKey(NOW, "a", "u")) != keyed(TaskKey(NOW, "au", ""))
+    assert keyed("a") != hash("a")
+    assert isinstance(fingerprint("\ud800"), int)
+    assert isinstance(keyed("\ud800"), int)

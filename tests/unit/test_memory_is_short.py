@@ -57,7 +57,8 @@ def test_a_lane_that_fails_again_and_again_keeps_its_head_only(world):
     for number in range(300, 600):
         world.enqueue(lane="failing", unique=f"{number:03}")
     world.at(2)
-    world.enqueue(lane="fine", due=2)
+    world.at(4)
+    world.enqueue(lane="fine", due=4)
     assert [i.key.ordering_id for i in world.pump()] == ["fine"]
     assert not world.engine.choked
     assert world.engine.meter.bytes <= LIMIT

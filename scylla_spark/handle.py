@@ -48,6 +48,7 @@ class TaskHandle:
     def __init__(self, scheduler: Scheduler, key: TaskKey) -> None:
         self.key = key
         self._scheduler = scheduler
+        self._moving = False  # a cancel was sent for a move that is not finished
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.key})"
@@ -136,14 +137,32 @@ class TaskHandle:
         Raises:
             ConflictError: it runs or has ended; nothing was enqueued.
             NotFoundError: there is no such task.
+            WaitTimeoutError: the cancel was not answered in time, and no copy was enqueued. The cancel stands; the same call
+                on this handle finishes the move, also if the task was cancelled meanwhile.
         """
         now = now_us()
         copy = draft.moved(self.command(), draft.moment(now, at, delay), now)
-        if not self.status().open or self.cancel(timeout) != CANCELLED:
+        status = self.status()
+        cut_short = self._moving and status.state == CANCELLED and not status.attempts
+        if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
             raise ConflictError(
                 f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
             )
-        return self._scheduler.send(copy)
+        moved = self._scheduler.send(copy)
+        self._moving = False
+        return moved
+
+    def _cancelled_for_move(self, timeout: object) -> str:
+        try:
+            self._moving = True
+            return self.cancel(timeout)
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(
+                f"{self.key} is not moved yet: {error.message}",
+                hint="Its cancel stands. Call reschedule of this handle again when a dispatcher runs, which enqueues the copy; "
+                "or, once it is cancelled, `task retry`.",
+                key=str(self.key),
+            ) from error
 
     def retry(self) -> TaskHandle:
         """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.

@@ -237,6 +237,17 @@ def test_a_moved_task_is_cancelled_and_enqueued_at_its_new_time(scheduler, owner
         handle.reschedule(delay="3h")
 
 
+def test_a_move_whose_cancel_was_not_answered_in_time_is_finished_by_the_next_call(scheduler, owner):
+    handle = scheduler.enqueue("h", {"a": 1}, ordering_id="slow-mover", delay="1h")
+    with pytest.raises(WaitTimeoutError, match="reschedule of this handle again"):
+        handle.reschedule(delay="2h", timeout="10ms")
+    owner.say(owner.take(partition_of("slow-mover", PARTITIONS)), Fact(handle.key, 0, "cancelled"))
+    moved = handle.reschedule(delay="2h", timeout="20s")
+    assert moved.command().payload == '{"a":1}'
+    with pytest.raises(ConflictError):
+        handle.reschedule(delay="3h")
+
+
 def test_only_an_ended_task_is_enqueued_again(scheduler, owner):
     handle = scheduler.enqueue("h", {"a": 1})
     with pytest.raises(ConflictError):

@@ -146,6 +146,8 @@ class Feeder(Reliever):
         return True
 
     def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
+        if ordering_id not in partition.lanes and partition.left(frontier):
+            return  # nothing of it was loaded, and it will be read as a whole
         lane = partition.lane(ordering_id)
         if lane.frontier is None:
             lane.cut(frontier)

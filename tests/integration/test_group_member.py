@@ -1,11 +1,14 @@
 """Our group member joins in the end, whatever the metadata does meanwhile."""
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kafka import TopicPartition
+from kafka import AsyncConsumerRebalanceListener, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import LeaderNotAvailableError
+from kafka.net.selector import KernelEvent
 from kafka.structs import MemberState
 
 from scylla_spark import Settings
@@ -36,10 +39,10 @@ class _Unknowing:
         return None
 
 
-def member(settings, group, assignor=Assignor):
+def member(settings, group, assignor=Assignor, listener=None):
     options = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000, "auto_offset_reset": "earliest"}
     found = consumer(settings, group_id=group, partition_assignment_strategy=(assignor,), **options)
-    found.subscribe(["tasks"])
+    found.subscribe(["tasks"], listener=listener)
     return found
 
 
@@ -94,3 +97,42 @@ def test_a_leader_without_metadata_assigns_nothing_only_in_kafka_pythons_own(set
         own.assign = assign
         assert polled(reader, lambda: joined(reader), 20)
         assert (set() in assigned) == (assignor is CooperativeStickyAssignor)
+
+
+class _SlowToLetGo(AsyncConsumerRebalanceListener):
+    """Takes long over a revocation, as a drain does, and notes when the group last heard of the member meanwhile."""
+
+    def __init__(self):
+        self.reader = None
+        self.heard = []
+
+    async def on_partitions_assigned(self, assigned):
+        pass
+
+    async def on_partitions_lost(self, lost):
+        pass
+
+    async def on_partitions_revoked(self, revoked):
+        until = time.monotonic() + 9
+        while revoked and time.monotonic() < until:
+            await KernelEvent("_sleep", 0.2)
+            self.heard.append(self.reader._coordinator.heard_us)
+
+
+def test_a_member_is_heard_of_while_it_takes_long_to_let_go_of_partitions(settings):
+    listener = _SlowToLetGo()
+    with rejoining(member(settings, "slow", listener=listener)) as reader, ThreadPoolExecutor(1) as beside:
+        listener.reader = reader
+        assert polled(reader, lambda: joined(reader), 20)
+        stop = threading.Event()
+
+        def other():
+            with rejoining(member(settings, "slow")) as second:
+                while not stop.is_set():
+                    second.poll(timeout_ms=100)
+
+        ended = beside.submit(other)
+        assert polled(reader, lambda: len(reader.assignment()) < 3, 40)
+        stop.set()
+        ended.result(timeout=30)
+    assert listener.heard[-1] - listener.heard[0] > 6_000_000, "longer than its session"

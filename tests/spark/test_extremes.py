@@ -86,7 +86,7 @@ def test_accepted_extremes_of_tasks_are_stored_and_read_by_all(ingest):
     rows = in_order(shown(command) for command in wanted.values())
     names = list(rows[0])
     assert ingest.tables.read(REJECTED).count() == 0
-    assert in_order(row.asDict(recursive=True) for row in in_utc(ingest, TASKS, names)) == rows
+    assert in_order(in_utc(ingest, TASKS, names)) == rows
     assert in_order(Readers(ingest.tables.path).frame(TASKS, []).select(names).collect().to_dicts()) == rows
     assert in_order(by_pandas(ingest, TASKS, names)) == rows
 

@@ -42,6 +42,13 @@ def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
         "bad UTF-8": ("not_json", record(uniquenessKey="XX").replace(b"XX", b"\xc3\x28")),
         "1,000-deep JSON": ("not_json", record(taskData=...)[:-1] + f',"taskData":{deep}}}'.encode()),
         "year 10000": ("wrong_value", record(scheduledTime="10000-01-01T00:00:00Z")),
+        "past year 9999 in UTC": ("time_out_of_range", record(scheduledTime="9999-12-31T23:59:59-05:00")),
+        "before year 1 in UTC, as a cancel": (
+            "time_out_of_range",
+            record(scheduledTime="0001-01-01T00:00:00+05:00", type="cancel"),
+        ),
+        "more retries than a table counts": ("wrong_value", record(retry={"maxRetries": 2**31})),
+        "a newer version": ("unknown_version", record(version=2)),
         "no time zone": ("no_time_zone", record(scheduledTime="2099-01-01T00:00:00")),
         "long ago": ("too_late", record(scheduledTime=iso(due - 3600 * SECOND))),
         "10 MB": ("too_large", record(taskData={"x": "x" * 10_000_000})),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from scylla_spark.core.wire import CANCEL, MAX_RECORD_BYTES, Command, Rejection,
 RULES = Rules(partitions=8)
 NOW = 1_790_000_000_000_000
 LANE = "cust-9"
+FROZEN = Path(__file__).parents[1] / "formats" / "tasks_v1"
 
 
 def record(**fields):
@@ -148,6 +150,17 @@ def test_what_encode_writes_validate_reads_back(
         "enqueue", TaskKey(NOW + wait_us, lane, unique), 3, handler, queue, text, priority, timeout_ms, retry, NOW
     )  # fmt: skip
     assert validate(partition_of(lane, 8), 3, NOW, lane.encode(), encode(command), RULES) == command
+
+
+def test_what_version_1_wrote_is_read():
+    key = TaskKey(NOW + 5_000_000, LANE, "inv-17")
+    terms = RetryTerms(5, 20_000, 120_000)
+    assert {path.stem: judge(path.read_bytes()) for path in FROZEN.iterdir()} == {
+        "enqueue": Command(
+            "enqueue", key, 7, "remind", "mail", '{"invoice":17,"to":"ä"}', 7, 30_000, terms, NOW, None, "req-1"
+        ),
+        "cancel": Command("cancel", key, 7, enqueued_us=NOW, request_id="req-2"),
+    }
 
 
 @given(st.binary(max_size=300))

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from scylla_spark.config import Settings
+from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.topics import with_broker
 from scylla_spark.services.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS
 
@@ -64,3 +66,18 @@ def ingest(spark, template, tmp_path):
     yield service
     for name, value in before.items():
         spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory):
+    """Address of a broker that all tests of this folder share."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "kafka") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def settings(broker, tmp_path, request):
+    """Settings of an ingest on that broker, with topics and tables of its own."""
+    name = request.node.name.replace("test_", "")[:80]
+    options = {"topics": {"tasks": f"t-{name}", "outcomes": f"o-{name}"}, "ingest": {"trigger": "100ms"}}
+    return with_broker(Settings(data_dir=tmp_path, partitions=PARTITIONS, **options), broker)

@@ -5,30 +5,14 @@ import shutil
 
 import pytest
 
-from scylla_spark.config import Settings
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.broker import EmbeddedBroker
 from scylla_spark.io.stream_offsets import offsets_in
-from scylla_spark.io.topics import with_broker
 from scylla_spark.schemas import DEFERRED, TASKS
 from tests.spark.batches import HOUR, rows, task
 from tests.spark.streams import copied, ingested, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 FAR = 10 * HOUR
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "kafka") as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture
-def settings(broker, tmp_path, request):
-    name = request.node.name.replace("test_", "")[:80]
-    options = {"topics": {"tasks": f"t-{name}", "outcomes": f"o-{name}"}, "ingest": {"trigger": "100ms"}}
-    return with_broker(Settings(data_dir=tmp_path, partitions=4, **options), broker)
 
 
 def test_a_restored_older_checkpoint_loses_no_far_record(spark, settings, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.config import Metrics
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.read_only_server import JSON, ReadOnlyServer, Reply, Route
 from scylla_spark.services.state import StateServer
 
@@ -217,6 +217,12 @@ def test_one_connection_too_many_is_told_so():
 # -- the dispatcher's own routes -----------------------------------------------------------------------------------------
 
 
+def state_server(mailbox, **metrics):
+    measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
+    engine = SimpleNamespace(partitions={}, counts={}, runs={})
+    return StateServer(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), Metrics(**metrics))
+
+
 @pytest.fixture(scope="module")
 def state():
     """The state of an engine without partitions; `answers` False stands for one that is busy."""
@@ -228,12 +234,16 @@ def state():
         return asked(1_000_000)
 
     mailbox.ask = question
-    measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
-    engine = SimpleNamespace(partitions={}, counts={}, runs={})
-    server = StateServer(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), Metrics())
+    server = state_server(mailbox)
     server.start()
     yield SimpleNamespace(port=int(server.address.rpartition(":")[2]), mailbox=mailbox)
     server.stop()
+
+
+def test_an_address_or_port_that_cannot_be_had_is_told_with_the_settings_to_change(state):
+    for metrics in ({"port": state.port}, {"host": "203.0.113.1"}, {"host": "nowhere.invalid"}):
+        with pytest.raises(ConfigError, match=r"metrics\.host"):
+            state_server(None, **metrics)
 
 
 KEY = "ordering_id=a%2Cb&uniqueness_key=u"

@@ -133,14 +133,15 @@ def test_a_wrong_value_that_cannot_be_secret_is_still_told():
         Settings.load(queues={"mail": {"rate": "fast"}})
 
 
-def test_a_broker_that_does_not_answer_is_told_without_the_password(capfd, tmp_path):
+def test_a_broker_that_does_not_answer_is_told_without_the_password(capfd, caplog, tmp_path):
     given = [f"--set=kafka.{name}={value}" for name, value in (ACCESS | {"request_timeout": "300ms"}).items()]
     arguments = [*given, "--data", str(tmp_path), "init"]
     assert cli.run(arguments) == 5
     with pytest.raises(SchedulerError) as caught:
         cli.run(["--debug", *arguments])
     assert CANARY not in all_that_is_told(caught.value)
-    assert CANARY not in "".join(capfd.readouterr())
+    assert CANARY not in "".join(capfd.readouterr()) + caplog.text
+    assert caplog.text, "what kafka-python logs was looked at"
 
 
 def test_a_missing_file_of_the_password_is_named(tmp_path):

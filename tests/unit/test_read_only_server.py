@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.config import Metrics
@@ -138,6 +141,32 @@ def test_only_get_is_taken(port, method):
 def test_what_is_no_request_does_no_harm(port, raw):
     answer = said(port, raw)
     assert b" 200 " not in answer
+    assert ask(port, "/plain")[0] == 200
+
+
+LINES = st.sampled_from(
+    [
+        b"GET /plain HTTP/1.1",
+        b"GET /echo?a=1&b=2 HTTP/1.0",
+        b"Host: 127.0.0.1",
+        b"Host: evil",
+        b"Content-Length: -1",
+        b"",
+    ]
+)
+
+
+@given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        with contextlib.suppress(ConnectionError):  # it may have closed already; a time-out is a failure
+            line.sendall(raw)
+        with contextlib.suppress(OSError):
+            line.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while line.recv(65536):
+                pass
     assert ask(port, "/plain")[0] == 200
 
 

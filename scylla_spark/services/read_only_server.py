@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -71,7 +72,13 @@ class ReadOnlyServer(ThreadingHTTPServer):
         self._limit_s, self._most = limit_s, most
         self._open: dict[socket.socket, int] = {}
         self._lock = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Takes the port; unlike the base class it asks no DNS for our own name, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def serve_forever(self, poll_interval: float = _LOOK_S) -> None:
         """Serves until `shutdown`."""

@@ -18,7 +18,7 @@ from scylla_spark.core.engine import Engine
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lane import Lane, LaneState
 from scylla_spark.core.partition import Partition, PartitionState
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch import Dispatcher
 from scylla_spark.services.read_only_server import JSON, ReadOnlyServer, Reply, Route
 
@@ -32,14 +32,24 @@ class StateServer:
     Args:
         dispatcher: whose state it is.
         settings: where to listen, and by which names it may be asked.
+
+    Raises:
+        ConfigError: it cannot listen there.
     """
 
     def __init__(self, dispatcher: Dispatcher, settings: Metrics) -> None:
         self._dispatcher = dispatcher
         dispatcher.measures.registry.register(_EngineCollector(dispatcher))
         names = (*settings.allowed_hosts, socket.gethostname())
-        self._server = ReadOnlyServer((settings.host, settings.port), self._routes(), hosts=names)
-        self.address = f"http://{settings.host}:{self._server.server_address[1]}"
+        try:
+            self._server = ReadOnlyServer((settings.host, settings.port), self._routes(), hosts=names)
+        except OSError as error:
+            raise ConfigError(
+                f"Metrics cannot be served at {settings.host}, port {settings.port}: {error.strerror or error}.",
+                hint="Set metrics.host to an address of this machine, and metrics.port to a free port or to 0.",
+            ) from None
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.address = f"http://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -11,10 +12,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from scylla_spark.config import Metrics
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.read_only_server import JSON, ReadOnlyServer, Reply, Route
 from scylla_spark.services.state import StateServer
 
@@ -141,6 +144,32 @@ def test_what_is_no_request_does_no_harm(port, raw):
     assert ask(port, "/plain")[0] == 200
 
 
+LINES = st.sampled_from(
+    [
+        b"GET /plain HTTP/1.1",
+        b"GET /echo?a=1&b=2 HTTP/1.0",
+        b"Host: 127.0.0.1",
+        b"Host: evil",
+        b"Content-Length: -1",
+        b"",
+    ]
+)
+
+
+@given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+        with contextlib.suppress(ConnectionError):  # it may have closed already; a time-out is a failure
+            line.sendall(raw)
+        with contextlib.suppress(OSError):
+            line.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionError):
+            while line.recv(65536):
+                pass
+    assert ask(port, "/plain")[0] == 200
+
+
 # -- by which name -------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +246,12 @@ def test_one_connection_too_many_is_told_so():
 # -- the dispatcher's own routes -----------------------------------------------------------------------------------------
 
 
+def state_server(mailbox, **metrics):
+    measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
+    engine = SimpleNamespace(partitions={}, counts={}, runs={})
+    return StateServer(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), Metrics(**metrics))
+
+
 @pytest.fixture(scope="module")
 def state():
     """The state of an engine without partitions; `answers` False stands for one that is busy."""
@@ -228,12 +263,16 @@ def state():
         return asked(1_000_000)
 
     mailbox.ask = question
-    measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
-    engine = SimpleNamespace(partitions={}, counts={}, runs={})
-    server = StateServer(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), Metrics())
+    server = state_server(mailbox)
     server.start()
     yield SimpleNamespace(port=int(server.address.rpartition(":")[2]), mailbox=mailbox)
     server.stop()
+
+
+def test_an_address_or_port_that_cannot_be_had_is_told_with_the_settings_to_change(state):
+    for metrics in ({"port": state.port}, {"host": "203.0.113.1"}, {"host": "nowhere.invalid"}):
+        with pytest.raises(ConfigError, match=r"metrics\.host"):
+            state_server(None, **metrics)
 
 
 KEY = "ordering_id=a%2Cb&uniqueness_key=u"

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from scylla_spark import cli
@@ -108,6 +110,46 @@ def test_no_error_about_flags_tells_a_password(case, capfd):
     assert CANARY not in "".join(capfd.readouterr())
 
 
+SHAPES = st.recursive(
+    st.just(CANARY) | st.just(f"a {CANARY} b"),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=2) | st.dictionaries(st.sampled_from(["value", "x"]), inner, min_size=1)
+    ),
+)
+SECTIONS = sorted(name for name, field in Settings.model_fields.items() if hasattr(field.default, "model_dump"))
+# where a secret may stand: where it belongs, under a name that does not exist, or in place of a whole section
+PLACES = (
+    st.sampled_from(
+        [("kafka", "password"), ("kafka", "python_options"), ("kafka", "java_options"), ("queues", "mail"), ("queues",)]
+    )
+    | st.tuples(st.sampled_from(SECTIONS), st.text("abcxyz", min_size=3))
+    | st.tuples(
+        st.sampled_from(["kafka", "queues"]),
+        st.sampled_from(["mail", "python_options", "java_options"]),
+        st.text("abcxyz"),
+    )
+    | st.tuples(st.sampled_from(SECTIONS))
+    | st.tuples(st.text("abcxyz", min_size=3))
+)
+MISTAKES = st.sampled_from(
+    [{}, {"partitions": "many"}, {"dispatch": {"max_children": 1}}, {"ingest": {"near": "1m"}}, {"log": 7}]
+)
+
+
+@given(PLACES, SHAPES, MISTAKES)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_wherever_a_secret_stands_and_whatever_else_is_wrong_no_error_tells_it(place, value, mistake):
+    tree: object = value
+    for name in reversed(place):
+        tree = {name: tree}
+    assert isinstance(tree, dict)
+    try:
+        shown = repr(Settings.load(**mistake | tree))
+    except ConfigError as error:
+        shown = all_that_is_told(error)
+    assert CANARY not in shown
+
+
 def test_settings_made_without_the_loader_tell_no_password_either():
     with pytest.raises(ValidationError) as caught:
         Settings(_env_file=None, kafka=ACCESS, dispatch={"max_children": 1})
@@ -115,8 +157,8 @@ def test_settings_made_without_the_loader_tell_no_password_either():
 
 
 def test_what_is_shown_of_valid_settings_has_no_password(capfd):
-    settings = Settings.load(kafka=ACCESS | {"java_options": {"ssl.key.password": CANARY}})
-    shown = repr(settings) + str(settings) + str(flatten(settings)) + settings.model_dump_json() + f"{settings.kafka}"
+    loaded = Settings.load(kafka=ACCESS | {"java_options": {"ssl.key.password": CANARY}})
+    shown = repr(loaded) + str(loaded) + str(flatten(loaded)) + loaded.model_dump_json() + f"{loaded.kafka}"
     assert CANARY not in shown
     given = [f"--set=kafka.{name}={value}" for name, value in ACCESS.items()]
     for form in ("table", "json", "csv"):
@@ -133,19 +175,20 @@ def test_a_wrong_value_that_cannot_be_secret_is_still_told():
         Settings.load(queues={"mail": {"rate": "fast"}})
 
 
-def test_a_broker_that_does_not_answer_is_told_without_the_password(capfd, tmp_path):
+def test_a_broker_that_does_not_answer_is_told_without_the_password(capfd, caplog, tmp_path):
     given = [f"--set=kafka.{name}={value}" for name, value in (ACCESS | {"request_timeout": "300ms"}).items()]
     arguments = [*given, "--data", str(tmp_path), "init"]
     assert cli.run(arguments) == 5
     with pytest.raises(SchedulerError) as caught:
         cli.run(["--debug", *arguments])
     assert CANARY not in all_that_is_told(caught.value)
-    assert CANARY not in "".join(capfd.readouterr())
+    assert CANARY not in "".join(capfd.readouterr()) + caplog.text
+    assert caplog.text, "what kafka-python logs was looked at"
 
 
 def test_a_missing_file_of_the_password_is_named(tmp_path):
     access = ACCESS | {"password": None, "password_file": tmp_path / "nowhere"}
-    settings = Settings.load(kafka=access)
+    loaded = Settings.load(kafka=access)
     for options in (client_options, spark_options):
         with pytest.raises(ConfigError, match=r"kafka\.password_file: .*nowhere cannot be read"):
-            options(settings)
+            options(loaded)

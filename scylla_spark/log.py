@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
+from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
 
 from scylla_spark.config import Log
 from scylla_spark.visible import visible_lines
+
+
+class _Lines(io.TextIOBase):
+    """Takes log lines and never raises: a full disk costs lines, not the work that they tell of.
+
+    Args:
+        path: the file they are appended to; what it does not take, or all without one, goes to standard error.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self._file = None if path is None else path.open("ab", buffering=0)
+
+    def write(self, text: str, /) -> int:
+        """Appends the text, in one piece."""
+        data = text.encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):
+            if self._file is not None and self._file.write(data) == len(data):
+                return len(text)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)  # as it is now, should it be replaced
+        return len(text)
 
 
 def configure(log: Log) -> None:
@@ -17,7 +43,7 @@ def configure(log: Log) -> None:
     Args:
         log: level and file.
     """
-    target = log.file.open("a", buffering=1) if log.file is not None else None
+    target = cast(TextIO, _Lines(log.file))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -27,10 +53,10 @@ def configure(log: Log) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, log.level.upper())),
-        logger_factory=lambda *_: structlog.WriteLogger(target or sys.stderr),  # as it is then, should it be replaced
+        logger_factory=lambda *_: structlog.WriteLogger(target),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(target or sys.stderr)
+    handler = logging.StreamHandler(target)
     handler.setFormatter(_Visible("%(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.ERROR, force=True)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import logging
 import secrets
 import socket
 import threading
@@ -23,7 +22,6 @@ _DIGEST_BYTES: Final = 32
 _MOST_BYTES: Final = 60_000
 _MOST_IDS: Final = 500
 _MAX_US: Final = 1 << 62
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +61,15 @@ class BegunListener:
         self._socket.close()
 
     def _listen(self) -> None:
-        while not self._closing:
+        while True:
             try:
                 data = self._socket.recv(1 << 16)
-                begun = read(self.address.secret, data)
-                if begun:
-                    self._heard(begun)
-            except Exception:
-                if self._closing:
-                    return
-                _log.exception("news of a Spark worker could not be taken")
+            except OSError:
+                return
+            if self._closing:
+                return
+            if begun := read(self.address.secret, data):
+                self._heard(begun)
 
 
 class Teller:

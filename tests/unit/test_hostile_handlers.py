@@ -134,7 +134,7 @@ def records() -> list[object]:
     ],
 )
 def test_bytes_that_no_child_of_ours_sends_end_the_child_at_once(pool, data):
-    outcome = pool.run(write(data, sleep=15), within=4)[0]
+    outcome = pool.run(write(data, sleep=15), within=12)[0]
     assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
     assert "only user code" in outcome.failure.message
     assert 0 < outcome.started_us <= outcome.finished_us
@@ -150,31 +150,31 @@ def test_every_record_with_a_wrong_field_ends_only_its_own_child(pool):
 
 
 def test_forged_success_of_the_call_that_writes_it_is_no_success(small):
-    outcome = small.run(write(frame([[1, "succeeded", 1, 1, '"forged"', None, 0, ""]]), sleep=15), within=4)[0]
+    outcome = small.run(write(frame([[1, "succeeded", 1, 1, '"forged"', None, 0, ""]]), sleep=15), within=12)[0]
     assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
     assert "still runs" in outcome.failure.message
 
 
 def test_forged_hand_back_does_not_run_the_call_again(small):
-    outcome = small.run(write(frame([[1, "returned"]]), sleep=15), within=4)[0]
+    outcome = small.run(write(frame([[1, "returned"]]), sleep=15), within=12)[0]
     assert outcome.failure.kind == "child_died"
 
 
 def test_half_a_frame_that_swallows_the_record_is_found_without_the_timeout(pool, monkeypatch):
     monkeypatch.setattr(member, "SILENT_US", 300_000)
-    outcome = pool.run(write(struct.pack(">I", 5_000_000) + b"[", timeout_ms=60_000), within=5)[0]
+    outcome = pool.run(write(struct.pack(">I", 5_000_000) + b"[", timeout_ms=60_000), within=20)[0]
     assert outcome.failure.kind == "child_died"
     assert "without a record" in outcome.failure.message
 
 
 def test_half_a_frame_of_a_call_that_hangs_ends_with_its_timeout(pool):
-    outcome = pool.run(write(b"\0", sleep=60, timeout_ms=300), within=5)[0]
+    outcome = pool.run(write(b"\0", sleep=60, timeout_ms=300), within=20)[0]
     assert outcome.outcome == "timed_out"
 
 
 def test_flood_of_garbage_is_not_kept(pool):
-    outcome = pool.run(write(struct.pack(">I", 0xFFFFFF) + b"x" * 65532, times=4096, timeout_ms=10_000), within=9)[0]
-    assert outcome.outcome == "failed"
+    outcome = pool.run(write(struct.pack(">I", 0xFFFFFF) + b"x" * 65532, times=4096, timeout_ms=60_000), within=30)[0]
+    assert outcome.failure.kind == "child_died"
 
 
 def test_calls_queued_behind_one_that_breaks_the_protocol_go_elsewhere(small):
@@ -182,7 +182,7 @@ def test_calls_queued_behind_one_that_breaks_the_protocol_go_elsewhere(small):
     bad = invocation("moody", {"bytes": base64.b64encode(b"garbage on the wire").decode(), "sleep": 15})
     others = [invocation("moody") for _ in range(30)]
     small.executor.submit([*others[:5], bad, *others[5:]])
-    assert {outcome.outcome for outcome in small.wait(others, within=5)} == {"succeeded"}
+    assert {outcome.outcome for outcome in small.wait(others, within=12)} == {"succeeded"}
     assert small.wait([bad])[0].failure.kind == "child_died"
 
 
@@ -190,35 +190,35 @@ def test_calls_queued_behind_one_that_breaks_the_protocol_go_elsewhere(small):
 def test_memory_that_lies_does_not_keep_a_call_past_its_timeout(pool, words, monkeypatch):
     monkeypatch.setattr(member, "SILENT_US", 300_000)
     call = invocation("hostile.remember", {"words": words, "sleep": 60}, timeout_ms=500)
-    outcome = pool.run(call, within=6)[0]
+    outcome = pool.run(call, within=20)[0]
     assert outcome.failure.kind in ("timed_out", "child_died")
-    assert outcome.finished_us - outcome.started_us < 5_000_000
+    assert outcome.finished_us - outcome.started_us < 15_000_000
     assert pool.one("noop").outcome == "succeeded"
 
 
 @pytest.mark.parametrize("claimed", [1 << 62, -1, -(1 << 62), 10**6])
 def test_memory_that_names_calls_which_never_were_ends_the_child(pool, claimed):
-    outcome = pool.run(invocation("hostile.remember", {"words": {1: claimed}, "sleep": 60}), within=4)[0]
+    outcome = pool.run(invocation("hostile.remember", {"words": {1: claimed}, "sleep": 60}), within=20)[0]
     assert outcome.failure.kind == "child_died"
     assert "cannot have begun" in outcome.failure.message
 
 
 def test_child_whose_memory_lies_while_it_has_nothing_to_do_is_replaced(small):
     pid = int(small.one("hostile.leave_thread", 0.05).result)
-    assert eventually(lambda: not alive(pid), within=5)
+    assert eventually(lambda: not alive(pid), within=15)
     assert small.one("noop").outcome == "succeeded"
 
 
 def test_start_that_a_child_moves_along_ends_with_the_timeout_all_the_same(small):
     now = 10**15  # far ahead of the boot clock, so that it is "now" whenever one looks
-    outcome = small.run(invocation("hostile.remember", {"words": {0: now}, "sleep": 60}, timeout_ms=700), within=6)[0]
+    outcome = small.run(invocation("hostile.remember", {"words": {0: now}, "sleep": 60}, timeout_ms=700), within=20)[0]
     assert outcome.outcome == "timed_out"
 
 
 def test_outbox_full_of_nonsense_harms_nobody(pool):
     outbox = '[1,"succeeded",1,1,null],{"a":[[' + "[" * 5000
     call = invocation("hostile.remember", {"words": {4: len(outbox)}, "outbox": outbox, "sleep": 60}, timeout_ms=500)
-    assert pool.run(call, within=6)[0].outcome == "timed_out"
+    assert pool.run(call, within=20)[0].outcome == "timed_out"
 
 
 def test_shared_memory_cannot_be_taken_away(pool):
@@ -234,11 +234,11 @@ def test_calls_whose_bytes_a_handler_has_read_go_elsewhere(small, monkeypatch):
 
 
 def test_zygote_that_a_handler_has_frozen_is_replaced(monkeypatch):
-    monkeypatch.setattr(crew, "_STUCK_ZYGOTE_US", 500_000)
+    monkeypatch.setattr(crew, "_STUCK_ZYGOTE_US", 2_000_000)
     executor = LocalPool([HANDLERS], min_children=1, max_children=2, kill_grace_s=0.1)
     running = Running(executor)
     try:
-        outcome = running.run(invocation("hostile.stop_parent", timeout_ms=500), within=10)[0]
+        outcome = running.run(invocation("hostile.stop_parent", timeout_ms=500), within=40)[0]
         assert outcome.outcome == "timed_out"
         assert running.one("noop").outcome == "succeeded"
     finally:
@@ -286,3 +286,43 @@ def test_module_that_writes_on_the_pools_socket_while_it_is_imported_is_a_clear_
     module.write_text(SPEAKS_AT_IMPORT.replace("%s", text))
     with pytest.raises(ConfigError, match="leave them alone"):
         LocalPool([str(module)]).start(lambda _: None)
+
+
+SPEAKS_LATER = """
+import os, threading, time
+from pathlib import Path
+from scylla_spark.executors.registry import handler
+
+@handler("noop")
+def noop(task):
+    return None
+
+def speak(mark=Path(%r)):
+    while not mark.exists():
+        time.sleep(0.01)
+    mark.unlink()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                os.write(int(name), b"junk")
+        except FileNotFoundError:
+            pass
+
+threading.Thread(target=speak, daemon=True).start()
+"""
+
+
+def test_zygote_that_talks_nonsense_is_replaced(tmp_path):
+    module, mark = tmp_path / "later_handlers.py", tmp_path / "speak"
+    module.write_text(SPEAKS_LATER % str(mark))
+    executor = LocalPool([str(module)], min_children=1, kill_grace_s=GRACE_S)
+    running = Running(executor)
+    try:
+        assert running.one("noop").outcome == "succeeded"
+        mark.touch()
+        assert eventually(lambda: not mark.exists())
+        outcomes = running.run(*[invocation("noop") for _ in range(300)], within=40)
+        assert {outcome.outcome for outcome in outcomes} <= {"succeeded", "failed"}
+        assert running.one("noop").outcome == "succeeded"
+    finally:
+        executor.stop(drain_s=0)

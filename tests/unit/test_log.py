@@ -1,0 +1,52 @@
+"""Logs are told to a file, and never stop the work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import logging, sys, structlog
+from pathlib import Path
+from scylla_spark.config import Log
+from scylla_spark.log import configure
+
+configure(Log(file=Path(sys.argv[1]) if sys.argv[1] else None))
+for number in range(500):
+    structlog.get_logger().info("line", number=number, odd="\\ud800")
+logging.getLogger("some").error("plain")
+print("went on")
+"""
+
+
+def tell(file: Path | str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", CODE, str(file)], capture_output=True, text=True, check=True)
+
+
+def test_lines_are_appended_to_the_file(tmp_path):
+    file = tmp_path / "log"
+    file.write_text("before\n")
+    done = tell(file)
+    lines = file.read_text().splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("before", "plain", 502)
+    assert [json.loads(line)["number"] for line in lines[1:-1]] == list(range(500))
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_disk_stops_nobody_and_the_lines_go_to_standard_error():
+    done = tell(Path("/dev/full"))
+    assert done.stdout == "went on\n"
+    assert done.stderr.count("line") == 500
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_standard_error_on_a_full_disk_stops_nobody():
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", CODE, ""]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert done.stdout == "went on\n"

@@ -91,7 +91,7 @@ def parse(text: str) -> dict[str, tuple[str, int]]:
         if name not in POINTS or mode not in MODES or number < 1:
             raise ConfigError(
                 f"{VARIABLE}: {part!r} is not NAME:MODE or NAME:MODE:N.",
-                hint=f"Modes: {', '.join(MODES)}. Names: {', '.join(POINTS)}.",
+                hint=f"Modes: {', '.join(MODES)}. Names: {', '.join(POINTS)}. Mode {DEFECT}: {', '.join(PLANTED)}.",
             )
         armed[name] = (mode, number)
     return armed

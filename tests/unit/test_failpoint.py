@@ -106,3 +106,13 @@ def test_what_cannot_be_read_is_refused(text):
 def test_settings_know_the_variable(monkeypatch):
     monkeypatch.setenv(failpoint.VARIABLE, "")
     assert Settings.load().partitions
+
+
+def test_a_defect_can_be_planted_only_where_records_are_judged(monkeypatch):
+    assert failpoint.parse("ingest.tasks.record:defect") == {"ingest.tasks.record": ("defect", 1)}
+    with pytest.raises(ConfigError, match=r"Mode defect: ingest\.tasks\.record"):
+        failpoint.parse(f"{POINT}:defect")
+    assert failpoint.planted("ingest.tasks.record") is None
+    monkeypatch.setitem(failpoint._armed, "ingest.tasks.record", ("defect", 1))
+    assert failpoint.planted("ingest.tasks.record") == failpoint.DEFECT_TEXT
+    assert failpoint.planted("ingest.outcomes.record") is None

@@ -177,7 +177,7 @@ class Site(Place):
     def reached(self, process: Process, point: str, mode: str) -> None:
         """Waits until a process meets a fault, and has ended if that kills it."""
         line = f"failpoint {point} {mode}"
-        until(lambda: line in process.told() or self.supervised(besides=process), PATIENCE, line, self._told)
+        until(lambda: line in process.told() or self.supervised(besides=process), PATIENCE, line, self.told)
         self.events.append(f"{mode} {point}")
         if mode == "kill":
             process.ended(30)
@@ -254,7 +254,7 @@ class Site(Place):
             fresh = [item.key for item in self.acknowledged() if item.asked > begun and item.key in ended]
             return {partition_of(key.ordering_id, PARTITIONS) for key in fresh} == set(range(PARTITIONS))
 
-        until(look, PATIENCE, "tasks complete again", self._told)
+        until(look, PATIENCE, "tasks complete again", self.told)
 
     def calm(self) -> None:
         """Ends the load and waits until everything acknowledged has ended, in the log and in the tables."""
@@ -274,11 +274,9 @@ class Site(Place):
         while (missing := open_tasks()) and time.monotonic() < deadline:
             pause(0.2)
         if missing:
-            self.complaints.append(f"not ended within {PATIENCE} s, such as {sorted(missing)[:3]}: {self._told()}")
+            self.complaints.append(f"not ended within {PATIENCE} s, such as {sorted(missing)[:3]}: {self.told()}")
             return
-        eventually(
-            lambda: self.supervised() or self._tables_caught_up(), PATIENCE, "the tables have it all", self._told
-        )
+        eventually(lambda: self.supervised() or self._tables_caught_up(), PATIENCE, "the tables have it all", self.told)
 
     def completions(self) -> dict[Any, Fact]:
         """What has ended, by the log."""
@@ -353,7 +351,8 @@ class Site(Place):
             self._clients.append(self._scheduler)
         return self._scheduler
 
-    def _told(self) -> str:
+    def told(self) -> str:
+        """The end of what each process has told."""
         return "\n".join(f"{p.name}: {p.told()[-700:]}" for p in self.processes.values())
 
 

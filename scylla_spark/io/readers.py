@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from scylla_spark.clock import from_us, to_us
+from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.cancel import Known
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.partition import ALL_FOLDED_US, Mark, stored_mark
-from scylla_spark.core.task import STARTED
 from scylla_spark.core.wire import Rules
 from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.io.fixed import stored_rules
@@ -128,14 +128,10 @@ class Readers:
         return fact(min(rows, key=lambda row: row["fact_offset"] or 0)) if rows else None
 
     def attempts(self, key: TaskKey) -> list[Fact]:
-        """All recorded starts and unfinal attempts of a key, in log order; repeats are possible."""
+        """All recorded starts and unfinal attempts of a key, oldest first; repeats are possible."""
         rows = self._rows(self._at(ATTEMPTS, [key]).filter(*is_key(key)))
-        return [
-            fact(row)
-            for row in sorted(
-                rows, key=lambda row: (row["fact_offset"] or 0, row["attempt"], row["outcome"] != STARTED)
-            )
-        ]
+        rows.sort(key=lambda row: attempt_order(row["attempt"], row["outcome"], row["fact_offset"] or 0))
+        return [fact(row) for row in rows]
 
     def completed(self, keys: Collection[TaskKey]) -> set[TaskKey]:
         """Those of the keys that the tables hold a completion of."""
@@ -242,9 +238,18 @@ class Readers:
         return rows.join(attempts, on=IDENTITY, how="left", maintain_order="left")
 
     def _deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
-        """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions."""
+        """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions.
+
+        Conditions on partitions hold for the rows, too: the files of `deferred` are not divided by partition.
+        """
+        import polars as pl
+
         alternatives = [[*conditions, *more] for more in pruning or [[]]]
-        return self.frame(DEFERRED, alternatives).drop(TASKS.partitioned_by)
+        rows = self.frame(DEFERRED, alternatives)
+        wanted = [{value for name, _, value in more if name == "partition_id"} for more in pruning or [[]]]
+        if all(wanted):
+            rows = rows.filter(pl.col("partition_id").is_in(sorted(set.union(*wanted))))
+        return rows.drop(TASKS.partitioned_by)
 
     # -- files ----------------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ class Mailbox:
             self._asked.add(answer)
 
         def run(now: int) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
             try:
                 answer.set_result(question(now))
             except Exception as error:
@@ -71,6 +73,7 @@ class Mailbox:
         try:
             return answer.result(timeout_s)
         finally:
+            answer.cancel()
             with self._lock:
                 self._asked.discard(answer)
 

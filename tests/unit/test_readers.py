@@ -12,7 +12,7 @@ from scylla_spark.core.task import Failure
 from scylla_spark.core.wire import RetryTerms
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.listings import Filter, Listings
-from scylla_spark.io.openings import Openings
+from scylla_spark.io.openings import Bound, Openings
 from scylla_spark.io.readers import Readers
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
 from tests.unit.delta_tables import append, at, fact, key_columns, make, rejected, task
@@ -373,6 +373,32 @@ def test_what_is_near_is_read_from_tasks_alone(path, readers):
     assert DEFERRED.name not in seen
     assert [row["scheduled_time"] for row in listings.tasks(Filter(), 2, now=0)] == [at(8), at(10)]
     assert DEFERRED.name in seen
+
+
+def test_deferred_tasks_are_read_for_their_own_partition_only(path, readers):
+    lanes = {partition_of(f"x{n}", 4): f"x{n}" for n in range(40)}
+    keys = {number: TaskKey(at(10), lane, "u") for number, lane in lanes.items()}
+    deferred(path, *(task(key) for key in keys.values()), until=at(9))
+    mark, openings = Mark(folded_until_us=at(9)), Openings(readers)
+    bound = Bound(100, 1 << 30)
+    for number, key in keys.items():
+        assert [row.command.key for row in openings.partition(number, mark, at(11), bound)] == [key]
+        assert list(openings.cancelled(number, mark, at(9), at(11))) == []
+        found = Listings(readers).tasks(Filter(partition=number), 9, now=at(1))
+        assert [row["ordering_id"] for row in found] == [key.ordering_id]
+
+
+def test_open_tasks_are_read_within_a_bound_of_bytes_and_of_large_ones_fewer_at_a_time(path, readers, monkeypatch):
+    partition, lane = partition_of("o", 4), "o"
+    keys = [TaskKey(at(10 + n), lane, "u") for n in range(6)]
+    append(path, TASKS, [task(key, n, payload='{"x":"' + "x" * 5000 + '"}') for n, key in enumerate(keys)])
+    assert Openings(readers).partition(partition, Mark(), at(20), Bound(100, 20_000)) is None
+    assert len(Openings(readers).partition(partition, Mark(), at(20), Bound(100, 50_000))) == 6
+    monkeypatch.setattr("scylla_spark.io.openings.MOST_BYTES", 13_000)
+    rows, more = Openings(readers).lanes(partition, {lane: (BEFORE_ALL, 5)}, at(20), Mark())[lane]
+    assert ([row.command.key for row in rows], more) == (keys[:2], True)
+    rows, more = Openings(readers).lanes(partition, {lane: (keys[3], 5)}, at(20), Mark())[lane]
+    assert ([row.command.key for row in rows], more) == (keys[4:], False)
 
 
 def spied(frame, seen):

@@ -131,7 +131,7 @@ class Partition:
         # lanes of which the tables hold tasks, or will, but none is loaded: fingerprint → newest offset of `tasks` let go of
         self.unloaded: dict[int, int] = {}
         self.mine: Fence | None = None
-        self.tried: set[Fence] = set()  # our own earlier fences of which nothing was read back
+        self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
         self.cautious = False
         self.uncertain: set[int] = (
             set()

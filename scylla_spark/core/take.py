@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scylla_spark.core import action
 from scylla_spark.core.cancel import Canceller
-from scylla_spark.core.fact import Fence, encode_fence, encode_resign
+from scylla_spark.core.fact import NO_FENCE, Fence, encode_fence, encode_resign
 from scylla_spark.core.lane import OPEN
 from scylla_spark.core.lanes import NEVER
 from scylla_spark.core.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Mark, Partition
@@ -60,7 +60,9 @@ class Taker(Canceller):
         for partition in self.partitions.values():
             if partition.drain_by_us:  # was reckoned by the clock as it was
                 partition.drain_by_us = now + self.limits.drain_us
-            if partition.deciding:
+            if (
+                partition.deciding or partition.state is FENCING
+            ):  # a fence sent before tells nothing of the clock as it is now
                 self._fence(partition, now)
 
     def drop(self, number: int) -> None:
@@ -93,18 +95,20 @@ class Taker(Canceller):
             self._fence(partition, now)
 
     def _fence(self, partition: Partition, now: int) -> None:
-        if partition.mine is not None:
-            partition.tried.add(partition.mine)
+        before = partition.mine or NO_FENCE
+        partition.tried.add(before)
         partition.state = FENCING
         partition.tasks_end = None
-        partition.mine = Fence(partition.log.fence.epoch + 1, f"{self._rng.getrandbits(64):016x}")
+        epoch = (
+            max(partition.log.fence.epoch, before.epoch) + 1
+        )  # so that it holds, whether the one before lands or not
+        partition.mine = Fence(epoch, f"{self._rng.getrandbits(64):016x}")
         record = encode_fence(partition.mine, self.address, now)
         self.actions.append(action.SendFence(partition.tenure, partition.mine, record))
 
     def _fence_read(self, partition: Partition, fence: Fence, now: int) -> None:
-        """A fence holds: our own, perhaps one whose send was taken for failed, or that of another owner."""
-        if fence == partition.mine or fence in partition.tried:
-            partition.mine = fence
+        """A fence holds: our newest, an earlier one of ours whose send was taken for failed, or that of another owner."""
+        if fence == partition.mine:
             partition.tried.clear()
             partition.state = DRAINING if partition.drain_by_us else LOADING
             partition.tasks_end = None
@@ -113,7 +117,7 @@ class Taker(Canceller):
             partition.outbox.extend(fact for fact, _ in partition.unrecorded.values())
             partition.send_by_us = 0 if partition.outbox else NEVER
             self.actions.append(action.Confirm(partition.tenure, fence))
-        elif partition.mine is not None:
+        elif partition.mine is not None and fence not in partition.tried:
             self.counts["fenced_off"] += 1
             self.drop(partition.number)
 

@@ -64,7 +64,7 @@ def test_a_confirmation_asked_for_under_an_earlier_fence_does_not_count():
     assert world.partition.state == "active"
 
 
-def test_two_failed_sends_fence_at_one_epoch_and_the_partition_is_kept():
+def test_after_two_failed_sends_the_newest_fence_holds_and_the_partition_is_kept():
     world = Harness()
     sent = world.fence
     world.engine.sent(world.tenure, sent, ok=False, now=NOW)
@@ -75,13 +75,24 @@ def test_two_failed_sends_fence_at_one_epoch_and_the_partition_is_kept():
     world.engine.sent(world.tenure, first.fence, ok=False, now=NOW)  # that of the fence, which lands all the same
     (second,) = world.engine.actions
     world.engine.actions = []
-    assert (first.fence.epoch, second.fence.epoch) == (2, 2)
+    assert (first.fence.epoch, second.fence.epoch) == (2, 3)
     world.append(OutcomeRecord(first.fence, "fence"))
+    assert world.partition.state == "fencing"
     world.append(OutcomeRecord(second.fence, "fence"))
-    assert world.engine.partitions[0].mine == first.fence
     world.pump()
-    world.engine.confirmed(world.tenure, first.fence, 0, world.now)
+    world.engine.confirmed(world.tenure, second.fence, 0, world.now)
     assert world.partition.state == "active"
+
+
+def test_a_clock_set_while_a_fence_is_under_way_needs_another_fence():
+    world = Harness()
+    world.engine.sent(world.tenure, world.fence, ok=False, now=NOW)
+    world.engine.doubt(world.now)
+    first, second = world.engine.actions
+    world.append(OutcomeRecord(first.fence, "fence"))
+    assert world.partition.state == "fencing", "it was sent by the clock as it was"
+    world.append(OutcomeRecord(second.fence, "fence"))
+    assert world.partition.state == "loading"
 
 
 def forget_all(world, offset=50):

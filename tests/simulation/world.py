@@ -417,7 +417,7 @@ class World:
         if self.place(fact.key) != number:
             raise Violation(f"{fact.key} stands in partition {number}")
         if fact.outcome == STARTED:
-            self.begun[fact.key][fact.attempt] = self.owner[number] if self.owner[number] is not None else -1
+            self.note_begun(number, fact)
         elif fact.attempt:
             if fact.attempt <= self.recorded[fact.key] and not (
                 fact.terminal and fact.attempt == self.recorded[fact.key]
@@ -431,6 +431,15 @@ class World:
         if fact.terminal:
             self.judge_end(fact)
 
+    def note_begun(self, number: int, fact: Any) -> None:
+        """A start fact counts: who wrote it, and whether the task ran by then."""
+        owner = self.owner[number]
+        process = self.processes.get(owner) if owner is not None else None
+        partition = process.engine.partitions.get(number) if process is not None else None
+        self.begun[fact.key][fact.attempt] = -1 if owner is None else owner
+        if partition is None or partition.cautious:
+            self.announced.add((fact.key, fact.attempt))
+
     def judge_end(self, fact: Any) -> None:
         """A completion counts."""
         key = fact.key
@@ -441,9 +450,9 @@ class World:
             if kind == "defect":
                 raise Violation(f"a defect: {fact.failure}")
             ran = {run.attempt for run in self.runs_of[key] if run.outcome not in (YIELDED, SUCCEEDED)}
-            cut_off = {attempt for attempt in self.begun[key] if attempt not in {r.attempt for r in self.runs_of[key]}}
-            if not self.unclean and cut_off:
-                raise Violation(f"{key}: attempts {cut_off} were recorded as begun and never ran")
+            idle = {attempt: who for attempt, who in self.begun[key].items() if attempt not in ran}
+            idle = {attempt: who for attempt, who in idle.items() if all(r.attempt != attempt for r in self.runs_of[key])}
+            cut_off = {a for a, who in idle.items() if who in self.unclean or who < 0 or (key, a) in self.announced}
             if len(ran | cut_off) < RETRIES + 1:
                 raise Violation(f"{key} failed after attempts {sorted(ran)} and cut-off {sorted(cut_off)} only")
         self.ended[key] = (fact.outcome, self.now)

@@ -34,6 +34,17 @@ class Releaser(Feeder):
             or partition.stalled
         )
 
+    def held_up(self, partition: Partition) -> str:
+        """Why nothing of a partition starts now, whatever its queue; nothing if it may."""
+        limits = self.limits
+        if partition.stalled or len(partition.unrecorded) >= limits.max_unrecorded:
+            return "its outcomes are not being recorded; is Kafka reachable?"
+        if partition.unrecorded_bytes >= limits.max_unrecorded_bytes:
+            return "results that are being recorded take too much memory"
+        if len(partition.ended) >= limits.max_ended:
+            return "too many completions wait for the tables; is ingest running?"
+        return "as many of its tasks run as may at once" if partition.in_flight >= limits.max_in_flight else ""
+
     def _release(self, executor: str, room: int, now: int) -> None:
         batch: list[Invocation] = []
         queues = self._ready[executor]

@@ -151,11 +151,14 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     if head is None:
         return "Its tasks are being read from the tables."
     queue = head.data.queue
-    closed = engine.gate(queue).why()
+    closed, held_up = engine.gate(queue).why(), engine.held_up(partition)
+    ready = "It is due and waits for room in the executor."
+    if closed:
+        ready = f"It is due, but queue {queue!r} {closed}."
+    elif held_up:
+        ready = f"It is due, but its partition releases nothing: {held_up}."
     texts = {
-        LaneState.READY: f"It is due, but queue {queue!r} {closed}."
-        if closed
-        else "It is due and waits for room in the executor.",
+        LaneState.READY: ready,
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",
         LaneState.STARTING: "Its start is being recorded.",
         LaneState.RUNNING: f"It is running, attempt {head.attempt + 1}.",
@@ -172,6 +175,7 @@ def _partition(partition: Partition) -> dict[str, Any]:
     return {
         "partition": partition.number, "state": str(partition.state), "epoch": partition.mine.epoch if partition.mine else None,
         "lanes": len(partition.lanes), "loaded": sum(len(lane.entries) for lane in partition.lanes.values()),
+        "held_bytes": partition.held_bytes, "left_to_tables": len(partition.unloaded), "ended_keys": len(partition.ended),
         "in_flight": partition.in_flight, "unrecorded": len(partition.unrecorded), "tasks_position": partition.tasks_position,
         "outcomes_position": partition.outcomes_position,
     }  # fmt: skip

@@ -188,6 +188,9 @@ class World:
         self.begun: dict[TaskKey, dict[int, int]] = defaultdict(
             dict
         )  # key → attempt → process that wrote its start fact
+        self.announced: set[tuple[TaskKey, int]] = (
+            set()
+        )  # starts that were written before they happened, out of caution
         self.not_before: dict[TaskKey, int] = {}
         self.used: dict[TaskKey, int] = {}
         self.runs: list[Run] = []
@@ -451,7 +454,9 @@ class World:
                 raise Violation(f"a defect: {fact.failure}")
             ran = {run.attempt for run in self.runs_of[key] if run.outcome not in (YIELDED, SUCCEEDED)}
             idle = {attempt: who for attempt, who in self.begun[key].items() if attempt not in ran}
-            idle = {attempt: who for attempt, who in idle.items() if all(r.attempt != attempt for r in self.runs_of[key])}
+            idle = {
+                attempt: who for attempt, who in idle.items() if all(r.attempt != attempt for r in self.runs_of[key])
+            }
             cut_off = {a for a, who in idle.items() if who in self.unclean or who < 0 or (key, a) in self.announced}
             if len(ran | cut_off) < RETRIES + 1:
                 raise Violation(f"{key} failed after attempts {sorted(ran)} and cut-off {sorted(cut_off)} only")

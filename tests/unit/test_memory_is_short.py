@@ -135,6 +135,37 @@ def test_cancels_and_facts_of_tasks_that_are_not_loaded_count_as_held(world):
     assert world.engine.meter.bytes == before
 
 
+def test_release_stops_while_too_many_ended_keys_wait_for_the_tables_and_says_so():
+    world = Harness(Limits(max_ended=3))
+    for number in range(3):
+        world.enqueue(lane=f"lane{number}")
+    for invocation in world.pump():
+        world.finish(invocation)
+    world.pump()
+    for number in range(3, 5):
+        world.enqueue(lane=f"lane{number}")
+    assert len(world.partition.ended) == 3
+    assert world.pump() == []
+    assert "is ingest running" in world.engine.held_up(world.partition)
+    world.now += 200 * SECOND
+    world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(50, 50), world.now)
+    assert len(world.partition.ended) == 0
+    assert world.engine.held_up(world.partition) == ""
+    world.pump()
+    asked = [key for item in world.other if isinstance(item, action.Lookup) for key in item.keys]
+    assert len(asked) == 2, "their time is before what memory knows by now"
+
+
+def test_results_that_are_not_recorded_yet_are_counted_in_bytes():
+    world = Harness(Limits(max_unrecorded_bytes=100_000))
+    for number in range(5):
+        world.enqueue(lane=f"lane{number}")
+    for invocation in world.pump(room=2):
+        world.finish(invocation, result='"' + "x" * 60_000 + '"')
+    assert world.pump(deliver=False, patient=False) == []
+    assert "memory" in world.engine.held_up(world.partition)
+
+
 def test_names_from_data_are_not_remembered(world):
     for number in range(300):
         world.enqueue(lane=f"lane{number % 7}", unique=f"{number}", queue=f"queue{number}", handler=f"handler{number}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -24,8 +24,6 @@ from scylla_spark.transforms.portions import DEFECT, Portion, judge_portion
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-NEWER: Final = "newer"  # a record that counts, of a version that this code does not know
-
 
 @dataclass(frozen=True, slots=True)
 class FactWriter:
@@ -36,12 +34,14 @@ class FactWriter:
         tables: of the deployment.
         progress: how far they are.
         max_bytes: of records that are judged at once, shared out by partitions.
+        partitions: of the deployment; facts of lanes that belong elsewhere are refused.
     """
 
     topic: str
     tables: Tables
     progress: Progress
     max_bytes: int
+    partitions: int
 
     def positions(self) -> Mapping[int, int]:
         """Partition → next offset that is not in the tables."""
@@ -59,7 +59,7 @@ class FactWriter:
         marks = known | {n: known.get(n, Mark())._replace(outcomes_offset=begin) for n, begin in begins.items()}
         skipped = {number: mark.outcomes_offset for number, mark in marks.items()}
         portion = Portion(skipped, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.outcomes.record"))
-        judge = judge_portion(records.judge_facts(marks), records.FACT_ROWS, portion)
+        judge = judge_portion(records.judge_facts(marks, self.partitions), records.FACT_ROWS, portion)
         judged = frame.mapInArrow(judge, records.ddl(records.FACT_ROWS)).persist()
         try:
             return self._write_judged(judged, ranges, marks)
@@ -69,7 +69,7 @@ class FactWriter:
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range], marks: Mapping[int, Mark]) -> Written:
         rows = judged.where(~F.col("kind").isin(records.COMPLETION, records.ATTEMPT, records.REJECT)).collect()
         raise_defects(row["ordering_id"] for row in rows if row["kind"] == DEFECT)
-        _refuse_newer(self.topic, [row for row in rows if row["kind"] == NEWER])
+        _refuse_newer(self.topic, [row for row in rows if row["kind"] == records.NEWER])
         counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
         reached = reached_in(ranges, rows)
         name = (self.topic, spans(ranges, reached))

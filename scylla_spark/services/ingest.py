@@ -240,7 +240,7 @@ class Ingest:
         topics, most = self.settings.topics, self.settings.ingest.max_bytes
         return {
             "tasks": TaskWriter(topics.tasks, self.tables, self.progress, self._rules, most),
-            "outcomes": FactWriter(topics.outcomes, self.tables, self.progress, most),
+            "outcomes": FactWriter(topics.outcomes, self.tables, self.progress, most, self.settings.partitions),
         }
 
     def _streamed(self, source: str, frame: DataFrame, batch_id: int) -> None:

@@ -182,9 +182,8 @@ class Process:
         self.paused = False
         self.told_at = self.world.now + self.world.jitter(0, 3000)
         backlog, self.backlog = self.backlog, []
-        for call in backlog:
-            if not self.paused:
-                call()
+        for call in backlog:  # its threads go on at different times
+            self.world.after(self.world.jitter(0, self.world.rng.choice([1, 2000])), call)
 
     def expel_if_paused(self) -> None:
         if self.paused and self.world.now - self.paused_at >= self.world.session_us:

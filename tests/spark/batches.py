@@ -19,6 +19,11 @@ def raw(spark, records, appended=NOW):
     return spark.createDataFrame(rows, RAW).coalesce(1)
 
 
+def lane_of(partition):
+    """A lane that belongs to a partition."""
+    return next(f"l{number}" for number in range(99) if partition_of(f"l{number}", PARTITIONS) == partition)
+
+
 def key_of(lane, unique, due=1):
     """A key due so many seconds from NOW."""
     return TaskKey(NOW + due * 1_000_000, lane, unique)

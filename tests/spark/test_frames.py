@@ -92,13 +92,16 @@ def test_one_bad_row_keeps_all_from_being_sent(scheduler, spark, sent):
     assert sent() == []
 
 
-@pytest.mark.parametrize("seconds", [0, -62_000_000_000, 1_000_000_000])
-def test_a_row_that_comes_too_late_keeps_all_from_being_sent(scheduler, spark, sent, seconds):
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [(0, "too_late"), (1_000_000_000, "too_late"), (-1, "time_out_of_range"), (-62_000_000_000, "time_out_of_range")],
+)
+def test_a_row_that_comes_too_late_keeps_all_from_being_sent(scheduler, spark, sent, seconds, reason):
     times = F.when(F.col("id") == 1, F.timestamp_seconds(F.lit(seconds))).otherwise(F.current_timestamp())
     frame = spark.range(3).select(F.col("id").cast("string").alias("u"), times.alias("t"))
     with pytest.raises(ArgumentError) as caught:
         scheduler.enqueue_df(frame, handler="h", ordering_id=None, uniqueness_key="u", scheduled_time="t")
-    assert caught.value.fields["refused"] == {"too_late": 1}
+    assert caught.value.fields["refused"] == {reason: 1}
     assert sent() == []
 
 

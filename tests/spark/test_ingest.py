@@ -13,7 +13,7 @@ from scylla_spark.errors import ConfigError, ConflictError
 from scylla_spark.io.sole import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.ingest import Ingest
-from tests.spark.batches import NOW, TOPIC_IDS, facts, raw, rows, task
+from tests.spark.batches import NOW, TOPIC_IDS, facts, lane_of, raw, rows, task
 
 
 def test_a_batch_lands_once_however_often_it_is_replayed(ingest):
@@ -87,10 +87,10 @@ def test_a_huge_record_is_kept_up_to_a_mebibyte(ingest):
 
 def test_facts_of_a_fenced_off_owner_are_not_recorded(ingest):
     old, new = Fence(1, "old"), Fence(2, "new")
-    done = Fact(TaskKey(NOW, "a", "1"), 1, "succeeded", NOW, NOW, NOW, 1, None, '{"x":1}')
-    zombie = Fact(TaskKey(NOW, "a", "2"), 1, "succeeded", NOW, NOW, NOW, 1)
-    failed = Fact(TaskKey(NOW, "a", "2"), 1, "failed", NOW, NOW, NOW, 1, NOW + 5, None, Failure("E", "m", "s"))
-    answer = Fact(TaskKey(NOW, "a", "1"), 0, "too_late", request_id="r")
+    done = Fact(TaskKey(NOW, lane_of(2), "1"), 1, "succeeded", NOW, NOW, NOW, 1, None, '{"x":1}')
+    zombie = Fact(TaskKey(NOW, lane_of(2), "2"), 1, "succeeded", NOW, NOW, NOW, 1)
+    failed = Fact(TaskKey(NOW, lane_of(2), "2"), 1, "failed", NOW, NOW, NOW, 1, NOW + 5, None, Failure("E", "m", "s"))
+    answer = Fact(TaskKey(NOW, lane_of(2), "1"), 0, "too_late", request_id="r")
     values = [
         encode_fence(old, "", NOW),
         facts(old, done),
@@ -111,7 +111,7 @@ def test_facts_of_a_fenced_off_owner_are_not_recorded(ingest):
 
 def test_the_fence_is_carried_from_batch_to_batch(ingest):
     fence = Fence(3, "n")
-    done = Fact(TaskKey(NOW, "a", "1"), 1, "succeeded", NOW, NOW, NOW, 1)
+    done = Fact(TaskKey(NOW, lane_of(2), "1"), 1, "succeeded", NOW, NOW, NOW, 1)
     ingest.write_outcomes(raw(ingest.spark, [(2, 0, None, encode_fence(fence, "", NOW))]), 0)
     again = Ingest(ingest.spark, ingest.settings)
     again.open_tables(TOPIC_IDS)

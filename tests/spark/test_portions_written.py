@@ -3,15 +3,13 @@
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.fact import Fence, encode_fence
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.tables import Tables
 from scylla_spark.schemas import COMPLETIONS, DEFERRED, REJECTED, TASKS
-from scylla_spark.services import fact_batches
 from scylla_spark.services.ingest import Ingest
-from scylla_spark.transforms import records
-from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, done, facts, key_of, raw, rows, task
+from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, done, facts, key_of, lane_of, raw, rows, task
 
 pytestmark = pytest.mark.spark
 OTHER = next(lane for lane in "bcdefgh" if partition_of(lane, PARTITIONS) != partition_of("a", PARTITIONS))
@@ -64,12 +62,12 @@ def test_a_record_that_our_code_fails_on_is_set_aside_and_its_neighbours_are_wri
 
 def test_a_fact_that_our_code_fails_on_is_set_aside_and_the_fence_holds_on(ingest, planted):
     fence = Fence(1, "n")
-    bad = facts(fence, done(key_of("a", "planted defect")))
+    bad = facts(fence, done(key_of(lane_of(2), "planted defect")))
     values = [
         encode_fence(fence, "", NOW),
-        facts(fence, done(key_of("a", "1"))),
+        facts(fence, done(key_of(lane_of(2), "1"))),
         bad,
-        facts(fence, done(key_of("a", "2"))),
+        facts(fence, done(key_of(lane_of(2), "2"))),
     ]
     ingest.write_outcomes(raw(ingest.spark, [(2, offset, None, value) for offset, value in enumerate(values)]), 0)
     assert rows(ingest, COMPLETIONS, "uniqueness_key") == [("1",), ("2",)]
@@ -88,28 +86,17 @@ def test_a_failing_disk_is_no_defect(ingest, monkeypatch):
 
 
 def test_a_fact_of_a_newer_version_stops_before_it_and_loses_nothing(ingest, monkeypatch):
-    columns = [column.name for column in records.FACT_ROWS]
-    extra = tuple(column for column in REJECTED.columns if column.name in {"offset", "detail"} - set(columns))
-    monkeypatch.setattr(records, "FACT_ROWS", (*records.FACT_ROWS, *extra))
-    known = records.FACT_ROWS
-    fence = Fence(1, "n")
-
-    def newer(_marks):
-        def run(batches):
-            list(batches)
-            row = {"kind": fact_batches.NEWER, "partition_id": 2, "offset": 1, "detail": "version 9"}
-            yield records._batch([row], known)
-
-        return run
-
-    batch = raw(ingest.spark, [(2, 0, None, encode_fence(fence, "", NOW)), (2, 1, None, b"of the future")])
-    with monkeypatch.context() as patch:
-        patch.setattr(records, "judge_facts", newer)
-        with pytest.raises(
-            ConfigError, match=r"offset 1 of partition 2 of topic 'outcomes' .* version 9 Upgrade"
-        ) as told:
-            ingest.write_outcomes(batch, 0)
+    fence, key = (
+        Fence(1, "n"),
+        TaskKey(NOW, lane_of(2), "u"),
+    )
+    (known,) = encode_facts(fence, [Fact(key, 1, "succeeded", NOW, NOW)])
+    newer = known.replace(b'"v":2', b'"v":9')
+    records_of = lambda *values: raw(ingest.spark, [(2, n, None, value) for n, value in enumerate(values)])  # noqa: E731
+    with pytest.raises(ConfigError, match=r"offset 1 of partition 2 of topic 'outcomes' .*9.*Upgrade") as told:
+        ingest.write_outcomes(records_of(encode_fence(fence, "", NOW), newer, known), 0)
     assert "Nothing is lost" in told.value.hint
     assert 2 not in ingest.progress.outcomes()
-    ingest.write_outcomes(batch, 0)
+    ingest.write_outcomes(records_of(encode_fence(fence, "", NOW), known), 0)  # read by the version that wrote it
     assert ingest.tables.partition_marks()[2].fence == fence
+    assert ingest.tables.read(COMPLETIONS).count() == 1

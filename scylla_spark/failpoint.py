@@ -98,7 +98,7 @@ def parse(text: str) -> dict[str, tuple[str, int]]:
 
 
 _lock = threading.Lock()
-_armed = parse(os.environ.get(VARIABLE, ""))
+armed = parse(os.environ.get(VARIABLE, ""))
 
 
 def reach(name: str, record: str | None = None) -> None:
@@ -111,20 +111,20 @@ def reach(name: str, record: str | None = None) -> None:
     Raises:
         InjectedFault: if that was asked for.
     """
-    if _armed and (record is None or POISON in record):
+    if armed and (record is None or POISON in record):
         _reached(name)
 
 
 def planted(name: str) -> bytes | None:
     """The text that stands for a defect, if a test has planted one here; asked by the driver and carried to its workers."""
-    return DEFECT_TEXT if _armed and name in PLANTED and name in _armed else None
+    return DEFECT_TEXT if armed and name in PLANTED and name in armed else None
 
 
 def _reached(name: str) -> None:
     with _lock:
-        mode, left = _armed.get(name, ("", 0))
+        mode, left = armed.get(name, ("", 0))
         if left:
-            _armed[name] = (mode, left - 1)
+            armed[name] = (mode, left - 1)
     if left != 1:
         return
     sys.stderr.write(f"failpoint {name} {mode}\n")

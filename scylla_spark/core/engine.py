@@ -242,7 +242,8 @@ class Engine(Releaser):
             self._fence_read(partition, record.fence, now)
         for fact in record.facts:
             try:
-                failpoint.reach("engine.fact", fact.key.uniqueness_key)
+                if failpoint.armed:
+                    failpoint.reach("engine.fact", fact.key.uniqueness_key)
                 self._apply(partition, fact, offset, now)
             except Exception as error:
                 self.counts["defects"] += 1
@@ -251,7 +252,7 @@ class Engine(Releaser):
     def _apply(self, partition: Partition, fact: Fact, offset: int, now: int) -> None:
         """A fact counts."""
         known = partition.unrecorded.pop(identity_of(fact), None)
-        if known is not None:
+        if known is not None and (fact.result is not None or fact.failure is not None):
             partition.unrecorded_bytes -= fact_bytes(known[0])
         if fact.outcome == TOO_LATE:
             return
@@ -262,8 +263,10 @@ class Engine(Releaser):
             near = key.time_us <= partition.horizon_us  # a later scan of what is far will tell that it has ended
             partition.ended.add(key, offset, now, until_us=key.time_us if near else 0)
             partition.ending.discard(key)
-            partition.forget_early(key)
-            partition.forget_cancels([key])
+            if partition.early_facts:
+                partition.forget_early(key)
+            if partition.cancelled or partition.told:
+                partition.forget_cancels([key])
             self.counts[f"completed_{fact.outcome}"] += 1
         if lane is None or entry is None:
             if not fact.terminal:

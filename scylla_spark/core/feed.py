@@ -47,18 +47,19 @@ class Feeder(Reliever):
             return
         for command in commands:
             try:
-                failpoint.reach("engine.offer", command.key.uniqueness_key)
-                self._command(partition, command, now)
+                if failpoint.armed:
+                    failpoint.reach("engine.offer", command.key.uniqueness_key)
+                if command.kind == CANCEL:
+                    self._cancel_offered(partition, command, now)
+                else:
+                    self._offer(partition, command, now)
             except Exception as error:
                 self._set_aside(partition, command.key, error, now)
         partition.tasks_position = max(partition.tasks_position, next_offset)
         self._relieve(now)
         self._activate_if_loaded(partition, now)
 
-    def _command(self, partition: Partition, command: Command, now: int) -> None:
-        if command.kind != CANCEL:
-            self._offer(partition, command, now)
-            return
+    def _cancel_offered(self, partition: Partition, command: Command, now: int) -> None:
         if command.key.time_us > partition.horizon_us:
             partition.far_offset = command.offset
         elif command.key not in partition.ended:
@@ -247,7 +248,7 @@ class Feeder(Reliever):
             partition.far_offset = command.offset
         elif lane is None and not self._ours(partition, key):
             self.counts["offers_misplaced"] += 1
-        elif self.pressed and self._leave_to_tables(partition, lane, command, now):
+        elif self.meter.bytes > self.limits.max_held_bytes and self._leave_to_tables(partition, lane, command, now):
             self.counts["offers_left"] += 1
         else:
             self._insert(partition, Entry(command, verified=False), now)
@@ -258,7 +259,8 @@ class Feeder(Reliever):
 
     def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         try:
-            failpoint.reach("engine.row", row.command.key.uniqueness_key)
+            if failpoint.armed:
+                failpoint.reach("engine.row", row.command.key.uniqueness_key)
             self._row(partition, row, now, cautious=cautious)
         except Exception as error:
             self._set_aside(partition, row.command.key, error, now)

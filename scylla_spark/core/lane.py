@@ -23,10 +23,12 @@ def size_of(text: str | None) -> int:
 
 
 def cost_of(command: Command) -> int:
-    """About how many bytes a loaded task takes."""
-    key = command.key
-    texts = size_of(command.payload) + size_of(key.ordering_id) + size_of(key.uniqueness_key) + size_of(command.extra)
-    return _ENTRY_BYTES + texts
+    """About how many bytes a loaded task takes; the engine asks it of every task."""
+    _, ordering_id, uniqueness_key = command.key
+    payload, extra = command.payload, command.extra
+    chars = len(payload) + len(ordering_id) + len(uniqueness_key) + (len(extra) if extra is not None else 0)
+    plain = payload.isascii() and ordering_id.isascii() and uniqueness_key.isascii()
+    return _ENTRY_BYTES + (chars if plain else 4 * chars)
 
 
 class LaneState(StrEnum):

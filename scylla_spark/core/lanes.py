@@ -214,8 +214,9 @@ class LaneKeeper:
         )
 
     def _insert(self, partition: Partition, entry: Entry, now: int) -> None:
-        _, fact = partition.early_facts.get(entry.key, (0, None))
-        if fact is not None:
+        early = partition.early_facts.get(entry.key) if partition.early_facts else None
+        if early is not None:
+            fact = early[1]
             entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
         lane = partition.lane(entry.key.ordering_id)
         lane.add(entry)
@@ -236,7 +237,8 @@ class LaneKeeper:
         if identity not in partition.unrecorded:
             partition.outbox.append(fact)
             partition.unrecorded[identity] = (fact, now)
-            partition.unrecorded_bytes += fact_bytes(fact)
+            if fact.result is not None or fact.failure is not None:
+                partition.unrecorded_bytes += fact_bytes(fact)
             partition.send_by_us = min(partition.send_by_us, by_us)
 
     def _answer(self, partition: Partition, key: TaskKey, request_id: str | None, now: int) -> None:

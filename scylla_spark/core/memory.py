@@ -28,13 +28,16 @@ class Ended:
     def add(self, key: TaskKey, offset: int, now: int, *, until_us: int = 0) -> None:
         """Notes a completion that stands at `offset` of the `outcomes` partition; it is remembered until `until_us` at least."""
         generation = self._generations[-1] if self._generations else None
-        if generation is None or now - generation.born_us >= self._span_us(now):
+        age_us = now - generation.born_us if generation is not None else 0
+        if generation is None or (age_us >= GENERATION_US and age_us >= self._span_us(now)):
             generation = _Generation(now)
             self._generations.append(generation)
-        before = len(generation.hashes)
-        generation.hashes.add(fingerprint(key))
-        self._count += len(generation.hashes) - before
-        generation.offset = max(generation.offset, offset)
+        number, hashes = fingerprint(key), generation.hashes
+        if number not in hashes:
+            hashes.add(number)
+            self._count += 1
+        if offset > generation.offset:
+            generation.offset = offset
         generation.last_us = max(generation.last_us, now, until_us)
 
     def __contains__(self, key: TaskKey) -> bool:
@@ -63,7 +66,8 @@ class Ended:
         return floor
 
     def _span_us(self, now: int) -> int:
-        return max(GENERATION_US, (now - self._generations[0].born_us) // _GENERATIONS)
+        """How long a generation lasts: longer, where the oldest has been there for long."""
+        return (now - self._generations[0].born_us) // _GENERATIONS
 
 
 class _Generation:

@@ -80,7 +80,8 @@ class Releaser(Feeder):
         assert head is not None
         terms = self._terms(head.data)
         try:
-            failpoint.reach("engine.release", head.key.uniqueness_key)
+            if failpoint.armed:
+                failpoint.reach("engine.release", head.key.uniqueness_key)
             first = self._prepare(partition, lane, head, executor, gate, terms, now)
         except Exception as error:
             self._set_aside(partition, head.key, error, now)

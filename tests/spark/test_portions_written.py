@@ -20,7 +20,7 @@ PLANTED = '{"x":"planted defect"}'
 def planted(monkeypatch):
     """Defects in the judges of both topics."""
     for name in failpoint.PLANTED:
-        monkeypatch.setitem(failpoint._armed, name, (failpoint.DEFECT, 1))
+        monkeypatch.setitem(failpoint.armed, name, (failpoint.DEFECT, 1))
 
 
 @pytest.fixture

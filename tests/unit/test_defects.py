@@ -17,7 +17,7 @@ def planted(monkeypatch):
     """Arms fail points that records meet whose uniqueness key is poison."""
 
     def arm(name):
-        monkeypatch.setattr(failpoint, "_armed", {name: (failpoint.RAISE, 1)})
+        monkeypatch.setattr(failpoint, "armed", {name: (failpoint.RAISE, 1)})
 
     return arm
 

@@ -123,7 +123,7 @@ def test_a_wild_duration_is_refused_in_few_words():
 
 
 def test_a_defect_of_ours_is_a_reason_with_its_stack(monkeypatch):
-    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.command:raise:2"))
+    monkeypatch.setattr(failpoint, "armed", failpoint.parse("judge.command:raise:2"))
     verdicts = [judge() for _ in range(3)]
     assert [isinstance(verdict, Command) for verdict in verdicts] == [True, False, True]
     assert verdicts[1].reason == "defect"

@@ -169,7 +169,7 @@ def test_nonsense_is_unreadable_for_a_reason(value, reason):
 
 
 def test_a_defect_of_ours_is_a_reason_with_its_stack(monkeypatch):
-    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.fact:raise"))
+    monkeypatch.setattr(failpoint, "armed", failpoint.parse("judge.fact:raise"))
     record = decode(changed())
     assert record.reason == "defect"
     assert "InjectedFault" in record.detail

@@ -113,6 +113,6 @@ def test_a_defect_can_be_planted_only_where_records_are_judged(monkeypatch):
     with pytest.raises(ConfigError, match=r"Mode defect: ingest\.tasks\.record"):
         failpoint.parse(f"{POINT}:defect")
     assert failpoint.planted("ingest.tasks.record") is None
-    monkeypatch.setitem(failpoint._armed, "ingest.tasks.record", ("defect", 1))
+    monkeypatch.setitem(failpoint.armed, "ingest.tasks.record", ("defect", 1))
     assert failpoint.planted("ingest.tasks.record") == failpoint.DEFECT_TEXT
     assert failpoint.planted("ingest.outcomes.record") is None

@@ -112,7 +112,7 @@ def test_tasks_of_several_partitions_in_one_batch_keep_their_own():
 
 
 def test_a_defect_while_a_record_is_judged_sets_that_record_aside(monkeypatch):
-    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.command:raise:2"))
+    monkeypatch.setattr(failpoint, "armed", failpoint.parse("judge.command:raise:2"))
     values = [encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, enqueued_us=NOW)) for n in range(3)]
     found = judged(values)
     assert [row["uniqueness_key"] for row in found[records.ROW]] == ["0", "2"]
@@ -244,7 +244,7 @@ def test_a_defect_while_a_fact_is_read_or_converted_sets_its_record_aside(monkey
         row = convert(record, fence, fact)
         return row._replace(cells=row.cells | {"used": "planted"}) if fact.attempt == 3 else row
 
-    monkeypatch.setattr(failpoint, "_armed", failpoint.parse("judge.fact:raise:2"))
+    monkeypatch.setattr(failpoint, "armed", failpoint.parse("judge.fact:raise:2"))
     monkeypatch.setattr(records, "_fact_row", planted)
     values = [encode_fence(FENCE, "", NOW), *(group(DONE._replace(attempt=n)) for n in range(1, 6))]
     found = facts_judged(values)

@@ -523,11 +523,11 @@ class ModelExecutor:
             return
         run = world.begin_run(self._process, item)
         self.under_way[item.id] = item, run
-        long = world.rng.random() < 0.1
+        long = world.rng.random() < 0.15
         outcome = world.rng.choices([SUCCEEDED, FAILED, TIMED_OUT, YIELDED], [0.75, 0.15, 0.05, 0.05])[0]
         if item.key.ordering_id in world.failing:
             outcome = FAILED
-        world.after(world.jitter(500, 4000) if long else world.jitter(1, 100), lambda: end(run))
+        world.after(world.jitter(500, 9000) if long else world.jitter(1, 100), lambda: end(run))
 
         def end(run: Run) -> None:  # children run on while their parent is stopped, and die with it
             if run.ended is None:

@@ -15,7 +15,18 @@ def test_no_seed_breaks_a_promise():
 
 
 @pytest.mark.parametrize(
-    "switch", ["bare_positions", "ignores_clock_steps", "no_lookup", "ignores_cuts", "orphans", "forgets_timers"]
+    "switch",
+    [
+        "bare_positions",
+        "ignores_clock_steps",
+        "no_lookup",
+        "ignores_cuts",
+        "forgets_timers",
+        "acts_on_sends",
+        "offers_of_other_partitions",
+        "answers_outlive_tenures",
+        "forgets_back_off",
+    ],
 )
 def test_a_broken_rule_is_seen(switch):
     assert seeds_needed(switch, 0, 200) is not None

@@ -246,8 +246,7 @@ class Engine(Releaser):
                     failpoint.reach("engine.fact", fact.key.uniqueness_key)
                 self._apply(partition, fact, offset, now)
             except Exception as error:
-                self.counts["defects"] += 1
-                self.defects.append((fact.key, error))
+                self._note_defect(fact.key, error)
 
     def _apply(self, partition: Partition, fact: Fact, offset: int, now: int) -> None:
         """A fact counts."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from scylla_spark import failpoint
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.lane import BEFORE_ALL, IDLE, Entry, Lane
 from scylla_spark.core.partition import ACTIVE, Mark, Partition
 from scylla_spark.core.relief import Reliever
@@ -16,8 +15,6 @@ from scylla_spark.core.wire import CANCEL, Command
 from scylla_spark.fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
-
-_place_of = lru_cache(maxsize=100_000)(partition_of)
 
 
 class ScanRow(NamedTuple):
@@ -255,7 +252,7 @@ class Feeder(Reliever):
 
     def _ours(self, partition: Partition, key: TaskKey) -> bool:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
-        return _place_of(key.ordering_id, self.limits.partitions) == partition.number
+        return place_of(key.ordering_id, self.limits.partitions) == partition.number
 
     def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from scylla_spark.clock import from_us, iso, to_us
@@ -114,3 +115,7 @@ def partition_of(ordering_id: str, partitions: int) -> int:
         partitions: partition count of the deployment, fixed for its life.
     """
     return (murmur2(ordering_id.encode()) & 0x7FFFFFFF) % partitions
+
+
+place_of = lru_cache(maxsize=100_000)(partition_of)
+"""`partition_of`, remembered for the lanes seen last: a tail and its engine ask for every record of theirs."""

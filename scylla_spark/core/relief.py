@@ -6,7 +6,6 @@ it is known up to which offset tables must be when they are read again (`Lane.co
 
 from __future__ import annotations
 
-import traceback
 from typing import Final
 
 from scylla_spark.core.fact import Fact
@@ -14,6 +13,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lane import BEFORE_ALL, IDLE, OPEN, PARKED, READY, RECORDING, RUNNING, WAITING, Lane
 from scylla_spark.core.lanes import NEVER
 from scylla_spark.core.partition import ACTIVE, Partition
+from scylla_spark.core.reasons import of_defect
 from scylla_spark.core.take import Taker
 from scylla_spark.core.task import FAILED, Failure
 from scylla_spark.core.wire import Command
@@ -23,7 +23,6 @@ _STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps not
 _LOOK_EVERY_US: Final = 1_000_000
 _PATIENCE_US: Final = 10_000_000  # how long the tail may wait for what is held to run, before lanes keep less
 _DEEP: Final = 25  # times lane_depth: what a lane keeps that runs
-DEFECT: Final = "defect"
 
 
 class Reliever(Taker):
@@ -122,10 +121,13 @@ class Reliever(Taker):
             if not lane.partition.unload(lane):
                 self._settle(lane.partition, lane, now)
 
-    def _set_aside(self, partition: Partition, key: TaskKey, error: Exception, now: int) -> None:
-        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on."""
+    def _note_defect(self, key: TaskKey, error: Exception) -> None:
         self.counts["defects"] += 1
         self.defects.append((key, error))
+
+    def _set_aside(self, partition: Partition, key: TaskKey, error: Exception, now: int) -> None:
+        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on."""
+        self._note_defect(key, error)
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
         if entry is not None and entry.stage is not OPEN:
@@ -135,8 +137,8 @@ class Reliever(Taker):
             lane.remove(key)
             lane.state = RUNNING if lane.out else RECORDING if lane.held else WAITING
         partition.ending.add(key)
-        stack = "".join(traceback.format_exception(error))
-        failure = Failure(DEFECT, f"{type(error).__name__}: {error}"[:1000], stack[-8000:])
+        kind, stack = of_defect(error)
+        failure = Failure(kind, f"{type(error).__name__}: {error}"[:1000], stack)
         self._record(partition, Fact(key, attempt, FAILED, finished_us=now, used=used, failure=failure), now)
         if lane is not None:
             self._settle(partition, lane, now)

@@ -60,9 +60,8 @@ class Taker(Canceller):
         for partition in self.partitions.values():
             if partition.drain_by_us:  # was reckoned by the clock as it was
                 partition.drain_by_us = now + self.limits.drain_us
-            if (
-                partition.deciding or partition.state is FENCING
-            ):  # a fence sent before tells nothing of the clock as it is now
+            # a fence that was sent before tells nothing of the clock as it is now
+            if partition.deciding or partition.state is FENCING:
                 self._fence(partition, now)
 
     def drop(self, number: int) -> None:
@@ -99,9 +98,8 @@ class Taker(Canceller):
         partition.tried.add(before)
         partition.state = FENCING
         partition.tasks_end = None
-        epoch = (
-            max(partition.log.fence.epoch, before.epoch) + 1
-        )  # so that it holds, whether the one before lands or not
+        # so that it holds, whether the one before lands or not
+        epoch = max(partition.log.fence.epoch, before.epoch) + 1
         partition.mine = Fence(epoch, f"{self._rng.getrandbits(64):016x}")
         record = encode_fence(partition.mine, self.address, now)
         self.actions.append(action.SendFence(partition.tenure, partition.mine, record))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -19,7 +18,7 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.core import reasons
 from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
-from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, MAX_RETRIES
 
 VERSION: Final = 1
@@ -216,12 +215,9 @@ def _out_of_range(record: _WireRecord) -> str:
 def _check_place(partition: int, key: bytes | None, ordering_id: str, rules: Rules) -> None:
     if key is not None and key != ordering_id.encode():
         raise _Refused("wrong_key", "The Kafka key is not the orderingId.")
-    right = _partition(ordering_id, rules.partitions)
+    right = place_of(ordering_id, rules.partitions)
     if partition != right:
         raise _Refused("wrong_partition", f"orderingId {ordering_id!r} belongs to partition {right}, not {partition}.")
-
-
-_partition = lru_cache(maxsize=100_000)(partition_of)
 
 
 def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) -> None:

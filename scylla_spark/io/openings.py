@@ -15,7 +15,7 @@ from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.partition import Mark, joined
 from scylla_spark.io.readers import Readers
 from scylla_spark.io.rows import IDENTITY, Pruning, epoch_us, folded, in_us, newest_attempts, scan_row
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, TASKS
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,7 +75,7 @@ class Openings:
             pruning.append([place, ("hour", "in", sorted(mark.open_hours)), last])
         ended = self._readers.frame(COMPLETIONS, pruning).select(*IDENTITY)
         attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning))
-        tasks = self._tasks(number, pruning, until_us, mark.folded_until_us)
+        tasks = self._tasks(pruning, until_us, mark.folded_until_us)
         rows = tasks.join(ended, on=IDENTITY, how="anti").head(bound.rows + 1)
         sizes = rows.select(size_bytes()).collect().to_series()
         if len(sizes) > bound.rows or sizes.sum() > bound.bytes:
@@ -96,7 +96,7 @@ class Openings:
 
         hours = [("hour", ">=", after_us // HOUR_US), ("hour", "<=", until_us // HOUR_US)]
         time = epoch_us("scheduled_time")
-        tasks = self._tasks(number, [[("partition_id", "=", number), *hours]], until_us, mark.folded_until_us)
+        tasks = self._tasks([[("partition_id", "=", number), *hours]], until_us, mark.folded_until_us)
         marked = tasks.filter(time > after_us, pl.col("cancel_offset").is_not_null())
         return [TaskKey(*row) for row in marked.select(time, *IDENTITY[1:]).collect().iter_rows()]
 
@@ -134,7 +134,7 @@ class Openings:
         )
         ended = self._readers.frame(COMPLETIONS, pruning).filter(ours).select(*IDENTITY)
         attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(ours))
-        tasks = self._tasks(partition, pruning, until_us, mark.folded_until_us).filter(ours)
+        tasks = self._tasks(pruning, until_us, mark.folded_until_us).filter(ours)
         time = epoch_us("scheduled_time")
         behind = (time > pl.col("after_us")) | (
             (time == pl.col("after_us")) & (pl.col("uniqueness_key") > pl.col("after_key"))
@@ -157,18 +157,11 @@ class Openings:
                 found[row["ordering_id"]] = (known, True)
         return found
 
-    def _tasks(self, partition: int, pruning: Pruning, until_us: int, folded_until_us: int) -> pl.LazyFrame:
-        """Tasks of a partition up to an instant, near and far: columns of `tasks` without partition columns, one row per key.
-
-        Conditions leave out files; `deferred` is not partitioned, so that its files hold rows of every partition.
-        """
-        import polars as pl
-
+    def _tasks(self, pruning: Pruning, until_us: int, folded_until_us: int) -> pl.LazyFrame:
+        """Tasks of a partition up to an instant, near and far: columns of `tasks` without partition columns, one row per key."""
         tasks = self._readers.frame(TASKS, pruning)
         if until_us >= folded_until_us:
-            near = [[*conditions, ("scheduled_time", "<=", from_us(until_us))] for conditions in pruning]
-            far = self._readers.frame(DEFERRED, near).filter(pl.col("partition_id") == partition)
-            tasks = folded(tasks, far.drop(TASKS.partitioned_by))
+            tasks = folded(tasks, self._readers.deferred([("scheduled_time", "<=", from_us(until_us))], pruning))
         return tasks.filter(epoch_us("scheduled_time") <= until_us)
 
 

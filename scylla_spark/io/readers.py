@@ -118,7 +118,7 @@ class Readers:
         far = key.time_us >= self.folded_until_us()
         tasks = self._at(TASKS, [key]).filter(*is_key(key))
         if far:
-            tasks = folded(tasks, self._deferred(around(key.time_us, key.time_us)).filter(*is_key(key)))
+            tasks = folded(tasks, self.deferred(around(key.time_us, key.time_us)).filter(*is_key(key)))
         rows = self._rows(tasks)
         return scan_row(rows[-1]) if rows else None
 
@@ -224,7 +224,7 @@ class Readers:
         rows = page(self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") < edge), limit)
         if len(rows) < limit:
             merged = self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") >= edge)
-            far = self._deferred(around(edge_us, None), pruning)
+            far = self.deferred(around(edge_us, None), pruning)
             operations = far.filter(*within, pl.col("scheduled_time") >= edge)
             rows += page(folded(merged, operations), limit - len(rows))
         return rows
@@ -237,7 +237,7 @@ class Readers:
         attempts = newest_attempts(self.frame(ATTEMPTS, pruning).filter(*within))
         return rows.join(attempts, on=IDENTITY, how="left", maintain_order="left")
 
-    def _deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
+    def deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
         """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions.
 
         Conditions on partitions hold for the rows, too: the files of `deferred` are not divided by partition.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
+from scylla_spark.core.reasons import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.poison import NO_POISON, Poison
 from scylla_spark.io.spark_errors import value_failed
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
-DEFECT: Final = "defect"
 TOO_LARGE: Final = "too_large"
 _FEW: Final = 64  # fewer records are not worth a guess of how many fit
 _MOST_DOUBTED: Final = 100  # more records of one batch that Spark cannot write are not the records' fault

@@ -25,6 +25,7 @@ from scylla_spark.core.action import Confirm
 from scylla_spark.core.engine import Engine
 from scylla_spark.core.fact import OutcomeRecord, Unreadable, decode
 from scylla_spark.core.partition import Mark
+from scylla_spark.core.reasons import DEFECT
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.wire import Command, Rejection, Rules, validate
 from scylla_spark.io.recovering import Assignor, rejoining
@@ -79,7 +80,6 @@ class TasksTail:
     ) -> None:
         self.confirmed_us = -(1 << 62)  # boot clock
         self.failure: BaseException | None = None
-        self.defects = 0
         self._settings = settings
         self._rules = rules
         self._mailbox = mailbox
@@ -175,13 +175,12 @@ class TasksTail:
 
     def _judged(self, number: int, record: Any) -> Command | None:
         """The command in a record; a refused one is written down by ingest, which judges alike."""
-        try:
-            verdict = validate(number, record.offset, record.timestamp * 1000, record.key, record.value, self._rules)
-        except Exception as error:  # a defect of ours: ingest sets the record aside
-            self.defects += 1
-            log.error("a record is passed over", partition=number, offset=record.offset, error=repr(error))
-            return None
-        return None if isinstance(verdict, Rejection) else verdict
+        verdict = validate(number, record.offset, record.timestamp * 1000, record.key, record.value, self._rules)
+        if not isinstance(verdict, Rejection):
+            return verdict
+        if verdict.reason == DEFECT:
+            log.error("a record is passed over", partition=number, offset=record.offset, error=verdict.detail[-500:])
+        return None
 
     def _hold_back(self) -> None:
         """Reads no further while so much is held that is about to start; Kafka keeps the rest."""

@@ -9,25 +9,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from scylla_spark.client import Scheduler
-    from scylla_spark.config import Settings
+    from scylla_spark.client.handle import EnqueueResult, TaskHandle
+    from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.task import Retry, Task, TaskContext
     from scylla_spark.errors import Abort, SchedulerError, TaskFailed, Yield
     from scylla_spark.executors.registry import handler
-    from scylla_spark.handle import EnqueueResult, TaskHandle
 
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "Scheduler": "client",
-    "Settings": "config",
+    "Scheduler": "client.scheduler",
+    "Settings": "config.settings",
     "Task": "core.task",
     "TaskContext": "core.task",
     "Retry": "core.task",
     "TaskKey": "core.key",
-    "TaskHandle": "handle",
-    "EnqueueResult": "handle",
+    "TaskHandle": "client.handle",
+    "EnqueueResult": "client.handle",
     "handler": "executors.registry",
     "Abort": "errors",
     "Yield": "errors",

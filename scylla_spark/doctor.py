@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io import jars
-from scylla_spark.io.java import INSTALL_HINT, MINIMUM, find_java, java_version
+from scylla_spark.io.host import jars
+from scylla_spark.io.host.java import INSTALL_HINT, MINIMUM, find_java, java_version
 
 if TYPE_CHECKING:
-    from scylla_spark.io.kafka_probe import Entry
+    from scylla_spark.io.kafka.probe import Entry
 
 PINNED = {"pyspark": "4.2.0", "delta-spark": "4.4.0"}
 _MIN_DISK = 2 * 1024**3
@@ -70,12 +70,12 @@ def examine_kafka(settings: Settings) -> list[Check]:
     """
     # here, not on top: the other checks must work where kafka-python itself is broken
     try:
-        from scylla_spark.io import kafka_probe
+        from scylla_spark.io.kafka import probe
     except ImportError:
         return [Check("Kafka", False, "kafka-python is not installed", "pip install 'kafka-python==3.0.*'")]
     try:
-        addresses = list(kafka_probe.entries(settings.kafka.bootstrap_servers))
-    except kafka_probe.Fault as fault:
+        addresses = list(probe.entries(settings.kafka.bootstrap_servers))
+    except probe.Fault as fault:
         return [Check("Kafka", False, str(fault), fault.mend)]
     checks = [check_broker(settings, entry) for entry in addresses]
     return checks + (check_rights(settings) if any(check.ok for check in checks) else [])
@@ -83,12 +83,12 @@ def examine_kafka(settings: Settings) -> list[Check]:
 
 def check_broker(settings: Settings, entry: Entry) -> Check:
     """A broker lets us in, as far as the login."""
-    from scylla_spark.io import kafka_probe
+    from scylla_spark.io.kafka import probe
 
     name, kafka = f"Kafka {entry.text}", settings.kafka
     try:
-        kafka_probe.examine(settings, entry)
-    except kafka_probe.Fault as fault:
+        probe.examine(settings, entry)
+    except probe.Fault as fault:
         return Check(name, False, str(fault), fault.mend)
     except SchedulerError as error:
         return Check(name, False, error.message, error.hint)
@@ -98,7 +98,7 @@ def check_broker(settings: Settings, entry: Entry) -> Check:
 
 def check_rights(settings: Settings) -> list[Check]:
     """Topics exist, and we may do with topics and consumer groups what we must."""
-    from scylla_spark.io import kafka_rights
+    from scylla_spark.io.kafka import rights as kafka_rights
 
     try:
         found = list(kafka_rights.findings(settings))
@@ -113,7 +113,7 @@ def check_rights(settings: Settings) -> list[Check]:
 def _mend(kind: str, name: str, fault: str) -> str:
     if "exist" in fault:
         return "scylla-spark init"
-    from scylla_spark.io.kafka_rights import NEEDED
+    from scylla_spark.io.kafka.rights import NEEDED
 
     rights = " ".join(f"--operation {right.title().replace('_', '')}" for right in NEEDED[kind])
     return f"kafka-acls --add --allow-principal User:… {rights} --{kind} '{name}'"
@@ -168,7 +168,7 @@ def check_jars(jar_set: str, cache: Path | None = None) -> Check:
     if not wrong:
         return Check(name, True, f"{len(jars.pinned(jar_set))} in {jars.folder(jar_set, cache)}")
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-    return Check(name, False, f"{wrong[0]}{more}", "python -m scylla_spark.io.jars")
+    return Check(name, False, f"{wrong[0]}{more}", "python -m scylla_spark.io.host.jars")
 
 
 def check_data_dir(data_dir: Path) -> Check:

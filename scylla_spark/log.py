@@ -11,7 +11,7 @@ from typing import TextIO, cast
 
 import structlog
 
-from scylla_spark.config import Log
+from scylla_spark.config.settings import Log
 from scylla_spark.visible import visible_lines
 
 

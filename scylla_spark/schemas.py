@@ -1,4 +1,4 @@
-"""Every table: columns with meaning and unit, keys, partitioning. Plain data; `io.tables` turns it into Spark schemas.
+"""Every table: columns with meaning and unit, keys, partitioning. Plain data; `io.delta.spark_tables` turns it into Spark schemas.
 
 Instants are UTC timestamps in microseconds, durations whole milliseconds, `hour` = floor(unix seconds / 3600) of the
 scheduled time as int (independent of any session time zone).
@@ -12,7 +12,7 @@ VERSION: Final = 2
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
-Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
+TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
 

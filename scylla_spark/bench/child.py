@@ -17,9 +17,9 @@ from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.site import await_value
 from scylla_spark.clock import now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
-from scylla_spark.io import die_with_parent
+from scylla_spark.io.host import die_with_parent
 
 _END_S: Final = 60
 

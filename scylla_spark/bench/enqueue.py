@@ -14,12 +14,12 @@ from scylla_spark.bench.floors import SINK_TOPIC, make_topic, sink
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.site import Options, ends, place, say
-from scylla_spark.client import Scheduler
+from scylla_spark.client.frames import SINK
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.wire import Rules
-from scylla_spark.frames import SINK
+from scylla_spark.core.command import Rules
 from scylla_spark.services.deployment import Deployment
-from scylla_spark.transforms.codec import Columns, enqueue_records
+from scylla_spark.transforms.command_records import Columns, enqueue_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

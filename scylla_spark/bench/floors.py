@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka import TopicPartition
 
 from scylla_spark.bench.handlers import MODULE, NOOP
-from scylla_spark.bench.helper import Channel
+from scylla_spark.bench.helper_process import Channel
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import SUCCEEDED, Invocation, Outcome
-from scylla_spark.executors.local import LocalPool
-from scylla_spark.io.topics import admin, consumer, plan_topics, producer, spark_options
+from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.io.kafka.topics import admin, consumer, plan_topics, producer, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from typing import Any
 
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic, wait_until
-from scylla_spark.bench.helper import Helper
+from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.observe import violations
 from scylla_spark.bench.paced import LEAD_US, Load
 from scylla_spark.bench.sampling import sampled

@@ -13,10 +13,10 @@ from scylla_spark.bench.floors import append
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, await_merged, ends, place, say, stored_tasks
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.services.deployment import Deployment
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.services.ingest.ingest import Ingest
 
 ROUNDS: Final = 2
 _SPAN_US: Final = 2 * 3_600_000_000

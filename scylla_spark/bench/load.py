@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from scylla_spark.bench.floors import ECHO_TOPIC, wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
-from scylla_spark.bench.helper import Channel
-from scylla_spark.client import Scheduler
+from scylla_spark.bench.helper_process import Channel
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import ENQUEUE, Command, encode
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.wire import ENQUEUE, Command, encode
-from scylla_spark.io.topics import producer
+from scylla_spark.io.kafka.topics import producer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,11 +7,11 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from scylla_spark.bench.helper import Channel
+from scylla_spark.bench.helper_process import Channel
 from scylla_spark.bench.judge import Seen, judge
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config import Settings
-from scylla_spark.io.topics import consumer
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.kafka.topics import consumer
 
 _MARK = b'"succeeded"'
 

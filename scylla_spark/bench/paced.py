@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from scylla_spark.bench.floors import wait_until
-from scylla_spark.bench.helper import Helper
+from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.observe import violations
 from scylla_spark.bench.site import Costs, Options, say
 from scylla_spark.clock import now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 
 AHEAD_US: Final = 5_000_000
 LEAD_US: Final = 500_000  # from the word to the first of a schedule

@@ -15,7 +15,7 @@ from typing import Any, Final
 from scylla_spark.bench import machine, paced, report
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.site import Options, await_merged, place, say, stored_tasks
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.errors import ConflictError
 from scylla_spark.services.deployment import Deployment

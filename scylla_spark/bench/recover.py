@@ -17,12 +17,12 @@ from scylla_spark.bench import report
 from scylla_spark.bench.child import Up
 from scylla_spark.bench.floors import wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
-from scylla_spark.bench.helper import Helper
+from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.observe import violations
 from scylla_spark.bench.site import LIMIT_S, Options, await_merged, say
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConflictError
 
 OVERDUE: Final = 1_000

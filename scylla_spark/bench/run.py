@@ -16,9 +16,9 @@ from typing import IO, Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.site import Options, say
-from scylla_spark.config import Log
+from scylla_spark.config.assignments import nested
+from scylla_spark.config.settings import Log
 from scylla_spark.errors import ArgumentError
-from scylla_spark.flags import nested
 
 BENCHES: Final = {
     "lateness": "how late tasks start that are due some seconds ahead, and what that costs in CPU",

@@ -17,12 +17,12 @@ from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.load import poll
 from scylla_spark.clock import boot_us
-from scylla_spark.config import Settings, Tables, Topics
-from scylla_spark.core.partition import Mark
+from scylla_spark.config.kafka import Kafka
+from scylla_spark.config.settings import Settings, Tables, Topics
+from scylla_spark.core.engine.partition import Mark
 from scylla_spark.errors import WaitTimeoutError
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.topics import end_offsets
-from scylla_spark.kafka_settings import Kafka
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.topics import end_offsets
 from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
 
@@ -135,8 +135,8 @@ def _end_jvm() -> None:
 
 
 def _prepare(deployment: Deployment) -> None:
-    from scylla_spark.io.tables import Tables as SparkTables
-    from scylla_spark.io.topics import ensure_topics
+    from scylla_spark.io.delta.spark_tables import Tables as SparkTables
+    from scylla_spark.io.kafka.topics import ensure_topics
 
     assert deployment.spark is not None
     tables = SparkTables(deployment.spark, deployment.settings.tables_path)
@@ -164,7 +164,7 @@ def ends(settings: Settings) -> dict[int, int]:
 
 def await_merged(settings: Settings, deployment: Deployment | None = None) -> None:
     """Returns when everything that stands on `tasks` now is in the tables."""
-    readers, wanted = Readers(settings.tables_path), ends(settings)
+    readers, wanted = TableReader(settings.tables_path), ends(settings)
 
     def look() -> bool | None:
         if deployment is not None:
@@ -178,14 +178,14 @@ def await_merged(settings: Settings, deployment: Deployment | None = None) -> No
 
 def rows_in(settings: Settings, table: Table) -> int:
     """How many rows the files of a table hold, by its log."""
-    return int(Readers(settings.tables_path).size(table)["rows"])
+    return int(TableReader(settings.tables_path).size(table)["rows"])
 
 
 def stored_tasks(settings: Settings, prefix: str = "") -> int:
     """How many tasks of lanes that begin so the tables hold, near and far, each counted once."""
     import polars as pl
 
-    readers = Readers(settings.tables_path)
+    readers = TableReader(settings.tables_path)
     identity = ("scheduled_time", "ordering_id", "uniqueness_key")
     keys = [readers.frame(table).select(identity) for table in TABLES if table.name in ("tasks", "deferred")]
     wanted = pl.concat(keys).filter(pl.col("ordering_id").str.starts_with(prefix))
@@ -194,7 +194,7 @@ def stored_tasks(settings: Settings, prefix: str = "") -> int:
 
 def files_in(settings: Settings) -> dict[str, int]:
     """Table → how many files it has."""
-    readers = Readers(settings.tables_path)
+    readers = TableReader(settings.tables_path)
     return {table.name: int(readers.size(table)["files"]) for table in TABLES}
 
 

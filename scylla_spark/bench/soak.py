@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from scylla_spark.bench import machine, paced, report
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Options, files_in, place, say
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 
 T = TypeVar("T")
 _PARTS: Final = 6

@@ -13,7 +13,7 @@ from scylla_spark.bench.floors import append
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, await_merged, ends, files_in, place, say, stored_tasks
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 
 _YEAR_US: Final = 365 * 86_400_000_000

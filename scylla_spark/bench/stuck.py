@@ -12,7 +12,7 @@ from typing import Any, Final
 from scylla_spark.bench import paced, report
 from scylla_spark.bench.handlers import BLOCK, FAIL, HANG, NOOP
 from scylla_spark.bench.site import Options, await_value, place, say
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.services.deployment import Deployment
 

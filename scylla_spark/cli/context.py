@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from scylla_spark.cli.output import FORMATS, Output
+from scylla_spark.config.assignments import nested
 from scylla_spark.errors import ArgumentError
-from scylla_spark.flags import nested
 
 if TYPE_CHECKING:
-    from scylla_spark.client import Scheduler
-    from scylla_spark.config import Settings
+    from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
-    from scylla_spark.io.listings import Listings
+    from scylla_spark.io.delta.task_queries import TaskQueries
 
 
 @dataclass(slots=True)
@@ -38,24 +38,24 @@ class Context:
 
     def settings(self, **more: Any) -> Settings:
         """The settings; flags win over every other source."""
-        from scylla_spark.config import Settings
+        from scylla_spark.config.settings import Settings
 
         return Settings.load(self.file, **self.overrides | more)
 
     @contextmanager
     def scheduler(self) -> Iterator[Scheduler]:
         """A client, closed afterwards."""
-        from scylla_spark.client import Scheduler
+        from scylla_spark.client.scheduler import Scheduler
 
         with Scheduler(self.settings()) as scheduler:
             yield scheduler
 
-    def listings(self) -> Listings:
+    def listings(self) -> TaskQueries:
         """The tables, for listing."""
-        from scylla_spark.io.listings import Listings
-        from scylla_spark.io.readers import Readers
+        from scylla_spark.io.delta.table_reader import TableReader
+        from scylla_spark.io.delta.task_queries import TaskQueries
 
-        return Listings(Readers(self.settings().tables_path))
+        return TaskQueries(TableReader(self.settings().tables_path))
 
     def confirmed(self, what: str, *, yes: bool) -> bool:
         """Asks before a bulk change.
@@ -121,7 +121,7 @@ def instant(text: str, now: int | None = None) -> int:
     from datetime import datetime
 
     from scylla_spark.clock import now_us, to_us
-    from scylla_spark.core.duration import duration_ms
+    from scylla_spark.duration import duration_ms
 
     moment = now_us() if now is None else now
     if text == "now":

@@ -11,8 +11,8 @@ from scylla_spark.cli.context import Context, context, instant
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
-    from scylla_spark.core.wire import Rules
-    from scylla_spark.io.sender import Record
+    from scylla_spark.core.command import Rules
+    from scylla_spark.io.kafka.sender import Record
 
 app = typer.Typer(help="Look at records that were refused, and send them again.", no_args_is_help=True)
 
@@ -72,9 +72,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def _repaired(value: bytes | None, rules: Rules, now: int, *, reschedule: bool) -> Record | str:
     """The record as it may be sent now, or why it cannot."""
     from scylla_spark.clock import iso
+    from scylla_spark.core.command import Rejection, validate
     from scylla_spark.core.key import partition_of
-    from scylla_spark.core.wire import Rejection, validate
-    from scylla_spark.io.sender import Record
+    from scylla_spark.io.kafka.sender import Record
 
     try:
         fields = json.loads(value or b"")

@@ -16,7 +16,7 @@ from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
-    from scylla_spark.config import Settings
+    from scylla_spark.config.settings import Settings
 
 Handlers = Annotated[
     list[str] | None, typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")
@@ -36,7 +36,7 @@ def init(
     ctx: typer.Context, dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made")] = False
 ) -> None:
     """Make topics and tables, or check those that are there."""
-    from scylla_spark.io.topics import ensure_topics, located, plan_topics
+    from scylla_spark.io.kafka.topics import ensure_topics, located, plan_topics
     from scylla_spark.schemas import TABLES
 
     cli = context(ctx)
@@ -50,8 +50,8 @@ def init(
         {"kind": "table", "name": table.name, "detail": f"{settings.tables_path}/{table.name}"} for table in TABLES
     ]
     if not dry_run:
-        from scylla_spark.io.session import open_session
-        from scylla_spark.io.tables import Tables
+        from scylla_spark.io.delta.spark_tables import Tables
+        from scylla_spark.io.host.session import open_session
 
         settings = located(settings)
         identities = ensure_topics(settings)
@@ -79,7 +79,7 @@ def run(
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
-    from scylla_spark.io.topics import located
+    from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
     _serve(cli, located(cli.settings(**_handlers(handlers))), tuple(roles or ("ingest", "dispatch")))
@@ -102,7 +102,7 @@ def doctor(
 ) -> None:
     """Look for what is missing here and on the way to Kafka, and say how to mend it; exit code 1 if something is missing."""
     from scylla_spark.doctor import examine, examine_kafka
-    from scylla_spark.io.topics import located
+    from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
     settings = cli.settings()
@@ -147,11 +147,11 @@ def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
 def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
     """Starts the services, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
-    from scylla_spark.services import job
+    from scylla_spark.services import process
     from scylla_spark.services.deployment import Deployment
 
     configure(settings.log)
-    job.serve(Deployment(settings, roles=roles), partial(_say_ready, cli))
+    process.serve(Deployment(settings, roles=roles), partial(_say_ready, cli))
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

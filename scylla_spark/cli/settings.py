@@ -16,7 +16,7 @@ def show(
     ctx: typer.Context, origin: Annotated[bool, typer.Option("--origin", help="Where each value comes from")] = False
 ) -> None:
     """Show every setting, secrets masked."""
-    from scylla_spark.config import flatten, origins
+    from scylla_spark.config.settings import flatten, origins
 
     cli = context(ctx)
     values = flatten(cli.settings())

@@ -9,7 +9,7 @@ import typer
 from scylla_spark.cli.context import Context, context, instant
 
 if TYPE_CHECKING:
-    from scylla_spark.io.past import Past
+    from scylla_spark.io.delta.history import TaskHistory
 
 _SHOWN: Final = ("p50", "p95", "p99", "max")
 
@@ -40,15 +40,15 @@ def simulate(
     from dataclasses import replace
 
     from scylla_spark.clock import boot_us, now_us
-    from scylla_spark.core.duration import duration_ms
-    from scylla_spark.io.past import past
-    from scylla_spark.io.readers import Readers
-    from scylla_spark.services.forecast import forecast, model_of
-    from scylla_spark.services.outlook import outlook
+    from scylla_spark.duration import duration_ms
+    from scylla_spark.io.delta.history import past
+    from scylla_spark.io.delta.table_reader import TableReader
+    from scylla_spark.services.simulate.compare import outlook
+    from scylla_spark.services.simulate.play import forecast, model_of
 
     cli = context(ctx)
     settings = cli.settings()
-    readers = Readers(settings.tables_path)
+    readers = TableReader(settings.tables_path)
     now = now_us()
     window = (instant(start, now), instant(stop, now))
     found = past(readers, *window)
@@ -64,7 +64,7 @@ def simulate(
 
 
 def _show(
-    cli: Context, found: Past, window: tuple[int, int], rows: list[dict[str, Any]], run: dict[str, float]
+    cli: Context, found: TaskHistory, window: tuple[int, int], rows: list[dict[str, Any]], run: dict[str, float]
 ) -> None:
     from scylla_spark.clock import iso
 

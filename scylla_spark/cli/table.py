@@ -11,8 +11,8 @@ from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from scylla_spark.client import Scheduler
-    from scylla_spark.services.maintain import Maintenance
+    from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.services.ingest.maintenance import Maintenance
 
 _COLUMNS: Final = (
     "partition", "tasks_behind", "outcomes_behind", "folded_until", "closed_until", "open_hours", "state", "epoch", "lanes", "loaded",
@@ -61,8 +61,8 @@ def purge(ctx: typer.Context) -> None:
 
 def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
     from scylla_spark.clock import now_us
-    from scylla_spark.io.session import open_session
-    from scylla_spark.services.ingest import Ingest
+    from scylla_spark.io.host.session import open_session
+    from scylla_spark.services.ingest.ingest import Ingest
 
     settings = cli.settings()
     before = cli.listings().sizes()
@@ -88,11 +88,11 @@ def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
 
 
 def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
+    from scylla_spark.client.explain import ask_partitions
     from scylla_spark.clock import iso
+    from scylla_spark.core.engine.partition import ALL_FOLDED_US
     from scylla_spark.core.key import HOUR_US
-    from scylla_spark.core.partition import ALL_FOLDED_US
-    from scylla_spark.explain import ask_partitions
-    from scylla_spark.io.topics import end_offsets
+    from scylla_spark.io.kafka.topics import end_offsets
 
     marks, count = scheduler.readers.marks(), scheduler.rules.partitions
     numbers = list(range(count))

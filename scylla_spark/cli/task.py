@@ -13,10 +13,10 @@ from scylla_spark.cli.output import printable
 from scylla_spark.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:
-    from scylla_spark.client import Scheduler
+    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.core.key import TaskKey
-    from scylla_spark.core.view import Attempt, TaskStatus
-    from scylla_spark.io.listings import Filter
+    from scylla_spark.core.task_status import Attempt, TaskStatus
+    from scylla_spark.io.delta.task_queries import Filter
 
 app = typer.Typer(help="Enqueue, look at, and end tasks.", no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def list_(
     """List tasks in key order, from the tables; with --from and --to those still to run in a window of at most 8 hours."""
     from scylla_spark.clock import now_us
     from scylla_spark.core.key import TaskKey
-    from scylla_spark.io.listings import Filter
+    from scylla_spark.io.delta.task_queries import Filter
 
     cli = context(ctx)
     wanted = Filter(
@@ -251,7 +251,7 @@ def _cancel_one(cli: Context, scheduler: Scheduler, key: TaskKey, timeout: str) 
 def _filter(
     states: list[str], queue: str | None, ordering_id: str | None, start: str | None, stop: str | None
 ) -> Filter:
-    from scylla_spark.io.listings import Filter
+    from scylla_spark.io.delta.task_queries import Filter
 
     if not (queue or ordering_id or start or stop):
         raise ArgumentError("Which tasks?", hint="Pass a key, or choose by --queue, --ordering-id, --from, --to.")
@@ -269,7 +269,7 @@ def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
 
 
 def _states(names: list[str] | None) -> list[str] | None:
-    from scylla_spark.core.state import OPEN
+    from scylla_spark.core.task_state import OPEN
 
     return None if not names else [state for name in names for state in (OPEN if name == "open" else (name,))]
 

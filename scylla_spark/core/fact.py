@@ -17,8 +17,8 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from scylla_spark import failpoint
-from scylla_spark.core import fact_fields, reasons
-from scylla_spark.core.fitting import clean, cut
+from scylla_spark.core import fact_fields, rejection
+from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure
@@ -239,13 +239,13 @@ def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
         failpoint.reach("judge.fact")
         return _decoded(value)
     except ValidationError as error:
-        return Unreadable(*reasons.of_form(error))
+        return Unreadable(*rejection.of_form(error))
     except _Contradiction as error:
-        return Unreadable(*reasons.said("wrong_value", str(error)))
+        return Unreadable(*rejection.said("wrong_value", str(error)))
     except MemoryError:
         raise  # it says nothing of this record
     except Exception as error:
-        return Unreadable(*reasons.of_defect(error))
+        return Unreadable(*rejection.of_defect(error))
 
 
 def readable(record: OutcomeRecord | Unreadable) -> OutcomeRecord | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.key import TaskKey
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 
 SUCCEEDED: Final = "succeeded"
@@ -35,7 +35,7 @@ class Retry:
 
     Args:
         max_retries: attempts after the first, at most 2³¹ - 1; None means for ever.
-        base: wait before the second attempt (duration, see `core.duration`).
+        base: wait before the second attempt (duration, see `duration`).
         cap: longest wait (duration).
     """
 

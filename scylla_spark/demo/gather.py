@@ -12,8 +12,8 @@ from scylla_spark.demo.bad import BadRecord
 from scylla_spark.demo.history import Completion, History, Reject, Wait, Want, visits
 from scylla_spark.demo.load import Plan
 from scylla_spark.demo.receiver import Receiver
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.rows import in_us
+from scylla_spark.io.delta.rows import in_us
+from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS, Table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def history(
     acked: Mapping[str, int],
     refused: Mapping[tuple[int, int], BadRecord],
     receiver: Receiver,
-    readers: Readers,
+    readers: TableReader,
 ) -> History:
     """Everything that was planned and seen."""
     ended = _rows(readers, COMPLETIONS, *_KEY, "outcome", "attempt", "finished_at")
@@ -65,7 +65,7 @@ def history(
     )
 
 
-def written(readers: Readers) -> tuple[int, int]:
+def written(readers: TableReader) -> tuple[int, int]:
     """Rows of `completions` and of `rejected`."""
     import polars as pl
 
@@ -73,6 +73,6 @@ def written(readers: Readers) -> tuple[int, int]:
     return ended, refused
 
 
-def _rows(readers: Readers, table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
+def _rows(readers: TableReader, table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     frame: pl.LazyFrame = readers.frame(table).select(*columns)
     return in_us(frame).collect().iter_rows()

@@ -16,7 +16,7 @@ from typing import IO, Any, Final, Self
 
 from scylla_spark.clock import now_us
 from scylla_spark.errors import SetupError
-from scylla_spark.io import die_with_parent
+from scylla_spark.io.host import die_with_parent
 
 _OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 _BAD: Final = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

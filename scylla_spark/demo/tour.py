@@ -16,14 +16,14 @@ from typing import Any, Final, TextIO
 import structlog
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.demo import check, gather, load, show
 from scylla_spark.demo.check import Finding
 from scylla_spark.demo.history import History
 from scylla_spark.demo.receiver import Receiver
 from scylla_spark.demo.send import Sender
 from scylla_spark.errors import ConflictError, WaitTimeoutError
-from scylla_spark.io.readers import Readers
+from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.visible import visible
 
@@ -73,7 +73,7 @@ class _Tour:
         self._display = display
         self._begun_us = begun_us
         self._deadline_us = begun_us + int(limit_s * 1e6)
-        self._readers: Readers
+        self._readers: TableReader
         self._sender: Sender
 
     def run(self) -> History:
@@ -81,7 +81,7 @@ class _Tour:
         self._display.at("starting the receiver, the embedded broker, Spark, ingest and dispatch")
         with Receiver(self._folder / "receiver.jsonl") as receiver:
             with Deployment(_settings(self._folder)) as deployment:
-                self._readers = Readers(deployment.settings.tables_path)
+                self._readers = TableReader(deployment.settings.tables_path)
                 if not deployment.await_ready(timeout_s=self._remaining_s()):
                     raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
                 self.plan = load.make(now_us() // 1000 * 1000 + self._lead_us(), receiver.address)

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from scylla_spark.core.duration import duration_ms
 from scylla_spark.core.task import Retry
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.interface import HandlerInfo
 
@@ -56,7 +56,7 @@ def handler(
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
     The function takes `(task)` or `(task, ctx)`. With `max_batch` it takes one pyarrow.Table (or pandas.DataFrame,
-    if its parameter is annotated so) with a row per task; see `executors.batch` for the columns.
+    if its parameter is annotated so) with a row per task; see `executors.local.batch` for the columns.
 
     Args:
         name: letters, digits and `_ . / : -`; a version may follow, as in "charge@2". A task that names "charge" gets

@@ -13,23 +13,23 @@ from typing import IO, TYPE_CHECKING, Self
 import structlog
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ArgumentError, ConflictError
-from scylla_spark.io import fixed
-from scylla_spark.io.private_files import make_folder
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.session import launch_jvm, open_session
-from scylla_spark.io.topics import announce, broker_folder, ensure_topics, with_broker
+from scylla_spark.io.delta import deployment_record
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.private_files import make_folder
+from scylla_spark.io.host.session import launch_jvm, open_session
+from scylla_spark.io.kafka.topics import announce, broker_folder, ensure_topics, with_broker
 from scylla_spark.schemas import DEPLOYMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scylla_spark.executors.spark import SparkPool
-    from scylla_spark.io.broker import EmbeddedBroker
-    from scylla_spark.services.dispatch import Dispatcher
-    from scylla_spark.services.ingest import Ingest
-    from scylla_spark.services.state import StateServer
+    from scylla_spark.executors.spark.pool import SparkPool
+    from scylla_spark.io.host.broker import EmbeddedBroker
+    from scylla_spark.services.dispatch.describe import DescribeServer
+    from scylla_spark.services.dispatch.dispatcher import Dispatcher
+    from scylla_spark.services.ingest.ingest import Ingest
 
 log = structlog.get_logger("deployment")
 
@@ -56,7 +56,7 @@ class Deployment:
         self.broker: EmbeddedBroker | None = None
         self.ingest: Ingest | None = None
         self.dispatcher: Dispatcher | None = None
-        self.state: StateServer | None = None
+        self.state: DescribeServer | None = None
         self._pool: SparkPool | None = None
         self._lock: IO[str] | None = None
         self._own_session = False
@@ -98,7 +98,7 @@ class Deployment:
             self._start_dispatch()
         spark = self._open_session()
         if "ingest" in self.roles:
-            from scylla_spark.services.ingest import Ingest
+            from scylla_spark.services.ingest.ingest import Ingest
 
             self.ingest = Ingest(spark, self.settings)
             self.ingest.prepare()
@@ -119,7 +119,7 @@ class Deployment:
 
     def _start_broker(self) -> None:
         data_dir = self.settings.data_dir
-        from scylla_spark.io.broker import EmbeddedBroker
+        from scylla_spark.io.host.broker import EmbeddedBroker
 
         log.info("starting the embedded broker", data=str(data_dir))
         self.broker = EmbeddedBroker(broker_folder(self.settings), auth=self.settings.broker.auth).start()
@@ -135,10 +135,10 @@ class Deployment:
         Raises:
             ConfigError: there are, but they do not belong together or contradict the settings.
         """
-        readers = Readers(self.settings.tables_path)
+        readers = TableReader(self.settings.tables_path)
         if not readers.exists(DEPLOYMENT) or not (stored := readers.stored()):
             return False
-        fixed.check(stored, fixed.deployment(self.settings, ensure_topics(self.settings)))
+        deployment_record.check(stored, deployment_record.deployment(self.settings, ensure_topics(self.settings)))
         return True
 
     def _open_session(self) -> SparkSession:
@@ -159,9 +159,9 @@ class Deployment:
 
     def _start_dispatch(self) -> None:
         from scylla_spark.executors.interface import Executor
-        from scylla_spark.executors.local import LocalPool
-        from scylla_spark.services.dispatch import Dispatcher
-        from scylla_spark.services.state import StateServer
+        from scylla_spark.executors.local.pool import LocalPool
+        from scylla_spark.services.dispatch.describe import DescribeServer
+        from scylla_spark.services.dispatch.dispatcher import Dispatcher
 
         dispatch = self.settings.dispatch
         executors: dict[str, Executor] = {
@@ -173,13 +173,13 @@ class Deployment:
             )
         }
         if dispatch.spark_slots:
-            from scylla_spark.executors.spark import SparkPool
+            from scylla_spark.executors.spark.pool import SparkPool
 
             executors["spark"] = self._pool = SparkPool(
                 self.settings.handlers, slots=dispatch.spark_slots, pass_environment=dispatch.pass_environment
             )
         self.dispatcher = Dispatcher(self.settings, executors)
-        self.state = StateServer(self.dispatcher, self.settings.metrics)
+        self.state = DescribeServer(self.dispatcher, self.settings.metrics)
         self.state.start()
         self.dispatcher.start(self.state.address)
         log.info("dispatch runs", metrics=self.state.address)

@@ -19,9 +19,9 @@ from kafka import KafkaProducer
 
 from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
-from scylla_spark.io import die_with_parent
+from scylla_spark.io.host import die_with_parent
 from tests.acceptance import journal_handlers
-from tests.history import Run, runs
+from tests.support.history import Run, runs
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = journal_handlers.__file__

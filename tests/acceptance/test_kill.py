@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from scylla_spark import TaskKey
-from tests import history
 from tests.acceptance.place import PATIENCE, Process, eventually
+from tests.support import history
 
 pytestmark = pytest.mark.acceptance
 ROUNDS = int(os.environ.get("KILLS", "1"))  # KILLS=3 python -m pytest tests/acceptance/test_kill.py

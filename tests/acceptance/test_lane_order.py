@@ -3,8 +3,8 @@
 import pytest
 
 from scylla_spark import TaskKey
-from tests import history
 from tests.acceptance.place import SECOND, now
+from tests.support import history
 
 pytestmark = pytest.mark.acceptance
 

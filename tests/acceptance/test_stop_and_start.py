@@ -5,8 +5,8 @@ import json
 import pytest
 
 from scylla_spark import Retry, TaskKey
-from tests import history
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, eventually, now
+from tests.support import history
 
 pytestmark = pytest.mark.acceptance
 

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests import history
 from tests.faults.cases import CASES, SHORT, Case, campaign
 from tests.faults.site import Site, small_disk
+from tests.support import history
 
 SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96, "scratch": 96, "log": 1}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

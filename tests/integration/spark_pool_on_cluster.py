@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.executors.spark import SparkPool
-from tests.executor_conformance import (
+from scylla_spark.executors.spark.pool import SparkPool
+from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
     HANDLERS,

@@ -5,12 +5,12 @@ import tracemalloc
 import pytest
 from kafka import TopicPartition
 
-from scylla_spark.config import Settings
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.poison import NO_POISON, Guard
-from scylla_spark.io.stream_offsets import Range
-from scylla_spark.io.topics import consumer, end_offsets, ensure_topics, with_broker
-from scylla_spark.io.unpacking import GZIP, LZ4, MOST_UNPACKED, SNAPPY, ZSTD
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard
+from scylla_spark.io.kafka.decompression import GZIP, LZ4, MOST_UNPACKED, SNAPPY, ZSTD
+from scylla_spark.io.kafka.stream_offsets import Range
+from scylla_spark.io.kafka.topics import consumer, end_offsets, ensure_topics, with_broker
 from tests.spark.raw_batches import batch, send_batch
 
 pytestmark = pytest.mark.integration

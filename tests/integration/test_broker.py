@@ -16,8 +16,8 @@ from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 from scylla_spark.errors import BrokerError, ConflictError
-from scylla_spark.io import broker_files, die_with_parent
-from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.host import broker_files, die_with_parent
+from scylla_spark.io.host.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 
@@ -133,7 +133,7 @@ def test_a_second_broker_on_the_same_data_is_refused_while_the_first_lives(broke
 def test_it_dies_with_a_parent_that_is_killed_and_starts_again_on_the_same_data(tmp_path):
     code = textwrap.dedent("""
         import sys, threading
-        from scylla_spark.io.broker import EmbeddedBroker
+        from scylla_spark.io.host.broker import EmbeddedBroker
         # started from a thread that ends at once: the broker must be bound to the process all the same
         broker = EmbeddedBroker(sys.argv[1])
         starter = threading.Thread(target=broker.start)
@@ -155,9 +155,7 @@ def test_it_dies_with_a_parent_that_is_killed_and_starts_again_on_the_same_data(
 
 
 def test_it_is_stopped_when_its_parent_ends_without_stopping_it(tmp_path):
-    code = (
-        "import sys; from scylla_spark.io.broker import EmbeddedBroker; print(EmbeddedBroker(sys.argv[1]).start().pid)"
-    )
+    code = "import sys; from scylla_spark.io.host.broker import EmbeddedBroker; print(EmbeddedBroker(sys.argv[1]).start().pid)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
     )
@@ -203,7 +201,7 @@ def test_a_start_that_fails_tells_the_end_of_the_log_and_gives_the_folder_back(t
 def test_a_bound_command_dies_with_its_parent(how):
     code = textwrap.dedent(f"""
         import subprocess, sys
-        from scylla_spark.io import die_with_parent
+        from scylla_spark.io.host import die_with_parent
         bound = die_with_parent.command(["/bin/sh", "-c", "echo $$; exec sleep 600"], how={how!r})
         process = subprocess.Popen(bound, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         print(process.stdout.readline(), flush=True)

@@ -13,10 +13,11 @@ import pytest
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, UnreachableError
-from scylla_spark.io import broker_files, topics
-from scylla_spark.io.broker import EmbeddedBroker
+from scylla_spark.io.host import broker_files
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka import topics
 from tests.integration.test_broker import make_topic, read, send
 
 pytestmark = pytest.mark.integration

@@ -8,19 +8,19 @@ from datetime import timedelta
 import pytest
 from kafka import KafkaProducer
 
-from scylla_spark.client import Scheduler
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, encode_facts, encode_fence, encode_resign
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ConflictError, NotFoundError, TaskFailed, UnreachableError, WaitTimeoutError
-from scylla_spark.io import follower as following
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.topics import end_offsets, ensure_topics, with_broker
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka import log_reader as following
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
-from tests.unit.delta_tables import PARTITIONS, append, fact, make
+from tests.support.delta_tables import PARTITIONS, append, fact, make
 
 pytestmark = pytest.mark.integration
 
@@ -301,7 +301,7 @@ def test_facts_beyond_memory_are_read_again_from_the_mark(scheduler, owner, monk
 def test_without_a_broker_the_tables_still_answer(settings):
     key = TaskKey(now_us(), "table-only", "u")
     append(settings.tables_path, COMPLETIONS, [fact(key, 1, "succeeded", result="5")])
-    readers = Readers(settings.tables_path)
+    readers = TableReader(settings.tables_path)
     with Scheduler(with_broker(settings, "127.0.0.1:1")) as cut_off:
         cut_off.readers = readers
         status = cut_off.task(key).status()

@@ -12,9 +12,9 @@ from kafka.net.selector import KernelEvent
 from kafka.structs import MemberState
 
 from scylla_spark import Settings
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.recovering import Assignor, rejoining
-from scylla_spark.io.topics import consumer, ensure_topics, with_broker
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.client_patches import Assignor, rejoining
+from scylla_spark.io.kafka.topics import consumer, ensure_topics, with_broker
 
 pytestmark = pytest.mark.integration
 ALL = {TopicPartition("tasks", number) for number in range(3)}

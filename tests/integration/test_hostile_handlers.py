@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors import crew, member
-from scylla_spark.executors.local import LocalPool
-from tests.executor_conformance import GRACE_S, Running, alive, eventually, invocation
+from scylla_spark.executors.local import child_handle, supervisor
+from scylla_spark.executors.local.pool import LocalPool
+from tests.support.executor_conformance import GRACE_S, Running, alive, eventually, invocation
 
-HANDLERS = str(Path(__file__).parents[1] / "hostile_handlers_for_tests.py")
+HANDLERS = str(Path(__file__).parents[1] / "support" / "hostile_handlers.py")
 
 
 def frame(value: object) -> bytes:
@@ -161,7 +161,7 @@ def test_forged_hand_back_does_not_run_the_call_again(small):
 
 
 def test_half_a_frame_that_swallows_the_record_is_found_without_the_timeout(pool, monkeypatch):
-    monkeypatch.setattr(member, "SILENT_US", 300_000)
+    monkeypatch.setattr(child_handle, "SILENT_US", 300_000)
     outcome = pool.run(write(struct.pack(">I", 5_000_000) + b"[", timeout_ms=60_000), within=20)[0]
     assert outcome.failure.kind == "child_died"
     assert "without a record" in outcome.failure.message
@@ -188,7 +188,7 @@ def test_calls_queued_behind_one_that_breaks_the_protocol_go_elsewhere(small):
 
 @pytest.mark.parametrize("words", [{0: 0}, {0: 1 << 62}, {0: -5}, {4: 1 << 60}, {4: -1}, {2: 0, 3: 1 << 60}])
 def test_memory_that_lies_does_not_keep_a_call_past_its_timeout(pool, words, monkeypatch):
-    monkeypatch.setattr(member, "SILENT_US", 300_000)
+    monkeypatch.setattr(child_handle, "SILENT_US", 300_000)
     call = invocation("hostile.remember", {"words": words, "sleep": 60}, timeout_ms=500)
     outcome = pool.run(call, within=20)[0]
     assert outcome.failure.kind in ("timed_out", "child_died")
@@ -226,7 +226,7 @@ def test_shared_memory_cannot_be_taken_away(pool):
 
 
 def test_calls_whose_bytes_a_handler_has_read_go_elsewhere(small, monkeypatch):
-    monkeypatch.setattr(member, "UNBEGUN_US", 500_000)
+    monkeypatch.setattr(child_handle, "UNBEGUN_US", 500_000)
     small.run(*[invocation("hostile.steal") for _ in range(50)])
     calls = [invocation("hostile.steal") for _ in range(60)]
     small.executor.submit(calls)
@@ -234,7 +234,7 @@ def test_calls_whose_bytes_a_handler_has_read_go_elsewhere(small, monkeypatch):
 
 
 def test_zygote_that_a_handler_has_frozen_is_replaced(monkeypatch):
-    monkeypatch.setattr(crew, "_STUCK_ZYGOTE_US", 2_000_000)
+    monkeypatch.setattr(supervisor, "_STUCK_ZYGOTE_US", 2_000_000)
     executor = LocalPool([HANDLERS], min_children=1, max_children=2, kill_grace_s=0.1)
     running = Running(executor)
     try:

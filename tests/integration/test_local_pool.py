@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.errors import ArgumentError, ConfigError, ConflictError
-from scylla_spark.executors.local import LocalPool
-from tests.executor_conformance import (
+from scylla_spark.executors.local.pool import LocalPool
+from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
     HANDLERS,
@@ -65,7 +65,7 @@ class TestLocalPool:
         assert handlers["batch_arrow"].max_batch == 100
         assert handlers["echo"].timeout_ms == 30_000
         assert handlers["versioned"].name == "versioned@2"
-        assert "handlers_for_tests" not in sys.modules
+        assert "sample_handlers" not in sys.modules
 
     def test_round_trip_to_an_idle_child_takes_less_than_a_few_milliseconds(self, running):
         running.run(*[invocation("noop") for _ in range(100)])

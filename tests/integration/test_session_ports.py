@@ -15,8 +15,8 @@ pytestmark = pytest.mark.integration
 CODE = textwrap.dedent("""
     import json, os, socket, struct, sys
     from pathlib import Path
-    from scylla_spark.config import Settings
-    from scylla_spark.io.session import open_session
+    from scylla_spark.config.settings import Settings
+    from scylla_spark.io.host.session import open_session
 
     def said(port, raw):
         with socket.create_connection(("127.0.0.1", int(port)), timeout=10) as line:

@@ -3,10 +3,10 @@
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.topics import admin, ensure_topics, with_broker
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.topics import admin, ensure_topics, with_broker
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scylla_spark.core.engine import Engine
-from scylla_spark.core.lane import PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
-from scylla_spark.core.partition import ACTIVE
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.lane import PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
+from scylla_spark.core.engine.partition import ACTIVE
 
 
 def sleepers(engine: Engine) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One dispatcher process: the real `Dispatcher`, `Scanner`, `Questions` and tails, around modelled clients, executors and clocks."""
+"""One dispatcher process: the real `Dispatcher`, `Scanner`, `Lookups` and tails, around modelled clients, executors and clocks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from kafka import TopicPartition
 from kafka.errors import IllegalGenerationError, KafkaTimeoutError
 
+from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import decode
-from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
 from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.services.dispatch import Dispatcher, Surroundings
-from scylla_spark.services.mailbox import Mailbox
-from scylla_spark.services.steps import Ask, Pause, Steps
-from scylla_spark.services.tails import OutcomesTail, TasksTail
+from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
+from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.steps import Ask, Pause, Steps
+from scylla_spark.services.dispatch.tails import OutcomesTail, TasksTail
 from tests.simulation.awaited import sleepers
 
 if TYPE_CHECKING:

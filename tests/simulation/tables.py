@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.cancel import Known
+from scylla_spark.core.command import CANCEL, ENQUEUE, Command
+from scylla_spark.core.engine.cancels import Known
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark, joined
 from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.partition import Mark, joined
 from scylla_spark.core.task import STARTED
-from scylla_spark.core.wire import CANCEL, ENQUEUE, Command
 from scylla_spark.fingerprint import fingerprint
-from scylla_spark.services.loading import Slice
-from scylla_spark.services.progress import End, Progress
+from scylla_spark.services.dispatch.scan_rows import Slice
+from scylla_spark.services.ingest.progress import End, Progress
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

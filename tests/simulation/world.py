@@ -19,14 +19,14 @@ from unittest.mock import PropertyMock, patch
 
 from structlog.testing import capture_logs
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.engine.lane import Entry
+from scylla_spark.core.engine.partition import Partition, fact_bytes, note_bytes
+from scylla_spark.core.engine.tenure import Basis
 from scylla_spark.core.fact import TOO_LATE, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.lane import Entry
-from scylla_spark.core.partition import Partition, fact_bytes, note_bytes
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.wire import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
 from tests.simulation.process import Process
 from tests.simulation.tables import ModelTables
 

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from scylla_spark.config import Settings
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.topics import with_broker
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.topics import with_broker
+from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS
 
 
@@ -20,7 +20,7 @@ def spark(tmp_path_factory):
     """A classic session on two cores of this machine, with Delta and Kafka on its class path."""
     from pyspark.sql import SparkSession
 
-    from scylla_spark.io.jars import spark_jars
+    from scylla_spark.io.host.jars import spark_jars
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from scylla_spark.io.unpacking import GZIP, LZ4, SNAPPY, ZSTD
+from scylla_spark.io.kafka.decompression import GZIP, LZ4, SNAPPY, ZSTD
 
 HEAD = 61
 PACK = {

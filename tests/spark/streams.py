@@ -7,8 +7,8 @@ import time
 
 from kafka import KafkaProducer
 
-from scylla_spark.io.topics import end_offsets, ensure_topics
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics
+from scylla_spark.services.ingest.ingest import Ingest
 
 PATIENCE = 180.0
 

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.clock import to_us
 from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.task import STARTED
-from scylla_spark.io.rows import newest_attempts
+from scylla_spark.io.delta.rows import newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted
 from scylla_spark.transforms.status import status

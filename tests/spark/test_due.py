@@ -6,7 +6,7 @@ import pytest
 
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.loading import slices
+from scylla_spark.services.dispatch.scan_rows import slices
 from scylla_spark.transforms.due import Budget, due, first_of_queues, maybe_open, uncompleted
 
 NOW = 1_800_000_000_000_000

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.fact import Fact, Fence, decode, encode_facts, encode_fence
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_RESULT_BYTES, MAX_RETRIES, Failure
-from scylla_spark.core.wire import Command, RetryTerms, Rules, encode, validate
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.sender import _with_extra
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.sender import _with_extra
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from tests.fuzz import strategies
 from tests.fuzz.strategies import NOW
@@ -29,7 +29,7 @@ def extremes():
     for n, word in enumerate(WORDS):
         for at in TIMES:
             key = TaskKey(at, word, WORDS[-n])
-            yield Command("enqueue", key, 0, "h", "q", '{"x":"\\u0000"}', 255, CENTURY_MS, RetryTerms(MAX_RETRIES, 0, CENTURY_MS), NOW,
+            yield Command("enqueue", key, 0, "h", "q", '{"x":"\\u0000"}', 255, CENTURY_MS, WireRetry(MAX_RETRIES, 0, CENTURY_MS), NOW,
                           '{"\\u0000":"é"}', word)  # fmt: skip
             yield Command("cancel", key._replace(uniqueness_key=f"cancelled {n}"), 0, enqueued_us=NOW)
     for number, text in enumerate(PAYLOADS):
@@ -87,7 +87,7 @@ def test_accepted_extremes_of_tasks_are_stored_and_read_by_all(ingest):
     names = list(rows[0])
     assert ingest.tables.read(REJECTED).count() == 0
     assert in_order(in_utc(ingest, TASKS, names)) == rows
-    assert in_order(Readers(ingest.tables.path).frame(TASKS, []).select(names).collect().to_dicts()) == rows
+    assert in_order(TableReader(ingest.tables.path).frame(TASKS, []).select(names).collect().to_dicts()) == rows
     assert in_order(by_pandas(ingest, TASKS, names)) == rows
 
 
@@ -139,7 +139,7 @@ def test_accepted_extremes_of_outcomes_are_stored_and_read_by_all(ingest):
     for table, rows in ((COMPLETIONS, in_order(ends)), (ATTEMPTS, in_order(waits))):
         names = list(rows[0])
         assert in_order(in_utc(ingest, table, names)) == rows
-        assert in_order(Readers(ingest.tables.path).frame(table, []).select(names).collect().to_dicts()) == rows
+        assert in_order(TableReader(ingest.tables.path).frame(table, []).select(names).collect().to_dicts()) == rows
         assert in_order(by_pandas(ingest, table, names)) == rows
 
 

@@ -4,13 +4,13 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from pyspark.sql import functions as F
 
-from scylla_spark.client import Scheduler
-from scylla_spark.config import Settings
-from scylla_spark.core.wire import Command, validate
+from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.io.broker import EmbeddedBroker
-from scylla_spark.io.topics import end_offsets, ensure_topics, with_broker
-from tests.unit.delta_tables import PARTITIONS, append, at, fact, make, task
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
+from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 

@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, encode
 from scylla_spark.core.fact import Fact, Fence, encode_fence, encode_resign
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import Failure
-from scylla_spark.core.wire import Command, encode
 from scylla_spark.errors import ConfigError, ConflictError
-from scylla_spark.io.sole import sole
+from scylla_spark.io.kafka.single_writer import sole
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import NOW, TOPIC_IDS, facts, lane_of, raw, rows, task
 
 

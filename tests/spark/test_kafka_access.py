@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 
 from scylla_spark import doctor
 from scylla_spark.errors import ConfigError, UnreachableError
-from scylla_spark.io import kafka_access, kafka_probe, kafka_rights, topics
-from tests import kafka_site
+from scylla_spark.io.kafka import access, probe, rights, topics
+from tests.support import kafka_site
 
 pytestmark = pytest.mark.integration
 WAYS = sorted(kafka_site.LISTENERS)
@@ -85,7 +85,7 @@ def test_a_key_in_a_file_of_its_own_works_in_both_clients(site, spark):
 
 def test_options_are_passed_on_to_each_client_and_win(site):
     wrong = site.settings("scram", ca_file=None)
-    assert kafka_probe.first_fault(wrong).step == "TLS authority"
+    assert probe.first_fault(wrong).step == "TLS authority"
     right = {
         "python_options": {"ssl_cafile": str(site.authority.file)},
         "java_options": {"ssl.endpoint.identification.algorithm": ""},
@@ -160,8 +160,8 @@ def test_a_key_that_java_cannot_read_is_refused_with_the_command_that_changes_it
 
 def test_tokens_are_kept_until_they_are_near_their_end(site):
     settings = site.settings("oauth").kafka
-    provider = kafka_access.python_options(settings)["sasl_oauth_token_provider"]
-    assert kafka_access.python_options(settings)["sasl_oauth_token_provider"] is provider, "all connections share it"
+    provider = access.python_options(settings)["sasl_oauth_token_provider"]
+    assert access.python_options(settings)["sasl_oauth_token_provider"] is provider, "all connections share it"
     provider.token()
     before = site.issuer.served
     assert provider.token() == provider.token()
@@ -177,15 +177,15 @@ def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
     topics.ensure_topics(site.settings("scram"))
     with site.admin() as admin:
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_512, word)])
-        _until(lambda: kafka_probe.first_fault(settings) is None)
-        lacking = {finding.name: finding.fault for finding in kafka_rights.findings(settings)}
+        _until(lambda: probe.first_fault(settings) is None)
+        lacking = {finding.name: finding.fault for finding in rights.findings(settings)}
         assert set(lacking.values()) == {"we may not even see it"}
         assert not all(check.ok for check in doctor.examine_kafka(settings))
         admin.create_acls([_allowed(name, ResourceType.TOPIC, settings.topics.tasks, ACLOperation.READ)])
         _until(lambda: "WRITE" in _fault(settings, settings.topics.tasks))
         assert "READ" not in _fault(settings, settings.topics.tasks)
         admin.create_acls(list(_needed(settings, name)))
-        _until(lambda: not any(finding.fault for finding in kafka_rights.findings(settings)))
+        _until(lambda: not any(finding.fault for finding in rights.findings(settings)))
     assert python_round_trip(settings)
     assert spark_round_trip(spark, settings)
     assert all(check.ok for check in doctor.examine_kafka(settings))
@@ -194,9 +194,9 @@ def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
 def _needed(settings, name):
     """The table in docs/security.md, as rights."""
     for topic in (settings.topics.tasks, settings.topics.outcomes):
-        for right in kafka_rights.NEEDED["topic"]:
+        for right in rights.NEEDED["topic"]:
             yield _allowed(name, ResourceType.TOPIC, topic, ACLOperation[right])
-    for group in kafka_rights.group_ids(settings):
+    for group in rights.group_ids(settings):
         yield _allowed(name, ResourceType.GROUP, group, ACLOperation.READ)
 
 
@@ -205,7 +205,7 @@ def _allowed(name, kind, resource, right):
 
 
 def _fault(settings, topic):
-    return next(finding.fault for finding in kafka_rights.findings(settings) if finding.name == topic)
+    return next(finding.fault for finding in rights.findings(settings) if finding.name == topic)
 
 
 def _until(condition):

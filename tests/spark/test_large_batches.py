@@ -3,9 +3,9 @@
 import pytest
 
 from scylla_spark.core.key import partition_of
-from scylla_spark.io.unpacking import GZIP
+from scylla_spark.io.kafka.decompression import GZIP
 from scylla_spark.schemas import REJECTED, TASKS
-from scylla_spark.services.task_batches import TaskWriter
+from scylla_spark.services.ingest.task_batches import TaskWriter
 from tests.spark.batches import PARTITIONS, rows, task
 from tests.spark.raw_batches import batch, send_batch
 from tests.spark.streams import ingested, sent

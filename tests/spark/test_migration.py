@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import schemas
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.listings import Filter, Listings
-from scylla_spark.io.readers import Readers
-from scylla_spark.io.tables import Tables
+from scylla_spark.io.delta.spark_tables import Tables
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_queries import Filter, TaskQueries
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, REJECTED, TABLES, TASKS, Column
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS, raw, rows, task
 
 pytestmark = pytest.mark.spark
@@ -42,7 +42,7 @@ def grown(monkeypatch):
 
     new = {table.name: grow(table) if table is not DEPLOYMENT else table for table in TABLES}
     names = ("TASKS", "DEFERRED", "COMPLETIONS", "ATTEMPTS", "REJECTED", "PROGRESS")
-    for module in (schemas, *map(_module, ("tables", "readers", "listings", "migrate"))):
+    for module in (schemas, *map(_module, ("spark_tables", "table_reader", "task_queries", "migration"))):
         for name in names:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, new[name.lower()])
@@ -54,7 +54,7 @@ def grown(monkeypatch):
 def _module(name):
     from importlib import import_module
 
-    return import_module(f"scylla_spark.io.{name}")
+    return import_module(f"scylla_spark.io.delta.{name}")
 
 
 def service(spark, folder):
@@ -67,7 +67,7 @@ def key(unique, due):
 
 def seen(readers):
     """What readers without Spark find in the frozen tables."""
-    listed = Listings(readers).tasks(Filter(), 100, now=THEN + 1)
+    listed = TaskQueries(readers).tasks(Filter(), 100, now=THEN + 1)
     return {row["uniqueness_key"]: row["state"] for row in listed}
 
 
@@ -77,7 +77,7 @@ def contents(tables):
 
 
 def test_readers_of_today_read_tables_of_version_1(old):
-    readers = Readers(str(old))
+    readers = TableReader(str(old))
     found = seen(readers)
     assert set(found) >= {"near", "failed", "done", "far"}
     assert found["done"] == "succeeded"
@@ -90,11 +90,11 @@ def test_readers_of_today_read_tables_of_version_1(old):
 
 
 def test_ingest_takes_tables_of_version_1_over_and_writes_on(spark, old):
-    before = seen(Readers(str(old)))
+    before = seen(TableReader(str(old)))
     ingest = service(spark, old.parent)
     ingest.open_tables(TOPIC_IDS)
-    assert Readers(str(old)).stored()["schema_version"] == schemas.VERSION
-    assert seen(Readers(str(old))) == before
+    assert TableReader(str(old)).stored()["schema_version"] == schemas.VERSION
+    assert seen(TableReader(str(old))) == before
     ingest.write_tasks(raw(spark, [task("a", "new", 5), task("a", "ignored", 4)]), 0)
     assert rows(ingest, DEFERRED, "uniqueness_key") == [("far",), ("new",)]
     kept = spark.sql(f"SHOW TBLPROPERTIES delta.`{old / 'deferred'}`").collect()
@@ -102,7 +102,7 @@ def test_ingest_takes_tables_of_version_1_over_and_writes_on(spark, old):
 
 
 def test_a_dispatcher_of_a_later_version_reads_tables_of_an_older_ingest(spark, old, grown):
-    readers, tables = Readers(str(old)), Tables(spark, str(old))
+    readers, tables = TableReader(str(old)), Tables(spark, str(old))
     assert seen(readers)["done"] == "succeeded"
     assert readers.marks()["tasks", 0].tasks_offset == tables.partition_marks()[0].tasks_offset == 5
     for table in (grown[table.name] for table in TABLES if table is not DEPLOYMENT):
@@ -117,7 +117,7 @@ def test_columns_that_are_new_are_added_and_no_row_changes(spark, old, grown):
     for _ in range(2):
         ingest.open_tables(TOPIC_IDS)
     for table in TABLES[:6]:
-        assert ADDED.name in Readers(str(old)).columns(table)
+        assert ADDED.name in TableReader(str(old)).columns(table)
     assert contents(ingest.tables) == before
     fields = {field.name: field for field in ingest.tables.read(TASKS).schema.fields}
     assert fields[ADDED.name].metadata["comment"] == ADDED.comment
@@ -126,7 +126,7 @@ def test_columns_that_are_new_are_added_and_no_row_changes(spark, old, grown):
 def test_a_dispatcher_of_today_reads_tables_of_a_later_ingest(spark, old):
     for table in TABLES:
         spark.sql(f"ALTER TABLE delta.`{old / table.name}` ADD COLUMNS (`{ADDED.name}` {ADDED.type})")
-    readers, tables = Readers(str(old)), Tables(spark, str(old))
+    readers, tables = TableReader(str(old)), Tables(spark, str(old))
     assert seen(readers)["done"] == "succeeded"
     assert tables.partition_marks()[0].tasks_offset == 5
     for table in (TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT):
@@ -137,9 +137,9 @@ def test_a_dispatcher_of_today_reads_tables_of_a_later_ingest(spark, old):
 def test_an_ingest_that_is_older_than_the_tables_refuses_them_unchanged(spark, old):
     ingest = service(spark, old.parent)
     ingest.open_tables(TOPIC_IDS)
-    ingest.tables._store(Readers(str(old)).stored() | {"schema_version": schemas.VERSION + 7})
-    versions = {table.name: Readers(str(old)).size(table)["version"] for table in TABLES}
+    ingest.tables._store(TableReader(str(old)).stored() | {"schema_version": schemas.VERSION + 7})
+    versions = {table.name: TableReader(str(old)).size(table)["version"] for table in TABLES}
     with pytest.raises(ConfigError, match=r"made by a newer scylla-spark: .* version 9, this one writes 2\. Upgrade"):
         service(spark, old.parent).open_tables(TOPIC_IDS)
-    assert versions == {table.name: Readers(str(old)).size(table)["version"] for table in TABLES}
-    assert seen(Readers(str(old)))["done"] == "succeeded", "readers go on"
+    assert versions == {table.name: TableReader(str(old)).size(table)["version"] for table in TABLES}
+    assert seen(TableReader(str(old)))["done"] == "succeeded", "readers go on"

@@ -2,13 +2,13 @@
 
 import pytest
 
+from scylla_spark.client.frames import status
+from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.key import HOUR_US, partition_of
-from scylla_spark.core.partition import Mark
-from scylla_spark.frames import status
-from scylla_spark.io.listings import Filter, Listings
-from scylla_spark.io.readers import Readers
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_queries import Filter, TaskQueries
 from scylla_spark.schemas import DEFERRED, TASKS
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, key_of, raw, rows, task
 
 pytestmark = pytest.mark.spark
@@ -153,7 +153,7 @@ def test_every_reader_sees_deferred_tasks_with_what_came_after_them(ingest):
     for folded in (False, True):
         if folded:
             fold_all(ingest)
-        readers = Readers(ingest.settings.tables_path)
+        readers = TableReader(ingest.settings.tables_path)
         assert readers.task(first).command.payload == '{"v":3}'
         assert [readers.task(key).cancelled for key in (first, second, near)] == [False, True, False]
         assert readers.task(first._replace(uniqueness_key="3")) is None
@@ -161,7 +161,7 @@ def test_every_reader_sees_deferred_tasks_with_what_came_after_them(ingest):
         assert [(row.command.key, row.cancelled) for row in lane] == [(near, False), (first, False), (second, True)]
         assert [row.command.key for row in readers.lane(partition_of("a", PARTITIONS), "a", None, 2)] == [near, first]
         assert len(readers.lane(partition_of("a", PARTITIONS), "a", None, 10, NOW + HOUR_US)) == 1
-        listings = Listings(readers)
+        listings = TaskQueries(readers)
         listed = listings.tasks(Filter(states=["scheduled"]), 10, now=NOW)
         assert [(row["uniqueness_key"], row["queue"]) for row in listed] == [
             ("near", "default"),
@@ -181,7 +181,7 @@ def test_progress_says_the_same_to_spark_and_without(ingest):
     batch(ingest, 0, task("a", "1", 0, due=FAR))
     ingest.progress.closed({0: (7, [3, 5])})
     marks = ingest.tables.marks()
-    assert marks == Readers(ingest.settings.tables_path).marks()
+    assert marks == TableReader(ingest.settings.tables_path).marks()
     assert (marks["tasks", 0].closed_hour, marks["tasks", 0].open_hours) == (7, (3, 5))
     place = partition_of("a", PARTITIONS)
     assert marks["tasks", place].appended_us == NOW

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.stream_offsets import offsets_in
+from scylla_spark.io.kafka.stream_offsets import offsets_in
 from scylla_spark.schemas import DEFERRED, TASKS
 from tests.spark.batches import HOUR, rows, task
 from tests.spark.streams import copied, ingested, sent

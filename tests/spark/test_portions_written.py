@@ -6,9 +6,9 @@ from scylla_spark import failpoint
 from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.tables import Tables
+from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.schemas import COMPLETIONS, DEFERRED, REJECTED, TASKS
-from scylla_spark.services.ingest import Ingest
+from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import HOUR, NOW, PARTITIONS, TOPIC_IDS, done, facts, key_of, lane_of, raw, rows, task
 
 pytestmark = pytest.mark.spark

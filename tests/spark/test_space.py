@@ -4,12 +4,12 @@ import pytest
 
 from scylla_spark.core.fact import Fence, encode_fence
 from scylla_spark.core.key import HOUR_US, partition_of
-from scylla_spark.io.readers import Readers
+from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
-from scylla_spark.services import maintain
+from scylla_spark.services.ingest import maintenance
 from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw, rows, task
-from tests.unit.delta_tables import append
-from tests.unit.delta_tables import fact as fact_row
+from tests.support.delta_tables import append
+from tests.support.delta_tables import fact as fact_row
 
 pytestmark = pytest.mark.spark
 LANE, PLACE = "a", partition_of("a", PARTITIONS)
@@ -104,14 +104,14 @@ def test_a_partition_to_which_nothing_more_is_sent_is_purged_when_all_of_it_was_
 
 
 def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):
-    monkeypatch.setattr(maintain, "_MANY_FILES", 3)
+    monkeypatch.setattr(maintenance, "_MANY_FILES", 3)
     for number in range(3):
         due = -5 * HOUR + number
         enqueue(ingest, number, due, due + 50 * HOUR)
         complete(ingest, number, due)
     ingest.write_tasks(raw(ingest.spark, [(PLACE, 990 + n, None, b"junk") for n in range(3)]), 9)
     before = {table: rows(ingest, table, *table.names) for table in (TASKS, DEFERRED, COMPLETIONS, REJECTED)}
-    readers = Readers(ingest.settings.tables_path)
+    readers = TableReader(ingest.settings.tables_path)
     counts = {table: len(readers.files(table)) for table in before}
     ingest.maintenance.compact_all(NOW)
     for table in before:

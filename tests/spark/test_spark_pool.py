@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, both_us, now_us
-from scylla_spark.executors import spark_worker
 from scylla_spark.executors.departure import Departure, this_clock
-from scylla_spark.executors.spark import SparkPool
-from scylla_spark.executors.spark_worker import WorkerConfig, outcome, to_table
-from tests.executor_conformance import (
+from scylla_spark.executors.spark import worker as spark_worker
+from scylla_spark.executors.spark.pool import SparkPool
+from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table
+from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
     HANDLERS,
@@ -24,7 +24,7 @@ from tests.executor_conformance import (
 )
 
 pytestmark = pytest.mark.spark
-HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers_for_tests.py"))
+HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import stat
 
 import pytest
 
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
-from scylla_spark.io import private_files, session
-from scylla_spark.io.topics import announce, client_options, located, spark_options, with_broker
+from scylla_spark.io.host import private_files, session
+from scylla_spark.io.kafka.topics import announce, client_options, located, spark_options, with_broker
 
 WORD = {"username": "u", "password": "p"}
 AT = {"bootstrap_servers": "kafka:9093"}

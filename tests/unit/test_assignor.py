@@ -6,8 +6,8 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from scylla_spark.io.recovering import Assignor
-from scylla_spark.io.sole import _Eldest
+from scylla_spark.io.kafka.client_patches import Assignor
+from scylla_spark.io.kafka.single_writer import _Eldest
 
 CLUSTER = SimpleNamespace(topics=lambda: {"tasks"}, partitions_for_topic=lambda _topic: {0, 1, 2})
 

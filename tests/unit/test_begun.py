@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from scylla_spark.executors.begun import BegunListener, Teller, messages, read
-from tests.executor_conformance import eventually
+from scylla_spark.executors.spark.begun import BegunListener, Teller, messages, read
+from tests.support.executor_conformance import eventually
 
 SECRET = b"s" * 32
 

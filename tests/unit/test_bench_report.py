@@ -14,8 +14,8 @@ from scylla_spark.bench.child import assignments
 from scylla_spark.bench.paced import Load
 from scylla_spark.bench.run import BENCHES, main
 from scylla_spark.bench.site import Options
+from scylla_spark.config.assignments import nested
 from scylla_spark.errors import ArgumentError
-from scylla_spark.flags import nested
 
 
 @pytest.mark.parametrize(

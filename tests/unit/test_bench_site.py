@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.bench.site import Options, files_in, stored_tasks
-from scylla_spark.config import Settings
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import DEFERRED, TASKS
-from tests.unit.delta_tables import append, at, make, task
+from tests.support.delta_tables import append, at, make, task
 
 
 @pytest.fixture

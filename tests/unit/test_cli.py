@@ -16,11 +16,11 @@ from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
 from scylla_spark.cli.rejected import _repaired
+from scylla_spark.core.command import Rules, validate
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.wire import Rules, validate
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
-from tests.unit.delta_tables import append, at, fact, make, rejected, task
+from tests.support.delta_tables import append, at, fact, make, rejected, task
 
 KEYS = [TaskKey(at(10, minute), f"lane-{minute % 2}", f"u{minute}") for minute in range(4)]
 
@@ -327,7 +327,7 @@ def test_every_public_name_is_there_and_none_loads_pyspark():
     modules = loaded_by(
         "import scylla_spark\nfor name in scylla_spark.__all__: getattr(scylla_spark, name)\nassert len(scylla_spark.__all__) <= 20"
     )
-    assert "scylla_spark.client" in modules
+    assert "scylla_spark.client.scheduler" in modules
     assert {"pyspark", "py4j", "pandas", "polars"} & modules == set()
 
 
@@ -339,7 +339,7 @@ def test_listing_tasks_loads_neither_pyspark_nor_pandas(data):
 
 def test_help_loads_nothing_that_only_commands_need():
     modules = loaded_by("from scylla_spark import cli\nassert cli.run(['--help']) == 0")
-    assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client", "rich.table"} & modules == set()
+    assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client.scheduler", "rich.table"} & modules == set()
 
 
 def test_a_reader_that_goes_away_is_no_error(data):

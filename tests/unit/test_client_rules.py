@@ -5,22 +5,22 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from scylla_spark.client import Scheduler
+from scylla_spark.client import arguments
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us, to_us
-from scylla_spark.config import Settings
-from scylla_spark.core import draft
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import CANCEL, Command, Rules, WireRetry, validate
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.core.wire import CANCEL, Command, RetryTerms, Rules, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.io.sender import Sender
+from scylla_spark.io.kafka.sender import Sender
 
 RULES = Rules(partitions=8)
 HOUR = timedelta(hours=1)
 
 
-class Readers:
+class TableReader:
     """Knows the rules, and nothing else."""
 
     def rules(self):
@@ -68,7 +68,7 @@ def producer():
 @pytest.fixture
 def scheduler(tmp_path, producer):
     scheduler = Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"}))
-    scheduler.readers = Readers()
+    scheduler.readers = TableReader()
     scheduler.sender = Sender(lambda: scheduler.located, scheduler.readers.rules)
     scheduler.sender._producers = {"single": producer, "bulk": producer}
     return scheduler
@@ -88,7 +88,7 @@ def test_an_enqueued_task_reads_back_as_it_was_meant(scheduler, producer):
     command = read_back(producer.records[0])
     assert handle.key == command.key == TaskKey(to_us(at), "cust-9", "inv-17")
     assert (command.handler, command.queue, command.priority, command.timeout_ms) == ("charge", "mail", 7, 30_000)
-    assert command.retry == RetryTerms(None, 1_000, 5_000)
+    assert command.retry == WireRetry(None, 1_000, 5_000)
     assert json.loads(command.payload) == {"invoice": 17, "näme": "Ω"}
 
 
@@ -208,23 +208,23 @@ def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
         '{"a":1}',
         3,
         7_000,
-        RetryTerms(1, 2, 3),
+        WireRetry(1, 2, 3),
         0,
         '{"tenant":"t"}',
     )
-    copy = draft.moved(command, command.key.time_us + 1, now_us())
+    copy = arguments.moved(command, command.key.time_us + 1, now_us())
     scheduler.send(copy)
     back = read_back(producer.records[0])
     assert back[3:9] == command[3:9]
     assert json.loads(back.extra) == {"tenant": "t"}
     with pytest.raises(ArgumentError, match="already has"):
-        draft.moved(command, command.key.time_us, now_us())
+        arguments.moved(command, command.key.time_us, now_us())
 
 
 def test_a_copy_of_an_ended_task_has_a_key_of_its_own_every_time():
     command = Command("enqueue", TaskKey(now_us(), "o", "u" * 1000), 5)
-    first = draft.again(command, now_us(), "{}")
-    second = draft.again(first, now_us(), "{}")
+    first = arguments.again(command, now_us(), "{}")
+    second = arguments.again(first, now_us(), "{}")
     assert len({command.key, first.key, second.key}) == 3
     assert all(len(copy.key.uniqueness_key) <= 1024 for copy in (first, second))
 

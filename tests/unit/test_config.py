@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from scylla_spark.config import Queue, Settings, flatten, origins
+from scylla_spark.config.settings import Queue, Settings, flatten, origins
 from scylla_spark.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "scyllaspark.example.toml"

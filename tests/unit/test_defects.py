@@ -3,13 +3,13 @@
 import pytest
 
 from scylla_spark import failpoint
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.tenure import Basis
 from scylla_spark.core.fact import Fact, OutcomeRecord
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, SUCCEEDED
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.wire import Command
-from tests.unit.engine_harness import NOW, SECOND, Harness
+from tests.support.engine_harness import NOW, SECOND, Harness
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.key import partition_of
-from scylla_spark.core.wire import Command, Rejection, Rules, validate
 from scylla_spark.demo import bad, load
 from scylla_spark.executors.registry import load as load_handlers
 

@@ -4,14 +4,16 @@ import random
 
 import pytest
 
-from scylla_spark.core import action
-from scylla_spark.core.cancel import Known
-from scylla_spark.core.engine import Engine
+from scylla_spark.core.command import Command, WireRetry
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.cancels import Known
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Basis
+from scylla_spark.core.engine.waiting import NEVER, HandlerPolicy, Limits
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import NEVER, Limits, Terms
-from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import (
     ABORTED,
     CANCELLED,
@@ -23,9 +25,7 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.wire import Command, RetryTerms
-from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
+from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 
 @pytest.fixture
@@ -166,14 +166,14 @@ def test_an_exhausted_task_fails_and_frees_its_lane(world):
 
 
 def test_a_tasks_own_retry_policy_wins(world):
-    world.enqueue(retry=RetryTerms(0, 1, 1))
+    world.enqueue(retry=WireRetry(0, 1, 1))
     world.finish(*world.pump(), outcome=FAILED)
     world.pump()
     assert world.facts[-1].terminal
 
 
 def test_retry_for_ever_never_exhausts(world):
-    world.enqueue(retry=RetryTerms(None, 1000, 1000))
+    world.enqueue(retry=WireRetry(None, 1000, 1000))
     for attempt in range(1, 50):
         (invocation,) = world.at(attempt * 2)
         world.finish(invocation, FAILED)
@@ -189,7 +189,7 @@ def test_an_abort_is_terminal_at_once(world):
 
 
 def test_a_yield_uses_up_no_attempt_but_numbers_go_on(world):
-    world.enqueue(retry=RetryTerms(0, 1000, 1000))
+    world.enqueue(retry=WireRetry(0, 1000, 1000))
     world.finish(*world.pump(), outcome=YIELDED, after_ms=3000)
     assert world.at(2.9) == []
     (second,) = world.at(3)
@@ -306,7 +306,7 @@ def test_a_long_run_gets_a_start_fact_after_a_second(world):
 def test_after_an_unclean_stop_overdue_heads_announce_their_start_first():
     world = Harness.__new__(Harness)
     world.now, world.log, world.released, world.other, world.offset = NOW, [], [], [], 0
-    world.engine = Engine(lambda command: Terms("local", 5000, RETRY), Limits(), random.Random(1))
+    world.engine = Engine(lambda command: HandlerPolicy("local", 5000, RETRY), Limits(), random.Random(1))
     world.tenure = world.engine.assign(0, Mark(0, 0, Fence(4, "dead"), resigned=False), NOW)
     world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)
     world.engine.noted_end(world.tenure, 0, NOW)

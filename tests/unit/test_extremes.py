@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from scylla_spark import failpoint
+from scylla_spark.client import arguments
 from scylla_spark.clock import iso
-from scylla_spark.config import Settings
-from scylla_spark.core import draft
-from scylla_spark.core.duration import duration_ms
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RETRIES, Retry
-from scylla_spark.core.wire import Command, Rejection, Rules, validate
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
 RULES = Rules(1)
@@ -47,7 +47,7 @@ def test_the_first_and_the_last_legal_instant_can_be_cancelled(at):
 
 @pytest.mark.parametrize("when", [LAST, FIRST, datetime(1969, 12, 31, tzinfo=UTC)])
 def test_a_client_that_names_such_an_instant_is_told(when):
-    for attempt in (lambda: TaskKey.of(when, "a", "u"), lambda: draft.moment(NOW, when, None)):
+    for attempt in (lambda: TaskKey.of(when, "a", "u"), lambda: arguments.moment(NOW, when, None)):
         with pytest.raises(ArgumentError, match="before 1970 or after 2261"):
             attempt()
 

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scylla_spark.core.command import Command
 from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
 from scylla_spark.core.fold import Folded, fold
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.wire import Command
 
 KEY = TaskKey(1, "a", "b")
 commands = st.lists(

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from scylla_spark import explain
-from scylla_spark.io import small_http
+from scylla_spark.client import explain
+from scylla_spark.io.host import http_get
 
 
 @contextmanager
@@ -71,8 +71,8 @@ def test_a_file_is_never_opened(tmp_path):
     path.write_text('{"secret": 1}')
     for address in (f"file://{tmp_path}", f"file:{tmp_path}", f"local_file://{tmp_path}"):
         assert explain.ask(address, "status") is None
-        with pytest.raises(small_http.AnswerError, match="not an http address"):
-            small_http.fetch(f"{address}/status", timeout_s=1)
+        with pytest.raises(http_get.AnswerError, match="not an http address"):
+            http_get.fetch(f"{address}/status", timeout_s=1)
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

@@ -5,8 +5,8 @@ import pytest
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
-from tests import history
-from tests.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
+from tests.support import history
+from tests.support.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 
 
 def key(time_us, lane="a", unique="u"):

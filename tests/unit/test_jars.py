@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.errors import SetupError
-from scylla_spark.io import jars
+from scylla_spark.io.host import jars
 
 GOOD = {"spark": {"a-1.jar": b"first", "b-2.jar": b"second"}, "broker": {"c-3.jar": b"third"}}
 
@@ -139,7 +139,7 @@ def test_two_processes_at_once_fetch_only_once(repository):
     code = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from scylla_spark.io import jars
+        from scylla_spark.io.host import jars
         jars.ensure("spark", cache=Path(sys.argv[1]), conf=Path(sys.argv[2]))
     """)
     command = [sys.executable, "-c", code, str(repository.cache), str(repository.conf)]
@@ -182,7 +182,7 @@ def test_the_shipped_ivy_list_and_the_shipped_hashes_name_the_same_jars(jar_set)
 def test_the_entry_point_prints_one_line_when_java_is_missing(tmp_path):
     environment = {**os.environ, "SCYLLASPARK_JARS_DIR": str(tmp_path), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(
-        [sys.executable, "-m", "scylla_spark.io.jars", "spark"],
+        [sys.executable, "-m", "scylla_spark.io.host.jars", "spark"],
         env=environment,
         capture_output=True,
         text=True,

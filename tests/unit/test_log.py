@@ -12,7 +12,7 @@ import pytest
 CODE = """
 import logging, sys, structlog
 from pathlib import Path
-from scylla_spark.config import Log
+from scylla_spark.config.settings import Log
 from scylla_spark.log import configure
 
 configure(Log(file=Path(sys.argv[1]) if sys.argv[1] else None))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from scylla_spark.services.mailbox import Mailbox
+from scylla_spark.services.dispatch.mailbox import Mailbox
 
 
 def test_an_answer_is_what_the_question_returns_when_the_engine_runs_it():

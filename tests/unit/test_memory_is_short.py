@@ -2,29 +2,29 @@
 
 import pytest
 
-from scylla_spark.core import action
-from scylla_spark.core.engine import Engine
-from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.command import Command, WireRetry
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.engine.tenure import Basis
+from scylla_spark.core.engine.waiting import HandlerPolicy, Limits
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import Limits, Terms
-from scylla_spark.core.partition import Mark
-from scylla_spark.core.queue import QueueTerms
 from scylla_spark.core.task import FAILED
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.wire import Command, RetryTerms
 from scylla_spark.fingerprint import chosen, fingerprint
-from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
+from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 LIMIT = 60 * 1024
 
 
 @pytest.fixture
 def world():
-    terms = Terms("local", 5000, RETRY)
-    queues = {"paused": QueueTerms(paused=True)}
+    terms = HandlerPolicy("local", 5000, RETRY)
+    queues = {"paused": QueueLimits(paused=True)}
     return Harness(
         Limits(max_held_bytes=LIMIT, lane_depth=4),
-        terms=lambda command: terms if command.handler else Terms("", 5000, RETRY),
+        terms=lambda command: terms if command.handler else HandlerPolicy("", 5000, RETRY),
         queues=queues,
     )
 
@@ -52,7 +52,7 @@ def test_what_cannot_start_does_not_keep_out_what_can(world, stuck, lanes):
 
 def test_a_lane_that_fails_again_and_again_keeps_its_head_only(world):
     for number in range(300):
-        world.enqueue(lane="failing", unique=f"{number:03}", retry=RetryTerms(9, 60_000, 60_000))
+        world.enqueue(lane="failing", unique=f"{number:03}", retry=WireRetry(9, 60_000, 60_000))
     world.finish(*world.pump(), outcome=FAILED)
     for number in range(300, 600):
         world.enqueue(lane="failing", unique=f"{number:03}")
@@ -88,7 +88,9 @@ def test_what_was_let_go_of_is_read_again_from_tables_that_hold_it(world):
 
 
 def test_a_partition_that_waits_for_the_tail_is_never_held_up_by_memory():
-    engine = Engine(lambda _: Terms("local", 5000, RETRY), Limits(max_held_bytes=LIMIT), __import__("random").Random(1))
+    engine = Engine(
+        lambda _: HandlerPolicy("local", 5000, RETRY), Limits(max_held_bytes=LIMIT), __import__("random").Random(1)
+    )
     tenure = engine.assign(0, Mark(), NOW)
     engine.raise_horizon(tenure, NOW + 300 * SECOND)
     for number in range(1000):

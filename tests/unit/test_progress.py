@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark.errors import ConfigError
-from scylla_spark.services.progress import check_position
+from scylla_spark.services.ingest.progress import check_position
 
 
 @pytest.mark.parametrize("position", [3, 5, 9, 0])

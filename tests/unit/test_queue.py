@@ -2,15 +2,15 @@
 
 import pytest
 
-from scylla_spark.core.lanes import Limits, Terms
-from scylla_spark.core.queue import Gate, QueueTerms
+from scylla_spark.core.engine.queue import Gate, QueueLimits
+from scylla_spark.core.engine.waiting import HandlerPolicy, Limits
 from scylla_spark.core.task import FAILED, NOT_STARTED
-from tests.unit.engine_harness import NOW, RETRY, SECOND, Harness
+from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 
 def harness(max_batch=1, **queue):
-    terms = Terms("local", 5000, RETRY, max_batch)
-    return Harness(terms=lambda command: terms, queues={"default": QueueTerms(**queue)})
+    terms = HandlerPolicy("local", 5000, RETRY, max_batch)
+    return Harness(terms=lambda command: terms, queues={"default": QueueLimits(**queue)})
 
 
 def keys(invocations):
@@ -86,12 +86,12 @@ def test_a_waiting_lane_of_a_group_starts_though_the_one_before_it_was_cancelled
 
 
 def test_shares_of_all_dispatchers_add_up_to_the_limit():
-    gates = [Gate(QueueTerms(concurrency=5, rate=10.0)) for _ in range(2)]
+    gates = [Gate(QueueLimits(concurrency=5, rate=10.0)) for _ in range(2)]
     for gate, owned in zip(gates, [{0, 1, 2}, {3, 4, 5, 6, 7}], strict=True):
         gate.share(frozenset(owned), 8)
     admitted = []
     for gate in gates:
-        gate.terms = QueueTerms(concurrency=5)
+        gate.terms = QueueLimits(concurrency=5)
         count = 0
         while gate._slots is not None and gate.running < gate._slots:
             gate.begin(f"lane{count}", 0)
@@ -174,8 +174,8 @@ def test_a_limited_queue_lets_go_of_its_slots_when_a_partition_is_lost():
 
 
 def test_too_many_unrecorded_facts_hold_up_a_replay_lane():
-    terms = Terms("local", 5000, RETRY)
-    world = Harness(Limits(max_unrecorded=2), terms=lambda command: terms, queues={"default": QueueTerms(replay=True)})
+    terms = HandlerPolicy("local", 5000, RETRY)
+    world = Harness(Limits(max_unrecorded=2), terms=lambda command: terms, queues={"default": QueueLimits(replay=True)})
     fill(world, "a", 9)
     (first,) = world.pump()
     world.finish(first)

@@ -7,11 +7,11 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.clock import from_us
+from scylla_spark.core.command import Command, Rules, WireRetry, encode
+from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import Failure
-from scylla_spark.core.wire import Command, RetryTerms, Rules, encode
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import record_batches, records
 
@@ -42,7 +42,7 @@ def judged(values, marks=None, places=None):
 
 def test_a_task_has_all_its_columns_to_the_microsecond():
     command = Command(
-        "enqueue", KEY, 0, "h", "mail", '{"a":1}', 7, 5_000, RetryTerms(None, 20, 30), NOW - 1, '{"trace":"x"}'
+        "enqueue", KEY, 0, "h", "mail", '{"a":1}', 7, 5_000, WireRetry(None, 20, 30), NOW - 1, '{"trace":"x"}'
     )
     (row,) = judged([encode(command)])[records.ROW]
     assert {name: row[name] for name in TASKS.names} == {

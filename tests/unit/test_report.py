@@ -8,9 +8,9 @@ import random
 import pytest
 
 from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES
-from scylla_spark.executors.frame import FrameReader, ProtocolError, pack
-from scylla_spark.executors.report import read
-from scylla_spark.executors.zygote_process import News, parse_handler, parse_news
+from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
+from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.report import read
 
 GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from scylla_spark import cli
-from scylla_spark.config import Settings, flatten
+from scylla_spark.config.assignments import nested
+from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.errors import ConfigError, SchedulerError
-from scylla_spark.flags import nested
-from scylla_spark.io.topics import client_options, spark_options
+from scylla_spark.io.kafka.topics import client_options, spark_options
 
 CANARY = "Canary-7fQ2"
 ACCESS = {"bootstrap_servers": "127.0.0.1:1", "auth": "scram", "username": "me", "password": CANARY}

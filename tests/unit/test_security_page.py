@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from scylla_spark.config import Settings
-from scylla_spark.io import kafka_rights
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.kafka import rights
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -36,7 +36,7 @@ def test_every_threat_has_a_test_that_exists():
 
 def test_the_page_names_the_rights_and_groups_that_are_checked():
     told = section("Rights")
-    for right in {name for names in kafka_rights.NEEDED.values() for name in names}:
+    for right in {name for names in rights.NEEDED.values() for name in names}:
         assert right.title().replace("_", "") in told
-    for group in kafka_rights.group_ids(Settings(_env_file=None)):
+    for group in rights.group_ids(Settings(_env_file=None)):
         assert f"`{group}`" in told

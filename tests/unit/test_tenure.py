@@ -2,17 +2,17 @@
 
 import pytest
 
-from scylla_spark.core import action
-from scylla_spark.core.cancel import Known
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.cancels import Known
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Basis
+from scylla_spark.core.engine.waiting import Limits
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.feed import ScanRow
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lanes import Limits
-from scylla_spark.core.partition import Mark
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
-from scylla_spark.core.tenure import Basis
-from scylla_spark.core.wire import Command
-from tests.unit.engine_harness import NOW, SECOND, Harness
+from tests.support.engine_harness import NOW, SECOND, Harness
 
 KEY = TaskKey(NOW, "a", "u")
 ROW = ScanRow(Command("enqueue", KEY, 0, "h"))
@@ -238,10 +238,10 @@ def test_followers_that_wait_in_the_executor_use_up_no_attempt():
 
 
 def test_a_task_that_fails_at_once_for_ever_waits_a_little_between_attempts():
-    from scylla_spark.core.wire import RetryTerms
+    from scylla_spark.core.command import WireRetry
 
     world = Harness(Limits(least_wait_us=100_000))
-    world.enqueue(retry=RetryTerms(None, 0, 0))
+    world.enqueue(retry=WireRetry(None, 0, 0))
     for attempt in range(5):
         world.finish(*world.pump(), outcome=FAILED)
         world.pump()

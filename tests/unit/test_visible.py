@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from scylla_spark import cli, log
 from scylla_spark.cli.output import Output, error
-from scylla_spark.config import Log
+from scylla_spark.config.settings import Log
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.visible import spreadsheet_cell, visible, visible_json, visible_lines
-from tests.unit.delta_tables import append, at, fact, make, rejected, task
+from tests.support.delta_tables import append, at, fact, make, rejected, task
 
 # colour, title, clipboard, C1's CSI, DEL, backspace, carriage return, a line of "ours", direction, isolates, zero width, separators
 HOSTILE = (

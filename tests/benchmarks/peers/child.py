@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scylla_spark.io import die_with_parent
+from scylla_spark.io.host import die_with_parent
 
 _STOP_S = 15
 

@@ -1,0 +1,120 @@
+"""Commands from what people pass: keyword arguments of `Scheduler.enqueue` to a command, or to a reason why not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
+from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.task import Retry
+from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ArgumentError
+
+_ids: Final = Uuid7()
+_RETRY_MARK: Final = "~retry-"
+_ROOM: Final = 900  # characters of an old key that a copy's keeps
+
+
+def new_key(now: int) -> str:
+    """A new uniqueness key or request id; grows with every call in this process."""
+    return _ids.next(now)
+
+
+def command(
+    now: int,
+    handler: str | None,
+    payload: Mapping[str, Any] | None = None,
+    *,
+    ordering_id: str | None = None,
+    uniqueness_key: str | None = None,
+    at: datetime | None = None,
+    delay: object = None,
+    queue: str = "default",
+    priority: int = 0,
+    retry: Retry | None = None,
+    timeout: object = None,
+) -> Command:
+    """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
+
+    Raises:
+        ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
+    """
+    unique = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
+    lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
+    try:
+        body = payload_text(payload)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ArgumentError(
+            f"The payload cannot be sent: {error}.", hint="Pass a dict of JSON values.", reason="payload"
+        ) from None
+    if retry is not None and not isinstance(retry, Retry):
+        raise ArgumentError(f"retry is {retry!r}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
+    terms = WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
+    timeout_ms = None if timeout is None else duration_ms(timeout)
+    key = TaskKey(moment(now, at, delay), lane, unique)
+    return Command(ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now)
+
+
+def moment(now: int, at: datetime | None, delay: object) -> int:
+    """Microseconds since the epoch of `at`, of now + `delay`, or of now.
+
+    Raises:
+        ArgumentError: both are given, or `at` has no time zone.
+    """
+    if at is not None and delay is not None:
+        raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
+    if at is not None:
+        return instant_us(at)
+    return now + (duration_ms(delay) * 1000 if delay is not None else 0)
+
+
+def moved(old: Command, time_us: int, now: int) -> Command:
+    """The same task at another time.
+
+    Raises:
+        ArgumentError: that is the time it already has.
+    """
+    if time_us == old.key.time_us:
+        raise ArgumentError(f"{old.key} already has that time.", hint="Choose another.", reason="wrong_value")
+    return old._replace(kind=ENQUEUE, key=old.key._replace(time_us=time_us), enqueued_us=now, request_id=None)
+
+
+def again(old: Command, now: int, extra: str) -> Command:
+    """The same task once more, due now, under a uniqueness key that begins like the old one; `extra`: JSON object of further fields."""
+    base = old.key.uniqueness_key.partition(_RETRY_MARK)[0][:_ROOM]
+    key = old.key._replace(time_us=now, uniqueness_key=f"{base}{_RETRY_MARK}{new_key(now)}")
+    return old._replace(kind=ENQUEUE, key=key, enqueued_us=now, request_id=None, extra=extra)
+
+
+def keywords(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A task of `Scheduler.enqueue_many` as keyword arguments.
+
+    Raises:
+        ArgumentError: it is no mapping, names no handler, or holds something else.
+    """
+    known = list(inspect.signature(command).parameters)[1:]
+    if not isinstance(task, Mapping):
+        raise ArgumentError(f"A task is a mapping, not a {type(task).__name__}.", reason="wrong_value")
+    if unknown := [name for name in task if name not in known]:
+        raise ArgumentError(
+            f"A task has no field {unknown}.", hint=f"Fields: {', '.join(known)}.", reason="wrong_value"
+        )
+    if "handler" not in task:
+        raise ArgumentError(
+            "A task needs the field `handler`.", hint="None: the default handler, or a lease.", reason="missing_field"
+        )
+    return dict(task)
+
+
+def _text(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(
+            f"{what} is {value!r}, a {type(value).__name__}.",
+            hint="Pass text, such as str(value).",
+            reason="wrong_value",
+        )
+    return value

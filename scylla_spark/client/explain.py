@@ -1,0 +1,125 @@
+"""Why a task is not running: asked of the dispatcher that owns its partition, else read from tables and logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
+from scylla_spark.errors import ArgumentError
+from scylla_spark.io.host.http_get import AnswerError, fetch
+
+if TYPE_CHECKING:
+    from scylla_spark.client.handle import TaskHandle
+    from scylla_spark.core.task_status import TaskStatus
+
+_TIMEOUT_S: Final = 5.0
+_LARGEST: Final = 4 * 1024 * 1024
+_ADDRESS: Final = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?", re.ASCII)
+_TOLD: Final = {"state": str, "why": str, "attempts": int}
+_HELD: Final = ("state", "epoch", "lanes", "loaded", "in_flight")
+
+
+def explain(handle: TaskHandle, address: str) -> dict[str, Any]:
+    """The owner's answer where it holds the task, else a sentence drawn from its status.
+
+    Args:
+        handle: the task.
+        address: where its owner serves its state; "" if none is known.
+    """
+    status = handle.status()
+    answer = {"key": str(status.key), "state": status.state, "attempts": status.attempts, "source": "tables and logs"}
+    if not status.open:
+        return answer | {
+            "why": f"It has ended: {status.state}"
+            + (f", {status.error.kind}: {status.error.message}." if status.error else ".")
+        }
+    time_us, ordering_id, uniqueness_key = status.key
+    asked = ask(address, "explain", scheduled_time=iso(time_us), ordering_id=ordering_id, uniqueness_key=uniqueness_key)
+    if asked is not None and asked.get("known") is True:
+        told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
+        return answer | told | {"source": f"the dispatcher at {address}"}
+    return answer | {"why": _why(status, address, asked)}
+
+
+def ask(address: str, path: str, **query: str) -> dict[str, Any] | None:
+    """One read-only question to a dispatcher; None if nobody answers.
+
+    The address stands in a fence, and whoever may write to `outcomes` may write any: so only plain http is asked, no
+    redirect is followed, time and size are bounded, and what comes back is data that may say anything.
+    """
+    if not _ADDRESS.fullmatch(address):
+        return None
+    try:
+        answer = json.loads(fetch(f"{address}/{path}?{urlencode(query)}", timeout_s=_TIMEOUT_S, largest=_LARGEST))
+    except (AnswerError, ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def ask_partitions(address: str) -> dict[int, dict[str, Any]]:
+    """What a dispatcher says of the partitions it holds: number → its numbers and words; empty if nobody answers."""
+    return {
+        one["partition"]: {name: one.get(name) for name in _HELD if type(one.get(name)) in (int, str)}
+        for one in _dicts((ask(address, "status") or {}).get("partitions"))
+        if type(one.get("partition")) is int
+    }
+
+
+def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:
+    """What a dispatcher says of a lane; None if nobody answers or it holds nothing of it."""
+    asked = ask(address, "lane", ordering_id=ordering_id)
+    if asked is None:
+        return None
+    tasks = []
+    for one in _dicts(asked.get("tasks")):
+        try:
+            key = TaskKey.parse(str(one.get("key")))
+            tasks.append({"key": str(key)} | {name: one.get(name) for name in ("attempts", "next_start", "cancelled")})
+        except (ArgumentError, OverflowError):
+            continue
+    return LaneAnswer(asked.get("loaded") is True, str(asked.get("state")), str(asked.get("why")), tasks)
+
+
+class LaneAnswer(NamedTuple):
+    """A dispatcher's word on one lane.
+
+    Attributes:
+        loaded: whether it holds tasks of it.
+        state: of the lane.
+        why: it does not run, as a sentence.
+        tasks: the next ones: key, attempts, next_start, cancelled.
+    """
+
+    loaded: bool
+    state: str
+    why: str
+    tasks: list[dict[str, Any]]
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:
+    texts = {
+        SCHEDULED: f"It is scheduled for {status.key.scheduled_time:%Y-%m-%d %H:%M:%S} UTC.",
+        READY: "It is due.",
+        RUNNING: f"Attempt {status.attempts} was started and has not ended.",
+        RETRY_WAIT: f"Attempt {status.attempts} did not succeed; the next may start at {status.next_attempt_at:%Y-%m-%d %H:%M:%S} UTC."
+        if status.next_attempt_at
+        else "",
+    }
+    if not status.fresh:
+        return f"{texts[status.state]} Kafka does not answer, so this is what the tables say."
+    if not address:
+        return f"{texts[status.state]} No dispatcher owns its partition: start `scylla-spark up` or `scylla-spark run dispatch`."
+    if asked is None:
+        return (
+            f"{texts[status.state]} The dispatcher at {address} owns its partition but does not answer; it may be gone."
+        )
+    return f"{texts[status.state]} Its dispatcher loads it when it comes within the look-ahead."

@@ -1,0 +1,330 @@
+"""A handle on one task: how it stands, how it ended, and the wish to end it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.client import arguments
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.command import ENQUEUE, Command
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.fold import Folded
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
+from scylla_spark.core.task_state import attempts_of, completion_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    TaskFailed,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.log_reader import LogReader
+
+if TYPE_CHECKING:
+    from scylla_spark.client.scheduler import Scheduler
+
+_ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
+_CATCH_UP_US: Final = 10_000_000
+
+
+class TaskHandle:
+    """One task, by its key; making one asks nobody.
+
+    Args:
+        scheduler: the deployment.
+        key: identity of the task.
+    """
+
+    def __init__(self, scheduler: Scheduler, key: TaskKey) -> None:
+        self.key = key
+        self._scheduler = scheduler
+        self._moving = False  # a cancel was sent for a move that is not finished
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.key})"
+
+    def status(self) -> TaskStatus:
+        """How the task stands now: tables and both logs.
+
+        Raises:
+            NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
+        """
+        folded, facts, fresh = self._look()
+        return status_of(self.key, folded, facts, now_us(), fresh=fresh)
+
+    def attempts(self) -> list[Attempt]:
+        """Every recorded attempt in order: one entry each, with how it ended."""
+        self._caught_up()
+        facts = self._facts()
+        return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
+
+    def result(self, timeout: object = None) -> Any:
+        """Waits for the end of the task and returns what its handler returned.
+
+        Args:
+            timeout: how long to wait (duration); None: for ever.
+
+        Raises:
+            TaskFailed: it ended otherwise; the fields hold outcome, attempt, error_class, error_message and error_stack.
+            WaitTimeoutError: it has not ended in time; it goes on.
+            UnreachableError: Kafka does not answer.
+        """
+        with self._follower.watching(self.key):
+            ended = self._end(deadline_of(timeout))
+        if ended is None:
+            raise WaitTimeoutError(
+                f"{self.key} has not ended within {timeout}.",
+                hint="It goes on; `.explain()` says why it waits.",
+                key=str(self.key),
+            )
+        if ended.outcome != SUCCEEDED:
+            raise _failed(self.key, ended)
+        return None if ended.result is None else json.loads(ended.result)
+
+    def cancel(self, timeout: object = "10s") -> str:
+        """Ends the task without running it (again), and waits for the owner's answer.
+
+        Returns:
+            "cancelled", or "too_late" where it runs or has ended otherwise.
+
+        Raises:
+            WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
+        """
+        deadline = deadline_of(timeout)
+        request_id = self._scheduler.request_cancel(self.key)
+
+        def look() -> str | None:
+            ended = completion_of(self._facts())
+            if ended is not None:
+                return ended.outcome
+            return "" if self._follower.answer(self._partition, request_id) is not None else None
+
+        with self._follower.watching(self.key):
+            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            outcome = self._follower.until(self._partition, look, deadline)
+        if outcome is None:
+            raise WaitTimeoutError(
+                f"No dispatcher answered the cancel of {self.key} within {timeout}.",
+                hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
+                key=str(self.key),
+            )
+        if outcome == "":  # answered as too late: it runs, or it ended before what we read
+            stored = self._readers.completion(self.key)
+            outcome = stored.outcome if stored is not None else ""
+        return CANCELLED if outcome == CANCELLED else "too_late"
+
+    def reschedule(self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s") -> TaskHandle:
+        """Moves the task to another time: cancels it and enqueues a copy under the new key.
+
+        Args:
+            at: the new time (aware).
+            delay: or how long from now (duration).
+            timeout: how long to wait for the cancel to be answered.
+
+        Returns:
+            A handle on the copy.
+
+        Raises:
+            ConflictError: it runs or has ended; nothing was enqueued.
+            NotFoundError: there is no such task.
+            WaitTimeoutError: the cancel was not answered in time, and no copy was enqueued. The cancel stands; the same call
+                on this handle finishes the move, also if the task was cancelled meanwhile.
+        """
+        now = now_us()
+        copy = arguments.moved(self.command(), arguments.moment(now, at, delay), now)
+        status = self.status()
+        cut_short = self._moving and status.state == CANCELLED and not status.attempts
+        if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
+            raise ConflictError(
+                f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
+            )
+        moved = self._scheduler.send(copy)
+        self._moving = False
+        return moved
+
+    def _cancelled_for_move(self, timeout: object) -> str:
+        try:
+            self._moving = True
+            return self.cancel(timeout)
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(
+                f"{self.key} is not moved yet: {error.message}",
+                hint="Its cancel stands. Call reschedule of this handle again when a dispatcher runs, which enqueues the copy; "
+                "or, once it is cancelled, `task retry`.",
+                key=str(self.key),
+            ) from error
+
+    def retry(self) -> TaskHandle:
+        """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.
+
+        Raises:
+            ConflictError: the task has not ended; nothing was enqueued.
+            NotFoundError: there is no such task.
+        """
+        folded, facts, fresh = self._look()
+        if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
+            raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
+        fields = json.loads(folded.data.extra or "{}") | {"retryOf": str(self.key)}
+        return self._scheduler.send(arguments.again(folded.data, now_us(), json.dumps(fields)))
+
+    def explain(self) -> dict[str, Any]:
+        """Why the task is not running: the owner's answer, or what tables and logs say.
+
+        Returns:
+            At least `state`, and `why` as a sentence for people.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        from scylla_spark.client.explain import explain
+
+        return explain(self, self._scheduler.owner_address(self._partition))
+
+    # -- below: how the answers are found -------------------------------------------------------------------------------
+
+    @property
+    def _partition(self) -> int:
+        return partition_of(self.key.ordering_id, self._scheduler.rules.partitions)
+
+    @property
+    def _readers(self) -> TableReader:
+        return self._scheduler.readers
+
+    @property
+    def _follower(self) -> LogReader:
+        return self._scheduler.follower
+
+    def command(self) -> Command:
+        """The newest enqueue of the key.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        folded, _, _ = self._look()
+        if folded.data is None:
+            raise NotFoundError(f"{self.key} was never enqueued, only cancelled.", hint="Enqueue it under another key.")
+        return folded.data
+
+    def _look(self) -> tuple[Folded, list[Fact], bool]:
+        """Everything known of the key, and whether the logs answered."""
+        with self._follower.watching(self.key):
+            fresh = self._caught_up()
+            facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
+        commands = self._follower.commands(self._partition, self.key) if fresh else []
+        facts = self._stored() + facts
+        row, folded = self._readers.task(self.key), Folded()
+        for command in (
+            [] if row is None else [row.command, *_cancels(row.command, cancelled=row.cancelled)]
+        ) + commands:
+            folded.add(command)
+        if folded.data is None and folded.cancel is None and not facts:
+            raise NotFoundError(
+                f"There is no task {self.key}.",
+                hint="Check all three parts of the key; `scylla-spark task list` shows what is there.",
+            )
+        return folded, facts, fresh
+
+    def _facts(self) -> list[Fact]:
+        return self._follower.facts(self._partition, self.key)
+
+    def _stored(self) -> list[Fact]:
+        ended = self._readers.completion(self.key)
+        return [*self._readers.attempts(self.key), *([ended] if ended is not None else [])]
+
+    def _caught_up(self) -> bool:
+        try:
+            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+        except UnreachableError:
+            return False
+        return True
+
+    def _end(self, deadline: int) -> Fact | None:
+        look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
+        while (ended := look()) is None:
+            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            ended = look() or self._readers.completion(self.key)
+            if ended is not None:
+                break
+            ended = self._follower.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
+            if ended is not None or boot_us() >= deadline:
+                break
+        return ended
+
+
+def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
+    return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
+
+
+def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
+    failure = ended.failure or Failure("")
+    said = ": ".join(part for part in (failure.kind, failure.message) if part)
+    return TaskFailed(
+        f"{key} {ended.outcome}" + (f" in attempt {ended.attempt}" if ended.attempt else "") + (f" ({said})." if said else "."),
+        key=str(key), outcome=ended.outcome, attempt=ended.attempt,
+        error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that was not sent: its place among those given, a stable reason code, and the reason in words."""
+
+    index: int
+    reason: str
+    detail: str
+
+
+class EnqueueResult:
+    """What became of a bulk.
+
+    Attributes:
+        sent: records acknowledged by Kafka.
+        refused: those that were not sent, and why.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()
+    ) -> None:
+        self.sent = sent
+        self.refused = refused
+        self._scheduler = scheduler
+        self._ends = ends
+
+    def __repr__(self) -> str:
+        return f"EnqueueResult(sent={self.sent}, refused={len(self.refused)})"
+
+    def wait(self, timeout: object = None) -> EnqueueResult:
+        """Waits until everything sent is visible in Delta.
+
+        Raises:
+            WaitTimeoutError: it was not in time; nothing is lost.
+        """
+        deadline, pause = deadline_of(timeout), threading.Event()
+        while behind := self._behind():
+            if boot_us() >= deadline:
+                raise WaitTimeoutError(
+                    f"{behind} records are not in the tables after {timeout}.",
+                    hint="They are safe in Kafka; is ingest running?",
+                )
+            pause.wait(0.2)
+        return self
+
+    def _behind(self) -> int:
+        marks = self._scheduler.readers.marks()
+        positions = {number: mark.tasks_offset for (topic, number), mark in marks.items() if topic == "tasks"}
+        return sum(max(0, end - positions.get(number, 0)) for number, end in self._ends.items())
+
+
+def deadline_of(timeout: object) -> int:
+    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
+    return 1 << 62 if timeout is None else boot_us() + duration_ms(timeout) * 1000

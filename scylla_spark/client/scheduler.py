@@ -1,0 +1,367 @@
+"""The Python face: enqueue tasks, look at them, wait for them, cancel them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scylla_spark.client import arguments
+from scylla_spark.client.handle import EnqueueResult, Refused, TaskHandle
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import CANCEL, Command, Rules
+from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.task import Retry
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.sender import Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from scylla_spark.io.kafka.log_reader import LogReader
+
+
+class Scheduler:
+    """One deployment, seen by a client. Thread safe; connections are made when first needed.
+
+    Args:
+        settings: how to reach Kafka and the tables; `connect` reads them from the usual sources.
+        spark: session for the DataFrame methods; default: the one of this process, or a new one.
+    """
+
+    def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
+        self.settings = settings
+        self.readers = TableReader(settings.tables_path)
+        self._spark = spark
+        self._lock = threading.RLock()
+        self._follower: LogReader | None = None
+        self._located: Settings | None = None
+        self.sender = Sender(lambda: self.located, self.readers.rules)
+
+    @classmethod
+    def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
+        """A client of a deployment that exists; asks nobody yet.
+
+        Args:
+            settings: settings, or the path of a TOML file; default: environment, `.env` and `scyllaspark.toml`.
+            spark: session for the DataFrame methods.
+
+        Raises:
+            ConfigError: the settings are not valid.
+        """
+        chosen = (
+            settings
+            if isinstance(settings, Settings)
+            else Settings.load(Path(settings) if settings is not None else None)
+        )
+        return cls(chosen, spark=spark)
+
+    @classmethod
+    @contextmanager
+    def local(
+        cls, path: str | Path | None = None, *, handlers: Iterable[str] = (), **overrides: Any
+    ) -> Iterator[Scheduler]:
+        """A whole deployment in this process, with embedded Kafka; for notebooks and tests.
+
+        Args:
+            path: folder to keep it in; default: a temporary one that is removed at the end.
+            handlers: modules or .py files whose `@handler` functions may run.
+            **overrides: settings, nested sections as dicts.
+        """
+        import tempfile
+
+        from scylla_spark.services.deployment import Deployment
+
+        with ExitStack() as stack:
+            folder = (
+                path if path is not None else stack.enter_context(tempfile.TemporaryDirectory(prefix="scylla-spark-"))
+            )
+            named: dict[str, Any] = {"data_dir": Path(folder), "handlers": tuple(handlers)}
+            settings = Settings.load(**named | overrides)
+            deployment = stack.enter_context(Deployment(settings))
+            if not deployment.await_ready():
+                raise WaitTimeoutError(
+                    "The local deployment was not ready within two minutes.", hint="See the log above."
+                )
+            yield stack.enter_context(cls(deployment.settings, spark=deployment.spark))
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Sends what is under way and closes the connections; idempotent."""
+        with self._lock:
+            if self._follower is not None:
+                self._follower.close()
+                self._follower = None
+        self.sender.close()
+
+    # -- single tasks ---------------------------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        handler: str | None,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        ordering_id: str | None = None,
+        uniqueness_key: str | None = None,
+        at: datetime | None = None,
+        delay: object = None,
+        queue: str = "default",
+        priority: int = 0,
+        retry: Retry | None = None,
+        timeout: object = None,
+    ) -> TaskHandle:
+        """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
+
+        Args:
+            handler: name of a registered function; None: the deployment's default handler, or a lease.
+            payload: JSON object for the handler, at most 256 KiB.
+            ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
+            uniqueness_key: with lane and time the identity of the task: the same again overwrites. Default: a new,
+                time-sortable one, so that tasks of one time keep the order in which they were enqueued.
+            at: when it is due (aware datetime). Default: now.
+            delay: or how long from now (duration).
+            queue: queue.
+            priority: 0-255, higher is more urgent.
+            retry: when it runs again after a failure. Default: as the handler or the deployment says.
+            timeout: longest run of an attempt (duration). Default: likewise.
+
+        Raises:
+            ArgumentError: the task would be refused; nothing was sent.
+            UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
+        """
+        return self.send(
+            arguments.command(
+                now_us(), handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
+                priority=priority, retry=retry, timeout=timeout,
+            )
+        )  # fmt: skip
+
+    def task(self, key: TaskKey | str) -> TaskHandle:
+        """A handle on a task, by key or by the key's text form; asks nobody yet."""
+        return TaskHandle(self, TaskKey.parse(key) if isinstance(key, str) else key)
+
+    def enqueue_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
+        """Enqueues tasks one after the other without waiting for each; those that would be refused are left out.
+
+        Args:
+            tasks: keyword arguments of `enqueue`, one mapping per task.
+
+        Returns:
+            How many Kafka acknowledged, and those that were refused.
+
+        Raises:
+            UnreachableError: some were not acknowledged; `fields["sent"]` were.
+        """
+        refused: list[Refused] = []
+        futures = []
+        for index, task in enumerate(tasks):
+            try:
+                record = self.sender.record(arguments.command(now_us(), **arguments.keywords(task)))
+            except ArgumentError as error:
+                refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
+                continue
+            futures.append(self.sender.begin(record))
+        return EnqueueResult(self, len(futures), self.sender.finish(futures), tuple(refused))
+
+    # -- frames ---------------------------------------------------------------------------------------------------------
+
+    def enqueue_df(
+        self,
+        df: DataFrame,
+        *,
+        handler: str | Column | None,
+        ordering_id: str | Column | None,
+        uniqueness_key: str | Column,
+        scheduled_time: str | Column | datetime | None = None,
+        payload: str | Column | None = None,
+        queue: str | Column = "default",
+        priority: int | Column = 0,
+    ) -> EnqueueResult:
+        """Enqueues one task per row, through Spark's Kafka sink.
+
+        Args:
+            df: any frame; it is evaluated twice, first to check all rows. snake_case names find camelCase columns and vice versa.
+            handler: name, or a column of names.
+            ordering_id: column of the lanes; None: the uniqueness key serves, so each task is its own lane.
+            uniqueness_key: column. It has no default because the sink is at-least-once: a random key would double tasks.
+            scheduled_time: column of timestamps, or one aware datetime. Default: the moment of this call, for all rows; a
+                second run then enqueues the rows again under other keys.
+            payload: column: a struct, a map, or the text of a JSON object. Default: empty.
+            queue: name, or a column of names.
+            priority: 0-255, or a column of integers.
+
+        Returns:
+            Once Kafka has acknowledged every row.
+
+        Raises:
+            ArgumentError: some rows would be refused; nothing was sent. `fields["refused"]` counts them per reason.
+            UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks.
+        """
+        from scylla_spark.client import frames
+
+        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        sent = frames.enqueue(df, columns, self.located, self.rules, now_us())
+        return EnqueueResult(self, sent, self._ends())
+
+    def enqueue_stream(
+        self,
+        df: DataFrame,
+        *,
+        checkpoint: str | Path,
+        handler: str | Column | None,
+        ordering_id: str | Column | None,
+        uniqueness_key: str | Column,
+        scheduled_time: str | Column,
+        payload: str | Column | None = None,
+        queue: str | Column = "default",
+        priority: int | Column = 0,
+        trigger: object = "1s",
+    ) -> StreamingQuery:
+        """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
+
+        Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
+        Times are judged against the moment Kafka takes the record.
+
+        Args:
+            df: streaming frame.
+            checkpoint: folder or URI of the query's own state.
+            trigger: pause between micro-batches (duration).
+            handler: as in `enqueue_df`, like all others.
+            ordering_id: column.
+            uniqueness_key: column.
+            scheduled_time: column of timestamps.
+            payload: column.
+            queue: name or column.
+            priority: number or column.
+        """
+        from scylla_spark.client import frames
+
+        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        return frames.stream(df, columns, self.located, self.rules, str(checkpoint), duration_ms(trigger))
+
+    def cancel_df(
+        self,
+        keys: DataFrame,
+        *,
+        scheduled_time: str | Column = "scheduled_time",
+        ordering_id: str | Column = "ordering_id",
+        uniqueness_key: str | Column = "uniqueness_key",
+    ) -> EnqueueResult:
+        """Sends a cancel per row; whether it came in time shows in `status()` or by each handle.
+
+        Args:
+            keys: frame with the three parts of the keys, such as a filtered `status()`.
+            scheduled_time: column of timestamps.
+            ordering_id: column.
+            uniqueness_key: column.
+
+        Raises:
+            ArgumentError: a part of a key is null or too long; nothing was sent.
+        """
+        from scylla_spark.client import frames
+
+        columns = frames.Columns(None, ordering_id, uniqueness_key, scheduled_time)
+        sent = frames.cancel(keys, columns, self.located, self.rules, now_us())
+        return EnqueueResult(self, sent, self._ends())
+
+    def status(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per task of the tables: key, data, `state`, `attempts`, `next_attempt_at` and how it ended; lazy.
+
+        Args:
+            as_of: as it was then (aware), by the times in the rows; default: as of this call.
+        """
+        from scylla_spark.client import frames
+
+        return frames.status(
+            self.spark,
+            self.readers.path,
+            now_us() if as_of is None else instant_us(as_of),
+            history=as_of is not None,
+        )
+
+    def attempts(self) -> DataFrame:
+        """One row per recorded start and per attempt that did not end its task; lazy."""
+        return self._table("attempts")
+
+    def completions(self) -> DataFrame:
+        """One row per ended task (a repeat is possible after a crash); lazy."""
+        return self._table("completions")
+
+    def rejected(self) -> DataFrame:
+        """One row per refused record, with the reason and the raw bytes; lazy."""
+        return self._table("rejected")
+
+    # -- for handles, commands and other parts of the package -----------------------------------------------------------
+
+    @property
+    def rules(self) -> Rules:
+        """The deployment's rules."""
+        return self.readers.rules()
+
+    @property
+    def located(self) -> Settings:
+        """The settings with the broker's address."""
+        if self._located is None:
+            from scylla_spark.io.kafka.topics import located
+
+            self._located = located(self.settings)
+        return self._located
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session: given, running, or new."""
+        if self._spark is None:
+            from scylla_spark.io.host.session import open_session
+
+            self._spark = open_session(self.settings, "scylla-spark")
+        return self._spark
+
+    @property
+    def follower(self) -> LogReader:
+        """Reads the logs behind the tables."""
+        with self._lock:
+            if self._follower is None:
+                from scylla_spark.io.kafka.log_reader import LogReader
+
+                self._follower = LogReader(self.located, self.rules, self.readers.marks)
+            return self._follower
+
+    def send(self, command: Command) -> TaskHandle:
+        """Sends one command and waits for Kafka's acknowledgement; errors as in `enqueue`."""
+        self.sender.send(command)
+        return TaskHandle(self, command.key)
+
+    def request_cancel(self, key: TaskKey) -> str:
+        """Sends a cancel and returns the id by which its answer will be known."""
+        request_id = arguments.new_key(now_us())
+        self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id))
+        return request_id
+
+    def owner_address(self, partition: int) -> str:
+        """Where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
+        try:
+            return self.follower.owner(partition)
+        except UnreachableError:
+            return ""
+
+    def _ends(self) -> dict[int, int]:
+        from scylla_spark.io.kafka.topics import end_offsets
+
+        return end_offsets(self.located, self.located.topics.tasks, list(range(self.rules.partitions)))
+
+    def _table(self, name: str) -> DataFrame:
+        from scylla_spark.client import frames
+
+        return frames.table(self.spark, self.readers.path, name)

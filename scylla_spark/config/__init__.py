@@ -1,0 +1,1 @@
+"""Settings: every default once, durations typed, unknown keys refused."""

@@ -1,0 +1,352 @@
+"""Settings: every default once, durations typed, unknown keys refused.
+
+Precedence: arguments (command-line flags) > environment (`SCYLLASPARK_KAFKA__BOOTSTRAP_SERVERS=…`) > `.env` >
+`scyllaspark.toml` (or the file given) > the defaults below.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from scylla_spark.config.kafka import Kafka
+from scylla_spark.config.section import Duration, Section
+from scylla_spark.duration import duration
+from scylla_spark.errors import ConfigError
+
+DEFAULT_FILE = Path("scyllaspark.toml")
+_OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
+
+
+class Topics(Section):
+    """Topic names; `outcomes` has one partition more than `tasks`, for the planner."""
+
+    tasks: str = "tasks"
+    outcomes: str = "outcomes"
+    replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
+    retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
+
+
+class Tables(Section):
+    """Where the Delta tables are."""
+
+    path: str = Field("", description="folder or URI of the tables; empty: <data_dir>/tables")
+
+
+class Ingest(Section):
+    """Kafka to Delta."""
+
+    trigger: Duration = Field(
+        duration("10s"),
+        description="pause between micro-batches; lateness does not depend on it; from 5s on few records wait for three",
+    )
+    max_records: int = Field(400_000, ge=1, description="most records of one micro-batch")
+    max_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=1,
+        description="most bytes of records that are judged and merged at once; a larger batch takes several turns",
+    )
+    grace: Duration = Field(
+        duration("10s"), description="how far in the past a scheduled time may lie when it is enqueued"
+    )
+    retention: Duration = Field(
+        duration("14d"), description="older tasks are refused and history older than this is purged"
+    )
+    near: Duration = Field(
+        duration("2h"),
+        description="tasks due later wait in `deferred` until their time is near; more than twice dispatch.look_ahead",
+    )
+    close_after: Duration = Field(
+        duration("2h"), description="how old an hour must be before it is closed, once all its tasks have ended"
+    )
+    exclusion: Literal["auto", "lock", "group"] = Field(
+        "auto",
+        description="what keeps a second ingest from the tables: a lock file, a consumer group (on shared storage), or by their path",
+    )
+    default_handler: str | None = Field(
+        None, description="handler of records that name none; unset: they wait for a lease"
+    )
+
+
+class Dispatch(Section):
+    """When and where tasks run."""
+
+    group_id: str = Field("scylla-spark-dispatch", description="consumer group whose assignment is the ownership")
+    instance_id: str | None = Field(
+        None, description="static member name; a restarted instance takes its partitions back at once"
+    )
+    session_timeout: Duration = Field(
+        duration("10s"), description="a dispatcher silent for this long loses its partitions"
+    )
+    look_ahead: Duration = Field(duration("5m"), description="how far ahead of now tasks are held in memory")
+    lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
+    scan_budget: int = Field(200_000, ge=1, description="most tasks of one queue that a scan loads")
+    max_loaded: int = Field(
+        1_000_000,
+        ge=1,
+        description="kilobytes of tasks in memory above which what cannot start is left to the tables, and new ones wait in Kafka",
+    )
+    max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
+    trigger: Duration = Field(
+        duration("5s"),
+        description="pause between micro-batches of the scanning query; a taken partition is scanned at once",
+    )
+    drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
+    min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
+    max_children: int = Field(16, ge=1, description="most child processes of the local pool")
+    spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
+    pass_environment: tuple[str, ...] = Field(
+        (),
+        description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
+        "SCYLLASPARK_*",
+    )
+    timeout: Duration = Field(
+        duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
+    )
+    max_retries: int | None = Field(
+        100, ge=0, le=2**31 - 1, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
+    )
+    retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
+    retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
+    least_wait: Duration = Field(
+        duration("100ms"),
+        description="shortest wait between two attempts of a task, whatever its policy or handler says",
+    )
+    stall: Duration = Field(
+        duration("2s"), description="release stops while the oldest unrecorded outcome is older than this"
+    )
+
+
+class Queue(Section):
+    """Limits of one queue, over all dispatchers together; a queue that is not listed has none."""
+
+    order: Literal["durable", "replay"] = Field(
+        "durable",
+        description="when the next task of a lane starts: once the completion before it is recorded, or at once (faster; "
+        "after a crash the lane runs again from its last recorded completion)",
+    )
+    concurrency: int | None = Field(
+        None, ge=1, description="most tasks at once, shared out by partitions; at least one per dispatcher"
+    )
+    rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="most starts per second")
+    paused: bool = Field(False, description="nothing of it starts")
+    group_concurrency: int | None = Field(
+        None, ge=1, description="most tasks at once of one group of lanes, per dispatcher"
+    )
+    group_separator: str = Field(
+        ":", min_length=1, description="lanes whose ordering ids agree up to the first of these are a group"
+    )
+
+
+class Metrics(Section):
+    """Prometheus metrics and read-only state of a dispatcher over HTTP."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="more names by which it may be asked (Host header), besides its address and localhost"
+    )
+    payload_labels: tuple[str, ...] = Field(
+        (), description="top-level payload keys that become labels of start-delay metrics"
+    )
+
+
+class Broker(Section):
+    """The embedded broker of one machine."""
+
+    auth: bool = Field(
+        False,
+        description="whether its clients must know the secret kept in its folder; off: every user of this machine may send and read",
+    )
+
+
+class Log(Section):
+    """One JSON object per line."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: Path | None = Field(None, description="default: standard error")
+
+
+class Settings(BaseSettings):
+    """All settings of one deployment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SCYLLASPARK_",
+        env_nested_delimiter="__",
+        env_file=".env",
+        env_parse_none_str="null",
+        hide_input_in_errors=True,
+        dotenv_filtering="match_prefix",  # a `.env` is shared with other programs
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+    )
+
+    data_dir: Path = Field(
+        Path("scyllaspark-data"), description="tables, checkpoints, broker and logs of a one-machine deployment"
+    )
+    handlers: tuple[str, ...] = Field(
+        (), description="modules (dotted names or .py files) whose @handler functions may run"
+    )
+    partitions: int = Field(
+        8, ge=1, le=512, description="partitions of the `tasks` topic; fixed for the life of a deployment"
+    )
+    master: str = Field("local[2]", description="Spark master where no session exists")
+    kafka: Kafka = Kafka()
+    broker: Broker = Broker()
+    topics: Topics = Topics()
+    tables: Tables = Tables()
+    ingest: Ingest = Ingest()
+    dispatch: Dispatch = Dispatch()
+    queues: dict[str, Queue] = Field({}, description="limits by queue name")
+    metrics: Metrics = Metrics()
+    log: Log = Log()
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        if self.dispatch.max_children < self.dispatch.min_children:
+            raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
+        if self.ingest.near <= 2 * self.dispatch.look_ahead:
+            raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
+        return self
+
+    @property
+    def tables_path(self) -> str:
+        """Folder or URI under which the tables lie."""
+        return self.tables.path or str(self.data_dir.absolute() / "tables")
+
+    @property
+    def checkpoints_path(self) -> str:
+        """Folder or URI of the checkpoints of the streaming queries."""
+        base = self.tables.path.rstrip("/") if self.tables.path else str(self.data_dir.absolute())
+        return f"{base}/checkpoints" if not self.tables.path else f"{base}/_checkpoints"
+
+    @classmethod
+    def load(cls, file: Path | None = None, **overrides: Any) -> Settings:
+        """Reads all sources.
+
+        Args:
+            file: TOML file; default `scyllaspark.toml` in the working directory, if it is there.
+            **overrides: values that win over every source; nested sections as dicts.
+
+        Raises:
+            ConfigError: a file is missing or not TOML, a key is unknown, or a value has the wrong type or range.
+        """
+        if file is not None and not file.is_file():
+            raise ConfigError(f"There is no settings file {file}.", hint="Check --config.")
+        _refuse_unknown_variables(cls)
+        made = _made(cls, file or DEFAULT_FILE, overrides)
+        if isinstance(made, ConfigError):
+            raise made
+        return made
+
+
+def _made(cls: type[Settings], file: Path, overrides: dict[str, Any]) -> Settings | ConfigError:
+    """The settings, or the error; returned, because an error that is raised here would carry pydantic's, with all values, along."""
+    try:
+        return _with_file(cls, file)(**overrides)
+    except ValidationError as error:
+        return ConfigError(_explain(error), hint="`scylla-spark config show` lists every setting.")
+    except SettingsError as error:
+        return ConfigError(f"{error}.", hint="Lists and tables are written as JSON in environment variables.")
+    except (ValueError, OSError) as error:
+        return ConfigError(f"{file}: {error}.", hint="The file must be valid TOML, in UTF-8.")
+
+
+def origins(file: Path | None, overrides: Mapping[str, Any]) -> dict[str, str]:
+    """Where each setting that is not a default comes from: dotted name → flag, environment, .env or file name."""
+    path = file or DEFAULT_FILE
+    sources: list[tuple[str, PydanticBaseSettingsSource]] = [
+        (str(path), TomlConfigSettingsSource(Settings, path)),
+        (".env", DotEnvSettingsSource(Settings)),
+        ("environment", EnvSettingsSource(Settings)),
+        ("flag", InitSettingsSource(Settings, dict(overrides))),
+    ]
+    return {key: name for name, source in sources for key in _dotted(source())}
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Dotted name → value, secrets masked."""
+    return _dotted(settings.model_dump(mode="json"))
+
+
+def _refuse_unknown_variables(cls: type[Settings]) -> None:
+    known = {name.upper() for name in cls.model_fields} | _OTHER_VARIABLES
+    for variable in os.environ:
+        name = variable.upper().removeprefix("SCYLLASPARK_")
+        if name != variable.upper() and name.split("__")[0] not in known:
+            raise ConfigError(
+                f"Settings are not valid: there is no setting {name.lower()} (environment variable {variable}).",
+                hint="`scylla-spark config show` lists every setting.",
+            )
+
+
+def _with_file(cls: type[Settings], file: Path) -> type[Settings]:
+    class FromFile(cls):  # type: ignore[misc, valid-type]
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (init_settings, env_settings, dotenv_settings, TomlConfigSettingsSource(settings_cls, file))
+
+    FromFile.__name__ = "Settings"
+    return FromFile
+
+
+def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, BaseModel):
+            value = value.model_dump()
+        if isinstance(value, Mapping):
+            flat |= _dotted(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _explain(error: ValidationError) -> str:
+    lines = [
+        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']}{_given(item['loc'], item['input'])}"
+        for item in error.errors(include_url=False, include_context=False)
+    ]
+    return "Settings are not valid: " + "; ".join(lines) + "."
+
+
+def _given(place: tuple[int | str, ...], value: object) -> str:
+    """What was given, where that cannot be a secret: one plain value of a setting that exists and is not secret itself.
+
+    A section, a table or a misspelt name may hold a password, so they are only named.
+    """
+    plain = isinstance(value, str | int | float | bool | None) and _is_public(Settings, place)
+    return f" (got {value!r})" if plain else ""
+
+
+def _is_public(section: type[BaseModel], place: tuple[int | str, ...]) -> bool:
+    field = section.model_fields.get(str(place[0])) if place else None
+    if field is None:
+        return False
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        return _is_public(field.annotation, place[1:])
+    if field.annotation == dict[str, Queue]:
+        return _is_public(Queue, place[2:])
+    return len(place) == 1 and "Secret" not in str(field.annotation)

@@ -1,0 +1,88 @@
+"""What the engine asks its shell to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from scylla_spark.core.engine.tenure import Tenure
+from scylla_spark.core.fact import Fence, OutcomeRecord
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import Invocation
+
+
+class Send(NamedTuple):
+    """Append these records to a partition of `outcomes`, in order; answer with `sent`.
+
+    Attributes:
+        fence: under which they are written.
+        content: what the only record says, so that it need not be decoded when it is read back.
+    """
+
+    tenure: Tenure
+    fence: Fence
+    records: list[bytes]
+    content: OutcomeRecord | None = None
+
+
+class SendFence(NamedTuple):
+    """Append a fence; its read-back, or a failed `sent`, is the answer."""
+
+    tenure: Tenure
+    fence: Fence
+    record: bytes
+
+
+class Confirm(NamedTuple):
+    """Confirm group membership by a round trip that begins now, and note the end of `tasks`; answer with `confirmed`."""
+
+    tenure: Tenure
+    fence: Fence
+
+
+class Release(NamedTuple):
+    """Hand these to the executor of that name."""
+
+    executor: str
+    invocations: list[Invocation]
+
+
+class Kill(NamedTuple):
+    """End these invocations."""
+
+    executor: str
+    ids: list[int]
+
+
+class Lookup(NamedTuple):
+    """Ask the tables which of these keys have completed; answer with `looked_up`."""
+
+    tenure: Tenure
+    keys: list[TaskKey]
+
+
+class Reload(NamedTuple):
+    """Read the next tasks of a lane past a key; answer with `reloaded`.
+
+    Attributes:
+        after: only greater keys.
+        until_us: only scheduled times up to this, microseconds since the epoch.
+        most: rows.
+        covering: the tables must hold this offset of `tasks` when they are read.
+    """
+
+    tenure: Tenure
+    ordering_id: str
+    after: TaskKey
+    until_us: int
+    most: int
+    covering: int = -1
+
+
+class Left(NamedTuple):
+    """The partition is no longer held; `clean` says that nothing of it runs and everything is recorded."""
+
+    tenure: Tenure
+    clean: bool
+
+
+Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left

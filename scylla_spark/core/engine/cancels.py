@@ -1,0 +1,155 @@
+"""Cancelling: a cancel ends its key for ever, once, also a key not seen yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
+from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.tenure import Basis, Tenure
+from scylla_spark.core.engine.waiting import LaneKeeper
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import CANCELLED
+
+
+class Known(NamedTuple):
+    """What the tables hold of a key: whether it has ended, and its latest attempt (0: none)."""
+
+    ended: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
+
+
+class Canceller(LaneKeeper):
+    """What becomes of cancels, and of questions to the tables."""
+
+    def remember_cancelled(self, tenure: Tenure, keys: Iterable[TaskKey]) -> None:
+        """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
+        partition = self.held(tenure)
+        if partition is None:
+            return
+        for key in keys:
+            partition.remember_cancel(key, -1)
+            partition.told[key] = None
+            lane = partition.lanes.get(key.ordering_id)
+            entry = lane.find(key) if lane is not None else None
+            if entry is not None:
+                entry.cancelled = True
+
+    def looked_up(self, tenure: Tenure, answers: Mapping[TaskKey, Known], basis: Basis, now: int) -> None:
+        """The answer to `Lookup`: what the tables hold of each key.
+
+        Args:
+            tenure: in which it was asked.
+            answers: one for each key.
+            basis: how far the tables were, from a progress that was read before them.
+            now: microseconds since the epoch.
+        """
+        partition = self.held(tenure)
+        if partition is None:
+            return
+        if not basis.covers(partition.floor):
+            self.actions.append(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
+            return
+        for key, known in answers.items():
+            self._known(partition, key, known, now)
+
+    def _known(self, partition: Partition, key: TaskKey, known: Known, now: int) -> None:
+        done = known.ended or key in partition.ended
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        waiting = partition.lookups.pop(key, [])
+        if done or (entry is not None and entry.stage is not OPEN):
+            self._tell(partition, key, requests_of(waiting), now)
+        elif entry is not None:
+            entry.requests += requests_of(waiting)
+        elif waiting:
+            self._cancel_unknown(partition, key, requests_of(waiting), now)
+        if lane is None or entry is None:
+            return
+        entry.verified = True
+        entry.note_attempt(known.attempt, known.used, known.next_us)
+        if done:
+            self._tell(partition, entry.key, entry.requests, now)
+            lane.remove(key)
+        elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
+            self._close_cancelled(partition, entry, now)
+        if lane.state is LOOKUP and lane.active in (entry, None):
+            lane.state = WAITING
+        self._settle(partition, lane, now)
+
+    def _cancel(self, partition: Partition, command: Command, now: int) -> None:
+        key = command.key
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if key in partition.ended or key in partition.ending:
+            self._answer(partition, key, command.request_id, now)
+        elif lane is not None and entry is not None:
+            self._cancel_entry(partition, lane, entry, command, now)
+        elif not partition.left(key) and self._surely_new(partition, command):
+            partition.told[key] = None
+            self._cancel_unknown(partition, key, requests_of([command]), now)
+        else:
+            self._look_up_for(partition, command)
+
+    def _surely_new(self, partition: Partition, command: Command) -> bool:
+        """Whether nobody can have ended the key before: the record is later than our fence, and the key's time has been ours.
+
+        Of times past the last scan, keys that were cancelled before are not known yet.
+        """
+        if partition.tasks_end is None or command.offset < partition.tasks_end or command.key in partition.told:
+            return False
+        return partition.ended.since_us <= command.key.time_us <= partition.complete_us
+
+    def _look_up_for(self, partition: Partition, command: Command) -> None:
+        if command.key.time_us <= partition.horizon_us:
+            partition.told[command.key] = None
+        waiting = partition.lookups.setdefault(command.key, [])
+        waiting.append(command)
+        if len(waiting) == 1:
+            self.actions.append(action.Lookup(partition.tenure, [command.key]))
+
+    def _cancel_unknown(self, partition: Partition, key: TaskKey, requests: tuple[str, ...], now: int) -> None:
+        """Ends a key of which no task is loaded; once, however many cancels there are."""
+        partition.ending.add(key)
+        first = requests[0] if requests else None
+        self._record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=first), now)
+        self._tell(partition, key, requests[1:], now)
+
+    def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
+        entry.cancelled = True
+        starting = entry is lane.active and lane.state is STARTING
+        if starting or entry.stage is not OPEN:
+            self._answer(partition, entry.key, command.request_id, now)
+            return
+        entry.requests += requests_of([command])
+        if partition.state is ACTIVE:
+            if not entry.verified and not self._surely_new(partition, command):
+                self._look_up_for(partition, command._replace(request_id=None))
+                return
+            self._close_cancelled(partition, entry, now)
+            if lane.state in IDLE:
+                self._settle(partition, lane, now)
+
+    def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
+        """Ends a task that a cancel was seen of; whoever else asked for it hears after the completion that it has ended."""
+        entry.stage = CLOSING
+        first = entry.requests[0] if entry.requests else None
+        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first)
+        self._record(partition, fact, now)
+        self._tell(partition, entry.key, entry.requests[1:], now)
+        entry.requests = ()
+
+    def _tell(self, partition: Partition, key: TaskKey, requests: Iterable[str], now: int) -> None:
+        for request_id in requests:
+            self._answer(partition, key, request_id, now)
+
+
+def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:
+    """The requests that wait for an answer."""
+    return tuple(command.request_id for command in commands if command.request_id is not None)

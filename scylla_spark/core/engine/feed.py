@@ -1,0 +1,292 @@
+"""The two feeds, tail and scan: offers of tasks that may come twice, late or out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from scylla_spark import failpoint
+from scylla_spark.core.command import CANCEL, Command
+from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Entry, Lane
+from scylla_spark.core.engine.partition import ACTIVE, Mark, Partition
+from scylla_spark.core.engine.tenure import Basis, Tenure
+from scylla_spark.core.engine.unloading import Reliever
+from scylla_spark.core.key import TaskKey, place_of
+from scylla_spark.fingerprint import fingerprint
+
+REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
+
+
+class ScanRow(NamedTuple):
+    """One open task as read from the tables.
+
+    Attributes:
+        cancelled: a cancel stands, but no completion yet.
+        attempt: last recorded attempt; 0 if none.
+        used: recorded attempts that count against the retry policy.
+        next_us: earliest next start; 0 if none was recorded.
+    """
+
+    command: Command
+    cancelled: bool = False
+    attempt: int = 0
+    used: int = 0
+    next_us: int = 0
+
+
+class Feeder(Reliever):
+    """What is offered to the lanes."""
+
+    def commands(self, tenure: Tenure, commands: Iterable[Command], next_offset: int, now: int) -> None:
+        """The tail: commands of one partition in offset order; `next_offset` is the position after them."""
+        partition = self.held(tenure)
+        if partition is None:
+            return
+        for command in commands:
+            try:
+                if failpoint.armed:
+                    failpoint.reach("engine.offer", command.key.uniqueness_key)
+                if command.kind == CANCEL:
+                    self._cancel_offered(partition, command, now)
+                else:
+                    self._offer(partition, command, now)
+            except Exception as error:
+                self._set_aside(partition, command.key, error, now)
+        partition.tasks_position = max(partition.tasks_position, next_offset)
+        self._relieve(now)
+        self._activate_if_loaded(partition, now)
+
+    def _cancel_offered(self, partition: Partition, command: Command, now: int) -> None:
+        if command.key.time_us > partition.horizon_us:
+            partition.far_offset = command.offset
+        elif command.key not in partition.ended:
+            partition.remember_cancel(command.key, command.offset)
+        if partition.state is ACTIVE:
+            self._cancel(partition, command, now)
+        else:
+            partition.hold_cancel(command)
+
+    def raise_horizon(self, tenure: Tenure, until_us: int) -> int:
+        """Lets the tail keep tasks up to `until_us`; returns the offset that a scan up to there must cover (-1: none)."""
+        partition = self.partitions[tenure.partition]
+        if until_us > partition.horizon_us:
+            partition.horizon_us = until_us
+            partition.far_before = partition.far_offset  # what is dropped from now on lies past `until_us`
+        return partition.far_before
+
+    def rows(self, tenure: Tenure, rows: Iterable[ScanRow], basis: Basis, now: int, *, whole: bool = True) -> None:
+        """Part of a scan: open tasks of one partition; `scanned` follows after the last part.
+
+        Args:
+            tenure: in which the scan was asked for.
+            rows: of each lane in key order.
+            basis: how far the tables were, from a progress that was read before them.
+            now: microseconds since the epoch.
+            whole: the scan began at the earliest task, so the rows of a lane are its first ones.
+        """
+        partition = self.held(tenure)
+        if partition is None or not basis.covers(partition.floor):
+            return
+        partition.receiving = partition.receiving or whole
+        first = partition.cautious and not partition.scanned
+        for row in rows:
+            key = row.command.key
+            if key.ordering_id not in partition.lanes and partition.unloaded:
+                covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
+                if covers >= (basis.tasks_offset if whole else -1):
+                    continue  # the tables hold, or will hold, earlier ones of the lane
+                if covers >= -1:
+                    partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
+            self._offer_row(partition, row, now, cautious=first)
+
+    def scanned(
+        self,
+        tenure: Tenure,
+        until_us: int,
+        cuts: Mapping[str, TaskKey],
+        mark: Mark,
+        now: int,
+        unloaded: frozenset[int] | None = None,
+    ) -> bool:
+        """A scan of the tables is complete.
+
+        Args:
+            tenure: in which the scan was asked for.
+            until_us: latest scheduled time that was scanned; tasks due later wait for the next scan, which may hold earlier ones.
+            cuts: ordering id → last key read, for lanes of which the tables hold more.
+            mark: progress that was read before the tables were.
+            now: microseconds since the epoch.
+            unloaded: of a whole scan: fingerprints of the ordering ids of lanes that have open tasks, of which none was read.
+
+        Returns:
+            Whether it counts; else its rows were older than what has been forgotten, and it is to be repeated.
+        """
+        partition = self.held(tenure)
+        if partition is None or not mark.basis.covers(partition.floor):
+            return False
+        if partition.cautious and not partition.scanned:
+            partition.uncertain |= unloaded or frozenset()
+        partition.scanned, partition.receiving = True, False
+        if unloaded is not None:
+            self._leave(partition, unloaded, mark, now)
+        partition.complete_us = max(partition.complete_us, until_us)
+        covered, partition.mark = partition.mark, mark
+        for ordering_id, frontier in cuts.items():
+            self._cut(partition, ordering_id, frontier, now)
+        self._forget(partition, covered, mark, now)
+        if partition.state is ACTIVE:
+            unscanned, partition.unscanned = partition.unscanned, []
+            for lane in unscanned:
+                if partition.lanes.get(lane.ordering_id) is lane:
+                    self._settle(partition, lane, now)
+        self._relieve(now)
+        self._activate_if_loaded(partition, now)
+        return True
+
+    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
+        if ordering_id not in partition.lanes and partition.left(frontier):
+            return  # nothing of it was loaded, and it will be read as a whole
+        lane = partition.lane(ordering_id)
+        if lane.frontier is None:
+            lane.cut(frontier)
+            self._settle(partition, lane, now)
+        else:
+            lane.missed = lane.reloading
+
+    def _leave(self, partition: Partition, unloaded: frozenset[int], mark: Mark, now: int) -> None:
+        """These lanes were left in the tables by a whole scan; of those left before, some were loaded by it."""
+        later = {number: offset for number, offset in partition.unloaded.items() if offset >= mark.tasks_offset}
+        partition.unloaded = dict.fromkeys(unloaded, -1) | later
+        if not partition.unloaded:
+            return
+        for ordering_id, lane in list(partition.lanes.items()):
+            covers = partition.unloaded.get(fingerprint(ordering_id))
+            if covers is None:
+                continue
+            lane.let_pass(covers)
+            if lane.frontier is None:
+                lane.cut(BEFORE_ALL)
+                self._settle(partition, lane, now)
+            else:
+                lane.missed = lane.reloading
+
+    def _forget(self, partition: Partition, covered: Mark, mark: Mark, now: int) -> None:
+        """Lets go of what the tables hold by now; answers of older tables are void from here on."""
+        outcomes_floor = partition.ended.forget(mark.outcomes_offset, now - REMEMBER_US)
+        old = [
+            key
+            for key, offset in partition.cancelled.items()
+            if key.time_us < now - REMEMBER_US and offset < covered.tasks_offset
+        ]
+        if old:  # a later record of such a key is looked up
+            partition.ended.since_us = max(partition.ended.since_us, max(key.time_us for key in old) + 1)
+            partition.forget_cancels(old)
+        if partition.state is ACTIVE:
+            for key in [k for k, (offset, _) in partition.early_facts.items() if offset < covered.outcomes_offset]:
+                outcomes_floor = max(outcomes_floor, covered.outcomes_offset)
+                partition.forget_early(key)
+        partition.floor = partition.floor.or_later(Basis(covered.tasks_offset if old else 0, outcomes_floor))
+
+    def reloaded(
+        self,
+        tenure: Tenure,
+        ordering_id: str,
+        rows: Sequence[ScanRow],
+        basis: Basis,
+        now: int,
+        *,
+        more: bool,
+        last: bool = True,
+    ) -> None:
+        """The answer to `Reload`, or a part of it.
+
+        Args:
+            tenure: in which it was asked for.
+            ordering_id: of the lane.
+            rows: its next tasks, in key order.
+            basis: how far the tables were, from a progress that was read before them.
+            now: microseconds since the epoch.
+            more: the tables hold further tasks of the lane.
+            last: no further part comes.
+        """
+        partition = self.held(tenure)
+        lane = partition.lanes.get(ordering_id) if partition is not None else None
+        if partition is None or lane is None or not lane.reloading:
+            return
+        # it must be no older than rows that were let go of, or than what was forgotten since
+        if lane.missed or not basis.covers(partition.floor):
+            lane.missed = not last
+            lane.reloading = not last
+            if last:
+                self._settle(partition, lane, now)
+            return
+        frontier = rows[-1].command.key if rows else lane.frontier
+        lane.reloading = not last
+        if last:
+            lane.covers = -1
+        lane.cut(frontier if more or not last else None)
+        for row in rows:
+            self._offer_row(partition, row, now, cautious=False)
+        self._settle(partition, lane, now)
+
+    def _offer(self, partition: Partition, command: Command, now: int) -> None:
+        key = command.key
+        if key in partition.ended or key in partition.cancelled or key in partition.ending:
+            self.counts["offers_ended"] += 1
+            return
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if lane is not None and entry is not None:
+            if command.offset > entry.data.offset:
+                lane.overwrite(entry, command)
+                if lane.state in IDLE:
+                    self._settle(partition, lane, now)
+        elif key.time_us > partition.horizon_us:
+            partition.far_offset = command.offset
+        elif lane is None and not self._ours(partition, key):
+            self.counts["offers_misplaced"] += 1
+        elif self.meter.bytes > self.limits.max_held_bytes and self._leave_to_tables(partition, lane, command, now):
+            self.counts["offers_left"] += 1
+        else:
+            self._insert(partition, Entry(command, verified=False), now)
+
+    def _ours(self, partition: Partition, key: TaskKey) -> bool:
+        """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
+        return place_of(key.ordering_id, self.limits.partitions) == partition.number
+
+    def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
+        try:
+            if failpoint.armed:
+                failpoint.reach("engine.row", row.command.key.uniqueness_key)
+            self._row(partition, row, now, cautious=cautious)
+        except Exception as error:
+            self._set_aside(partition, row.command.key, error, now)
+
+    def _row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
+        key = row.command.key
+        if key in partition.ended or key in partition.ending:
+            return
+        if key.ordering_id not in partition.lanes and not self._ours(partition, key):
+            self.counts["offers_misplaced"] += 1
+            return
+        lane = partition.lane(key.ordering_id)
+        if partition.uncertain:
+            number = fingerprint(key.ordering_id)
+            cautious = cautious or number in partition.uncertain
+            partition.uncertain.discard(number)
+        lane.cautious = lane.cautious or (cautious and key.time_us <= now)
+        entry = lane.find(key)
+        if entry is None:
+            if lane.frontier is not None and key > lane.frontier:
+                lane.missed = lane.missed or lane.reloading
+                return
+            entry = Entry(row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us)
+            self._insert(partition, entry, now)
+        else:
+            entry.verified = True
+            if row.command.offset > entry.data.offset:
+                lane.overwrite(entry, row.command)
+            if entry.note_attempt(row.attempt, row.used, row.next_us) and lane.state in IDLE:
+                self._settle(partition, lane, now)
+        if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
+            self._cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

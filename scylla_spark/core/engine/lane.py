@@ -1,0 +1,294 @@
+"""A lane: the loaded tasks of one ordering id, of which at most one is under way."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.key import TaskKey
+
+if TYPE_CHECKING:
+    from scylla_spark.core.engine.partition import Partition
+
+
+BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
+_ENTRY_BYTES: Final = 1024  # of a task without its texts, with its place in lanes, heaps and indexes
+
+
+def size_of(text: str | None) -> int:
+    """About how many bytes a text takes."""
+    return 0 if text is None else len(text) if text.isascii() else 4 * len(text)
+
+
+def cost_of(command: Command) -> int:
+    """About how many bytes a loaded task takes; the engine asks it of every task."""
+    _, ordering_id, uniqueness_key = command.key
+    payload, extra = command.payload, command.extra
+    chars = len(payload) + len(ordering_id) + len(uniqueness_key) + (len(extra) if extra is not None else 0)
+    plain = payload.isascii() and ordering_id.isascii() and uniqueness_key.isascii()
+    return _ENTRY_BYTES + (chars if plain else 4 * chars)
+
+
+class LaneState(StrEnum):
+    """What the lane is doing; shown to people by `lane show` and `task explain`."""
+
+    WAITING = "waiting"  # for the time of its head
+    READY = "ready"  # due; waits for room
+    LOOKUP = "lookup"  # asking the tables whether the head has already completed
+    STARTING = "starting"  # the start fact must stand first
+    RUNNING = "running"
+    RECORDING = "recording"  # an outcome was decided and is being written
+    PARKED = "parked"  # the head names no handler
+
+
+# Names of their own, since up to Python 3.11 an attribute of an enumeration costs as much as ten of them.
+WAITING, READY, LOOKUP, STARTING, RUNNING, RECORDING, PARKED = LaneState
+IDLE = frozenset({WAITING, READY, PARKED})
+
+
+class Stage(IntEnum):
+    """How far one task is; the lane waits for tasks that are not OPEN, except for those that `replay` lets go ahead of their fact."""
+
+    OPEN = 0  # may start when its time and turn have come
+    RELEASED = 1  # an executor has it
+    DECIDED = 2  # its attempt ended without ending the task; the fact is being written
+    CLOSING = 3  # its completion is being written
+
+
+OPEN, RELEASED, DECIDED, CLOSING = Stage
+
+
+class Entry:
+    """One open task as the dispatcher knows it.
+
+    Attributes:
+        key: identity.
+        data: newest enqueue.
+        attempt: number of the last recorded attempt.
+        settled: how that attempt ended is recorded, not only that it started.
+        announced: number of an attempt whose start fact stands although it has not begun.
+        used: recorded attempts that count against the retry policy.
+        next_us: earliest start of the next attempt.
+        verified: known not to be completed.
+        cancelled: a cancel was seen; no further attempt starts.
+        stage: how far it is.
+        held: the lane waits for its outcome, or for the fact of it.
+        requests: of cancels whose senders wait for the end of the task.
+        cost: how many bytes it is taken to hold.
+    """
+
+    __slots__ = (
+        "announced",
+        "attempt",
+        "cancelled",
+        "cost",
+        "data",
+        "held",
+        "key",
+        "next_us",
+        "requests",
+        "settled",
+        "stage",
+        "used",
+        "verified",
+    )
+
+    def __init__(self, data: Command, *, verified: bool, attempt: int = 0, used: int = 0, next_us: int = 0) -> None:
+        self.key = data.key
+        self.data = data
+        self.verified = verified
+        self.attempt = attempt
+        self.settled = next_us > 0
+        self.used = used
+        self.next_us = max(next_us, data.key.time_us)
+        self.announced = 0
+        self.cancelled = False
+        self.cost = cost_of(data)
+        self.stage = OPEN
+        self.held = False
+        self.requests: tuple[str, ...] = ()
+
+    def note_attempt(self, attempt: int, used: int, next_us: int) -> bool:
+        """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
+
+        Args:
+            attempt: its number.
+            used: attempts so far that count against the retry policy.
+            next_us: when the next may start; 0 where the attempt has only started.
+        """
+        settled = next_us > 0
+        if (attempt, settled) <= (self.attempt, self.settled):
+            return False
+        self.attempt, self.settled, self.used = attempt, settled, used
+        self.next_us = max(next_us, self.key.time_us)
+        return True
+
+    @property
+    def spare(self) -> bool:
+        """Whether nothing is known of it but what the log of `tasks` says, so that it can be read again."""
+        return self.stage is OPEN and not (self.held or self.cancelled or self.attempt or self.announced)
+
+
+class Lane:
+    """Loaded open tasks of one ordering id, in key order.
+
+    Attributes:
+        frontier: where the tables hold more of this lane than is loaded: the last loaded key; nothing beyond counts as loaded.
+        beyond: arrivals past the frontier, kept until a reload reaches them.
+        depth: how many tasks were asked for when it was reloaded last; 0 if never.
+        asked_us: when that was.
+        active: the head, once it is ready or being prepared.
+        held: how many released tasks the lane waits for: for their end, and in durable order for the facts of it.
+        out: how many of them an executor has.
+        stamp: grows whenever older timer and ready marks of this lane become void.
+        missed: rows past the frontier were offered while a reload was under way, so its answer may be too old.
+        covers: newest offset of `tasks` among what was let go of past the frontier; a reload must read tables that hold it.
+    """
+
+    __slots__ = (
+        "_aside", "_heap", "active", "asked_us", "beyond", "cautious", "covers", "depth", "entries", "frontier", "held",
+        "missed", "ordering_id", "out", "partition", "reloading", "stamp", "state",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition, ordering_id: str) -> None:
+        self.partition = partition
+        self.ordering_id = ordering_id
+        self.entries: dict[TaskKey, Entry] = {}
+        self.beyond: dict[TaskKey, Entry] = {}
+        self.frontier: TaskKey | None = None
+        self.state = WAITING
+        self.active: Entry | None = None
+        self.stamp = 0
+        self.held = 0
+        self.out = 0
+        self.cautious = False
+        self.reloading = False
+        self.missed = False
+        self.covers = -1
+        self.depth = 0
+        self.asked_us = 0
+        self._heap: list[TaskKey] = []
+        self._aside: list[TaskKey] = []  # keys of `beyond`, and some that have left it
+
+    def add(self, entry: Entry) -> None:
+        """Takes an open task; past the frontier it is only kept aside."""
+        if self.frontier is not None and entry.key > self.frontier:
+            self._set_aside(entry)
+            return
+        self.entries[entry.key] = entry
+        heappush(self._heap, entry.key)
+
+    def overwrite(self, entry: Entry, command: Command) -> None:
+        """A newer enqueue of a task; it applies from the next attempt on."""
+        cost = cost_of(command)
+        self.partition.hold(cost - entry.cost)
+        entry.data, entry.cost = command, cost
+
+    def find(self, key: TaskKey) -> Entry | None:
+        """The task, loaded or kept aside."""
+        return self.entries.get(key) or self.beyond.get(key)
+
+    def remove(self, key: TaskKey) -> None:
+        """Forgets a task."""
+        entry = self.entries.pop(key, None)
+        aside = self.beyond.pop(key, None) if self.beyond else None
+        known = entry or aside
+        if known is not None:
+            self.partition.loaded -= 1
+            self.partition.hold(-known.cost)
+        if entry is not None:
+            self.let_go(entry)
+            if entry is self.active:
+                self.active = None
+
+    def head(self) -> Entry | None:
+        """The task with the smallest key of those that the lane does not hold already."""
+        heap, entries = self._heap, self.entries
+        while heap:
+            entry = entries.get(heap[0])
+            if entry is not None and not entry.held:
+                return entry
+            heappop(heap)
+        return None
+
+    def hold(self, entry: Entry) -> None:
+        """The head is released: the lane waits for it."""
+        heappop(self._heap)
+        entry.held, entry.stage = True, RELEASED
+        self.held += 1
+        self.out += 1
+
+    def let_go(self, entry: Entry) -> None:
+        """The lane waits no longer for this task."""
+        if entry.held:
+            entry.held = False
+            self.held -= 1
+
+    def put_back(self, entry: Entry) -> None:
+        """A released task is open again."""
+        self.let_go(entry)
+        entry.stage = OPEN
+        heappush(self._heap, entry.key)
+
+    def pass_over(self) -> None:
+        """Goes on behind the head, whose completion is on its way."""
+        heappop(self._heap)
+
+    def cut(self, frontier: TaskKey | None) -> None:
+        """Sets the frontier; tasks past it move aside, tasks kept aside up to it move in."""
+        self.frontier = frontier
+        if frontier is not None:
+            for key, entry in list(self.entries.items()):
+                if key > frontier and entry is not self.active and not entry.held:
+                    self._set_aside(self.entries.pop(key))
+        while self._aside and (frontier is None or self._aside[0] <= frontier):
+            aside = self.beyond.pop(heappop(self._aside), None)
+            if aside is not None:
+                self.add(aside)
+
+    def trim(self, keep: int) -> None:
+        """Lets go of what stands behind the first `keep` tasks and can be read again: the tables have it, or will have it.
+
+        Tasks of which more is known than the log of `tasks` says stay, and so does what stands before them.
+        """
+        kept = sorted(self.entries)
+        before = len(kept)
+        while len(kept) > keep and self._forget(self.entries[kept[-1]], self.entries):
+            kept.pop()
+        if len(kept) < before:
+            last = kept[-1] if kept else BEFORE_ALL
+            self.frontier = last if self.frontier is None else min(last, self.frontier)
+        for entry in list(self.beyond.values()):
+            self._forget(entry, self.beyond)
+        self._heap = sorted(key for key, entry in self.entries.items() if not entry.held)
+        self._aside = sorted(self.beyond)
+
+    def _forget(self, entry: Entry, among: dict[TaskKey, Entry]) -> bool:
+        if not entry.spare or entry is self.active:
+            return False
+        del among[entry.key]
+        self.partition.loaded -= 1
+        self.partition.hold(-entry.cost)
+        self.let_pass(entry.data.offset)
+        return True
+
+    def let_pass(self, offset: int) -> None:
+        """A record past the frontier is not kept: the next reload must read tables that hold it."""
+        self.covers = max(self.covers, offset)
+        self.missed = self.missed or self.reloading
+
+    def _set_aside(self, entry: Entry) -> None:
+        self.beyond[entry.key] = entry
+        heappush(self._aside, entry.key)
+
+    def waits(self, until_us: int) -> bool:
+        """Whether a further task of the lane may start before that time."""
+        head = self.head()
+        return self.frontier is not None or (head is not None and head.next_us <= until_us)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing loaded, kept aside or left in the tables."""
+        return not self.entries and not self.beyond and self.frontier is None

@@ -1,0 +1,275 @@
+"""What a dispatcher holds of one partition while it owns it, and how far it is in taking it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine.lane import BEFORE_ALL, Lane, size_of
+from scylla_spark.core.engine.recently_ended import RecentlyEnded
+from scylla_spark.core.engine.tenure import Basis, Tenure
+from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog
+from scylla_spark.core.key import TaskKey
+from scylla_spark.fingerprint import fingerprint
+
+CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less
+_NOTE_BYTES = 300  # of a remembered key or fact without its texts
+
+
+class PartitionState(StrEnum):
+    """Steps of a take, in order, and the way out."""
+
+    READING = "reading"  # `outcomes` up to the end noted at the assignment
+    FENCING = "fencing"  # own fence sent, not read back
+    LOADING = "loading"  # fenced; scan or tail not complete
+    ACTIVE = "active"  # releases tasks
+    DRAINING = "draining"  # revoked; lets what runs finish
+    DROPPED = "dropped"
+
+
+READING, FENCING, LOADING, ACTIVE, DRAINING, DROPPED = PartitionState
+
+ALL_FOLDED_US = 1 << 62  # later than any task
+
+
+class Mark(NamedTuple):
+    """How far the tables are, for one partition: next offsets of both topics, and the fence that holds at the second.
+
+    Attributes:
+        resigned: the holder of that fence stopped cleanly.
+        folded_until_us: tasks due before this stand in `tasks` alone, later ones also in `deferred`; microseconds since the epoch.
+        closed_hour: in all hours below, every task has its completion …
+        open_hours: … except in these.
+        appended_us: append time of the last record of `tasks` below tasks_offset; 0: none yet.
+    """
+
+    tasks_offset: int = 0
+    outcomes_offset: int = 0
+    fence: Fence = NO_FENCE
+    resigned: bool = True
+    folded_until_us: int = ALL_FOLDED_US
+    closed_hour: int = 0
+    open_hours: tuple[int, ...] = ()
+    appended_us: int = 0
+
+    @property
+    def basis(self) -> Basis:
+        """How far tables are at least that are read after this mark."""
+        return Basis(self.tasks_offset, self.outcomes_offset)
+
+
+def stored_mark(row: Mapping[str, Any]) -> Mark:
+    """The mark in a row of `progress`, instants as microseconds; only what concerns the row's own topic is set in it."""
+    fence = Fence(row["epoch"] or 0, row["nonce"] or "")
+    if row["topic"] != "tasks":
+        return Mark(0, row["next_offset"], fence, row["resigned"] is not False)
+    folded = row["folded_until"]
+    return Mark(
+        row["next_offset"],
+        folded_until_us=ALL_FOLDED_US if folded is None else folded,
+        closed_hour=row["closed_hour"] or 0,
+        open_hours=tuple(row["open_hours"] or ()),
+        appended_us=row["appended_at"] or 0,
+    )
+
+
+def joined(marks: Mapping[tuple[str, int], Mark]) -> dict[int, Mark]:
+    """The marks of both topics of each partition in one: partition → mark."""
+    found: dict[int, Mark] = {}
+    for (topic, number), mark in marks.items():
+        known = found.get(number, Mark())
+        about_outcomes, about_tasks = (known, mark) if topic == "tasks" else (mark, known)
+        found[number] = about_tasks._replace(
+            outcomes_offset=about_outcomes.outcomes_offset,
+            fence=about_outcomes.fence,
+            resigned=about_outcomes.resigned,
+        )
+    return found
+
+
+class Meter:
+    """How many bytes all partitions of an engine hold together, about."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
+class Partition:
+    """State of one owned partition; rebuilt from the tables and the two logs at every take.
+
+    Args:
+        tenure: this time of holding it.
+        mark: how far the tables are.
+        now: microseconds since the epoch.
+        meter: counts what is held.
+    """
+
+    def __init__(self, tenure: Tenure, mark: Mark, now: int, meter: Meter) -> None:
+        self.tenure = tenure
+        self.number = tenure.partition
+        self.state = READING
+        self.log = FenceLog(mark.fence)
+        self.log.resigned = mark.resigned
+        self.mark = mark
+        self.floor = Basis()  # answers of tables that were less far are void: what ended since has been forgotten
+        self.tasks_position = mark.tasks_offset
+        self.outcomes_position = mark.outcomes_offset
+        self.tasks_end: int | None = None
+        self.outcomes_end: int | None = None
+        self.scanned = False
+        self.receiving = False  # part of a scan of all that is open has been offered; the rest is to come
+        self.horizon_us = 0
+        self.complete_us = -1  # the tables were scanned up to this scheduled time
+        self.unscanned: list[Lane] = []  # their heads are due, but lie past complete_us
+        self.far_before = -1  # far_offset when the horizon was last raised
+        self.far_offset = -1  # newest tail record dropped because it lies past the horizon
+        # lanes of which the tables hold tasks, or will, but none is loaded: fingerprint → newest offset of `tasks` let go of
+        self.unloaded: dict[int, int] = {}
+        self.mine: Fence | None = None
+        self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
+        self.cautious = False
+        self.uncertain: set[int] = (
+            set()
+        )  # fingerprints of lanes, not loaded yet, of which something may have been running
+        self.lanes: dict[str, Lane] = {}
+        self.loaded = 0  # tasks in them …
+        self.held_bytes = 0  # … and how large all is that is held, about
+        self._meter = meter
+        self.ended = RecentlyEnded(now + CLOCK_MARGIN_US)
+        self.cancelled: dict[TaskKey, int] = {}  # offset of the cancel; -1 if it was read from the tables
+        self.ending: set[TaskKey] = set()  # keys without a loaded task whose completion is being written
+        # cancelled keys that an owner, this or an earlier one, may have ended already
+        self.told: dict[TaskKey, None] = {}
+        self.early_cancels: list[Command] = []  # seen before the partition was active
+        # offset and newest attempt, seen before the task was loaded
+        self.early_facts: dict[TaskKey, tuple[int, Fact]] = {}
+        self.lookups: dict[TaskKey, list[Command]] = {}  # cancels that wait for an answer of the tables
+        self.outbox: deque[Fact] = deque()
+        self.send_by_us = 1 << 62  # the outbox, at the latest
+        self.sending = False
+        self.unrecorded: dict[FactIdentity, tuple[Fact, int]] = {}
+        self.unrecorded_bytes = 0
+        self.in_flight = 0
+        self.overflow: list[
+            tuple[int, Lane]
+        ] = []  # (stamp, lane) that were ready while the partition was full or stalled
+        self.stalled = False  # at the last tick the oldest unrecorded fact was too old
+        self.drain_by_us = 0
+
+    @property
+    def deciding(self) -> bool:
+        """Whether facts may be written: fenced, and not left."""
+        return self.state in (LOADING, ACTIVE, DRAINING)
+
+    @property
+    def owes_caution(self) -> bool:
+        """Whether the owner before was cut off, and tasks of it may still have to announce their start."""
+        if not self.cautious:
+            return False
+        return not self.scanned or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are held, or less."""
+        self.held_bytes += size
+        self._meter.bytes += size
+
+    def hold_nothing(self) -> None:
+        """The partition is left: what it held no longer counts."""
+        self.hold(-self.held_bytes)
+        self._meter = Meter()
+
+    def oldest_unrecorded_us(self, now: int) -> int:
+        """Age of the oldest fact that was decided but not read back."""
+        return now - next(iter(self.unrecorded.values()))[1] if self.unrecorded else 0
+
+    def lane(self, ordering_id: str) -> Lane:
+        """The lane, made if need be; cut before its first task if its tasks were left in the tables."""
+        lane = self.lanes.get(ordering_id)
+        if lane is None:
+            lane = self.lanes[ordering_id] = Lane(self, ordering_id)
+            if self.unloaded:
+                covers = self.unloaded.get(fingerprint(ordering_id))
+                if covers is not None:
+                    lane.cut(BEFORE_ALL)
+                    lane.covers = covers
+        return lane
+
+    def left(self, key: TaskKey) -> bool:
+        """Whether earlier tasks of the key's lane were left in the tables."""
+        return bool(self.unloaded) and fingerprint(key.ordering_id) in self.unloaded
+
+    def unload(self, lane: Lane) -> bool:
+        """Lets go of a whole lane, if all of it can be read again; then tables are to be read that hold all that was let go of."""
+        lane.trim(0)
+        if lane.entries or lane.beyond:
+            return False
+        lane.stamp += 1
+        del self.lanes[lane.ordering_id]
+        self.leave(lane.ordering_id, lane.covers)
+        return True
+
+    def leave(self, ordering_id: str, offset: int) -> None:
+        """A record of a lane of which nothing is loaded is not kept."""
+        number = fingerprint(ordering_id)
+        self.unloaded[number] = max(offset, self.unloaded.get(number, -1))
+
+    # -- what is remembered of cancels and facts, counted ---------------------------------------------------------------
+
+    def remember_cancel(self, key: TaskKey, offset: int) -> None:
+        """A cancel of the key was seen; -1: in the tables."""
+        if key not in self.cancelled:
+            self.hold(note_bytes(key))
+        self.cancelled[key] = max(offset, self.cancelled.get(key, -1))
+
+    def forget_cancels(self, keys: Iterable[TaskKey]) -> None:
+        """Nothing need be known of cancels of these keys any more."""
+        for key in keys:
+            if self.cancelled.pop(key, None) is not None:
+                self.hold(-note_bytes(key))
+            self.told.pop(key, None)
+
+    def hold_cancel(self, command: Command) -> None:
+        """A cancel waits until the partition is active."""
+        self.early_cancels.append(command)
+        self.hold(note_bytes(command.key))
+
+    def held_cancels(self) -> list[Command]:
+        """The cancels that waited; they are no longer held."""
+        early, self.early_cancels = self.early_cancels, []
+        self.hold(-sum(note_bytes(command.key) for command in early))
+        return early
+
+    def note_early(self, offset: int, fact: Fact) -> None:
+        """An attempt of a task that is not loaded."""
+        self.forget_early(fact.key)
+        self.early_facts[fact.key] = offset, fact
+        self.hold(note_bytes(fact.key) + fact_bytes(fact))
+
+    def forget_early(self, key: TaskKey) -> None:
+        """Nothing need be known of attempts of this key any more."""
+        known = self.early_facts.pop(key, None)
+        if known is not None:
+            self.hold(-note_bytes(key) - fact_bytes(known[1]))
+
+
+FactIdentity = tuple[TaskKey, int, str, str | None]
+
+
+def identity_of(fact: Fact) -> FactIdentity:
+    """What tells the facts of a partition apart that are being written."""
+    return fact.key, fact.attempt, fact.outcome, fact.request_id
+
+
+def note_bytes(key: TaskKey) -> int:
+    """About how many bytes a remembered key takes."""
+    return _NOTE_BYTES + size_of(key.ordering_id) + size_of(key.uniqueness_key)
+
+
+def fact_bytes(fact: Fact) -> int:
+    """About how many bytes the texts of a fact take."""
+    return size_of(fact.result) + (sum(map(size_of, fact.failure)) if fact.failure is not None else 0)

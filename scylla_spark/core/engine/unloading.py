@@ -1,0 +1,144 @@
+"""Where memory is short: what cannot start is left to the tables, so that it never keeps out what can.
+
+The tables have every task, or will have it. So a lane may let go of all but its head, and a partition of whole lanes, as long as
+it is known up to which offset tables must be when they are read again (`Lane.covers`, `Partition.unloaded`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, OPEN, PARKED, READY, RECORDING, RUNNING, WAITING, Lane
+from scylla_spark.core.engine.ownership import Taker
+from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.waiting import NEVER
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.rejection import of_defect
+from scylla_spark.core.task import FAILED, Failure
+
+SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
+_STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head
+_LOOK_EVERY_US: Final = 1_000_000
+_PATIENCE_US: Final = 10_000_000  # how long the tail may wait for what is held to run, before lanes keep less
+_DEEP: Final = 25  # times lane_depth: what a lane keeps that runs
+
+
+class Reliever(Taker):
+    """Keeps what is held below the limit, and the rest going when a record meets a defect of ours."""
+
+    _looked_us = 0
+    _looked_bytes = 0
+    _choked_us = 0
+    _keep = 0
+
+    @property
+    def pressed(self) -> bool:
+        """Whether more is held than should be."""
+        return self.meter.bytes > self.limits.max_held_bytes
+
+    def _leave_to_tables(self, partition: Partition, lane: Lane | None, command: Command, now: int) -> bool:
+        """Whether a new task is not kept, because it could not start now anyway."""
+        if lane is not None:
+            if lane.frontier is None or command.key <= lane.frontier:
+                return False
+            lane.let_pass(command.offset)
+            return True
+        if partition.state is not ACTIVE or partition.left(command.key) or self._starts_us(command) > now + SOON_US:
+            partition.leave(command.key.ordering_id, command.offset)
+            return True
+        return False
+
+    def _starts_us(self, command: Command) -> int:
+        """When a task may start, by its time and what is fixed for this process."""
+        parked = not self._terms(command).executor or self.gate(command.queue).terms.paused
+        return NEVER if parked else command.key.time_us
+
+    def _relieve(self, now: int) -> None:
+        """Lets go of what cannot start, if too much is held; what is left is about to start, and the tail should wait for it.
+
+        It looks at all lanes, so it looks again only when more has come, or after a while.
+        """
+        most = self.limits.max_held_bytes
+        if self.meter.bytes <= most:
+            if self.meter.bytes <= most - most // 20:
+                self.choked, self._keep = False, 0
+            return
+        if now - self._looked_us >= _LOOK_EVERY_US or self.meter.bytes > self._looked_bytes + most // 20:
+            self._trim_all(now)
+            if self.meter.bytes > most:
+                self._unload(most - most // 10, now)
+            self._looked_us, self._looked_bytes = now, self.meter.bytes
+        loading = any(partition.state is not ACTIVE for partition in self.partitions.values())
+        choked = self.meter.bytes > most and not loading
+        if choked and not self.choked:
+            self._choked_us = now
+        elif choked and now - self._choked_us > _PATIENCE_US:
+            self._keep, self._choked_us = max(1, self._kept() // 5), now
+        self.choked = choked
+
+    def _kept(self) -> int:
+        """How many tasks a lane that runs may keep."""
+        return self._keep or _DEEP * self.limits.lane_depth
+
+    def _trim_all(self, now: int) -> None:
+        for partition in self.partitions.values():
+            if partition.receiving:
+                continue  # of a lane the first tasks may be still to come
+            for lane in list(partition.lanes.values()):
+                if not partition.scanned:  # the tables may hold earlier ones
+                    if not partition.unload(lane):
+                        lane.cut(BEFORE_ALL)
+                    continue
+                keep = 1 if self._stuck(partition, lane, now) else self._kept()
+                if len(lane.entries) > keep or lane.beyond:
+                    lane.trim(keep)
+                    self._settle(partition, lane, now)
+
+    def _stuck(self, partition: Partition, lane: Lane, now: int) -> bool:
+        if partition.state is not ACTIVE or lane.state is PARKED:
+            return True
+        head = lane.head()
+        if head is None or lane.state is RUNNING:
+            return False
+        return head.next_us > now + _STUCK_US or (lane.state is READY and self.gate(head.data.queue).terms.paused)
+
+    def _unload(self, target: int, now: int) -> None:
+        """Leaves whole lanes to the tables, those first that will start last."""
+        idle: list[tuple[int, int, Lane]] = []
+        for partition in self.partitions.values():
+            for lane in partition.lanes.values() if not partition.receiving else ():
+                head = lane.head()
+                if lane.state in IDLE and head is not None and not lane.held and not lane.cautious:
+                    starts_us = max(self._starts_us(head.data), head.next_us)
+                    if partition.state is not ACTIVE or starts_us > now + SOON_US:
+                        idle.append((-starts_us, len(idle), lane))
+        for _, _, lane in sorted(idle):
+            if self.meter.bytes <= target:
+                break
+            lane.active = None
+            if not lane.partition.unload(lane):
+                self._settle(lane.partition, lane, now)
+
+    def _note_defect(self, key: TaskKey, error: Exception) -> None:
+        self.counts["defects"] += 1
+        self.defects.append((key, error))
+
+    def _set_aside(self, partition: Partition, key: TaskKey, error: Exception, now: int) -> None:
+        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on."""
+        self._note_defect(key, error)
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if entry is not None and entry.stage is not OPEN:
+            return  # what runs ends by itself
+        attempt, used = (entry.attempt, entry.used) if entry is not None else (0, 0)
+        if lane is not None and entry is not None:
+            lane.remove(key)
+            lane.state = RUNNING if lane.out else RECORDING if lane.held else WAITING
+        partition.ending.add(key)
+        kind, stack = of_defect(error)
+        failure = Failure(kind, f"{type(error).__name__}: {error}"[:1000], stack)
+        self._record(partition, Fact(key, attempt, FAILED, finished_us=now, used=used, failure=failure), now)
+        if lane is not None:
+            self._settle(partition, lane, now)

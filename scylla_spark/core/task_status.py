@@ -1,0 +1,129 @@
+"""How a task stands, for people and programs that ask: built from its commands and facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.fold import Folded
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import Failure
+from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
+
+DETAILS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a task.
+
+    Attributes:
+        number: from 1.
+        outcome: succeeded, failed, aborted, cancelled, timed_out, yielded, or "started" while no end is known.
+        started_at: when the handler began.
+        finished_at: when it ended; None while no end is known.
+        planned_at: when it was to start.
+        next_at: earliest start of the next attempt; None if there is none.
+        error: why it did not succeed.
+    """
+
+    number: int
+    outcome: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    planned_at: datetime | None
+    next_at: datetime | None
+    error: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """How a task stands.
+
+    Attributes:
+        key: identity.
+        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted or cancelled.
+        handler: registered name; None: waits for a lease, or only a cancel of this key was seen.
+        payload: the JSON object that was enqueued.
+        attempts: how many attempts were begun.
+        next_attempt_at: earliest start of the next attempt; None for an ended task.
+        cancel_requested: a cancel was sent.
+        ended_at: when it ended.
+        result: what the handler returned.
+        error: why it did not succeed, or why the last attempt did not.
+        fresh: False where no broker answered, so that this is only what the tables say.
+        attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
+    """
+
+    key: TaskKey
+    state: str
+    handler: str | None
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    enqueued_at: datetime | None
+    attempts: int
+    next_attempt_at: datetime | None
+    cancel_requested: bool
+    ended_at: datetime | None = None
+    result: Any = None
+    error: Failure | None = None
+    fresh: bool = True
+    attempt_details: tuple[Attempt, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in OPEN
+
+
+def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, fresh: bool = True) -> TaskStatus:
+    """How the task of a key stands.
+
+    Args:
+        key: identity.
+        folded: its commands.
+        facts: its counting facts; repeats are tolerated.
+        now: microseconds since the epoch.
+        fresh: whether the logs were read to their ends.
+    """
+    attempts, ended = attempts_of(facts), completion_of(facts)
+    last = attempts[-1] if attempts else None
+    next_us = max(key.time_us, (last.next_us or 0) if last is not None else 0)
+    data = folded.data
+    state = state_of(ended.outcome if ended else None, last.outcome if last else None, next_us, now)
+    final = ended or last
+    return TaskStatus(
+        key=key,
+        state=state,
+        handler=data.handler if data else None,
+        queue=data.queue if data else "default",
+        priority=data.priority if data else 0,
+        payload=json.loads(data.payload) if data else {},
+        enqueued_at=from_us(data.enqueued_us) if data else None,
+        attempts=last.attempt if last else 0,
+        next_attempt_at=None if ended else from_us(next_us),
+        cancel_requested=folded.cancel is not None,
+        ended_at=_instant(ended.finished_us) if ended else None,
+        result=json.loads(ended.result) if ended and ended.result is not None else None,
+        error=final.failure if final else None,
+        fresh=fresh,
+        attempt_details=tuple(attempt_of(fact) for fact in attempts[-DETAILS:]),
+    )
+
+
+def attempt_of(fact: Fact) -> Attempt:
+    """An attempt as it stands after a fact."""
+    return Attempt(
+        fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
+        _instant(fact.next_us or 0), fact.failure,
+    )  # fmt: skip
+
+
+def _instant(us: int) -> datetime | None:
+    return from_us(us) if us else None

@@ -1,0 +1,1 @@
+"""The local pool: handlers in child processes of this machine."""

@@ -1,0 +1,132 @@
+"""Calls user code and turns whatever it does into a record: the innermost layer of a child."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import (
+    ABORTED,
+    FAILED,
+    MAX_ERROR_CHARS,
+    MAX_RESULT_BYTES,
+    SUCCEEDED,
+    YIELDED,
+    Task,
+    TaskContext,
+)
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import Abort, ArgumentError, Yield
+from scylla_spark.executors.registry import Handler
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FRAMES: Final = 40
+_result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+# outcome, result (JSON text), failure (kind, message, stack), wait after a yield in ms
+Verdict = tuple[str, str | None, tuple[str, str, str] | None, int]
+OK: Final[Verdict] = (SUCCEEDED, None, None, 0)
+
+
+def call(handler: Handler, row: list[Any], started_us: int) -> Verdict:
+    """Runs one task in this thread. Nothing that the handler raises gets through.
+
+    Args:
+        handler: the function to call.
+        row: time_us, ordering_id, uniqueness_key, payload text, attempt, epoch, queue, priority, timeout_ms.
+        started_us: wall clock now.
+    """
+    time_us, ordering_id, uniqueness_key, payload, attempt, epoch, queue, priority, timeout_ms = row
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        return failed("payload_invalid", f"The payload is not JSON: {error}")
+    task = Task(TaskKey(time_us, ordering_id, uniqueness_key), value, handler.info.name, queue, priority)
+    try:
+        if handler.parameters == 1:
+            result = handler.function(task)
+        else:
+            deadline = _EPOCH + timedelta(microseconds=started_us + timeout_ms * 1000)
+            result = handler.function(task, TaskContext(attempt, epoch, deadline))
+    except BaseException as error:
+        return verdict_of(error)
+    return OK if result is None else encode_result(result)
+
+
+def encode_result(result: object) -> Verdict:
+    """Succeeded with the result as JSON text, or failed because it has no such text or too much of it."""
+    try:
+        text = _result(result)
+        size = len(text) if text.isascii() else len(text.encode())
+    except BaseException as error:
+        hint = "Return None or what JSON can hold: dict, list, str, int, finite float, bool."
+        return failed("result_not_serialisable", f"{describe(error)} {hint}")
+    if size > MAX_RESULT_BYTES:
+        return failed(
+            "result_too_large",
+            f"The result has {size} bytes; at most {MAX_RESULT_BYTES} are kept. Store it and return where.",
+        )
+    return (SUCCEEDED, text, None, 0)
+
+
+def verdict_of(error: BaseException) -> Verdict:
+    """What an exception that left a handler means."""
+    try:
+        if isinstance(error, Abort):
+            return (ABORTED, *failed("Abort", _text(error))[1:])
+        if isinstance(error, Yield):
+            return _yielded(error)
+        if isinstance(error, SystemExit):
+            return failed("SystemExit", f"The handler called sys.exit({error.code!r}).", stack_of(error))
+        return failed(type(error).__name__, _text(error), stack_of(error))
+    except BaseException as second:  # an exception object that fights back
+        return failed(type(error).__name__, f"<cannot be described: {type(second).__name__}>")
+
+
+def _yielded(error: Yield) -> Verdict:
+    try:
+        return (YIELDED, None, None, 0 if error.after is None else duration_ms(error.after))
+    except ArgumentError as wrong:
+        return failed("ArgumentError", f"Yield cannot wait that long: {wrong}")
+
+
+def failed(kind: str, message: str, stack: str = "") -> Verdict:
+    """Failed, with texts cut to what is kept, and fit for UTF-8."""
+    return (FAILED, None, (clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack)), 0)
+
+
+def clean(text: str) -> str:
+    """The text with a mark in place of lone surrogates, which no file, topic or table would take."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def describe(error: BaseException) -> str:
+    """Class and message on one line."""
+    return f"{type(error).__name__}: {_text(error)[:1000]}"
+
+
+def stack_of(error: BaseException) -> str:
+    """The traceback as Python prints it, without our own frames; the middle is left out if it is long."""
+    trace = error.__traceback__
+    if trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    try:
+        if error.__cause__ is None and (error.__context__ is None or error.__suppress_context__):
+            frames = traceback.format_list(traceback.extract_tb(trace, limit=-_FRAMES))
+            text = "Traceback (most recent call last):\n" + "".join(frames) + describe(error)
+        else:
+            text = "".join(traceback.TracebackException(type(error), error, trace, limit=-_FRAMES).format())
+    except BaseException as second:
+        return f"<no stack: {type(second).__name__}>"
+    half = MAX_ERROR_CHARS // 2
+    return text if len(text) <= MAX_ERROR_CHARS else text[: half - 8] + "\n [...] " + text[-half:]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(str(error))
+    except BaseException as second:
+        return f"<no message: its __str__ raised {type(second).__name__}>"

@@ -1,0 +1,193 @@
+"""The process in which user code runs: one call at a time, in the main thread, and no other thread of ours.
+
+A single thread, so that handlers may fork, and so that no switching between threads slows short tasks. What must
+work while a handler runs (taking work back, seeing who runs since when) goes through the shared `SharedMemory` and needs no
+help from here.
+
+Frames to the child: a list of calls. A call is `[number, handler, start_by_us, *row]`, or `[number, handler,
+start_by_us, [row, …]]` for a batch handler; for `row` see `call.call`. A negative number says: only if the call
+before it succeeded. Frames from the child: a list of records, `[number, outcome, started_us, duration_us, result,
+failure, after_ms, output]`; for a batch, outcome is "batch" and result the list of verdicts; for a call that was
+found revoked, came too late, or must not run because of the one before it, `[number, "returned"]`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.executors.local.batch import call_batch
+from scylla_spark.executors.local.call import call, clean, failed
+from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
+from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.executors.registry import Handler
+
+RETURNED: Final = "returned"
+BATCH: Final = "batch"
+FLUSH_RECORDS: Final = 64
+FLUSH_US: Final = 3_000
+QUICK_US: Final = 1_000
+_RECV_BYTES: Final = 256 * 1024
+_PR_SET_PDEATHSIG: Final = 1
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def die_with_parent(number: int, parent: int) -> None:
+    """Has the kernel send signal `number` when the thread that made this process ends; exits if it has ended."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Child:
+    """Runs calls until the other end of `sock` is closed.
+
+    Args:
+        sock: stream socket to the pool.
+        slot: memory shared with the pool.
+        handlers: what tasks may name.
+        output: takes what the handlers print.
+        wants_output: whether it is sent along.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        slot: SharedMemory,
+        handlers: Mapping[str, Handler],
+        output: Capture,
+        *,
+        wants_output: bool,
+    ) -> None:
+        self._sock = sock
+        self._slot = slot
+        self._handlers = handlers
+        self._output = output
+        self._wants_output = wants_output
+        self._pid = os.getpid()
+        self._unsent = 0
+        self._sent_us = 0
+        self._quick: set[str] = set()
+        self._failed = 0  # the last call that did not succeed or did not run
+
+    def serve(self) -> None:
+        """The main loop."""
+        reader = FrameReader()
+        while data := self._sock.recv(_RECV_BYTES):
+            for calls in reader.feed(data):
+                for item in calls:
+                    self._run(item)
+            self._flush()
+
+    def _run(self, item: list[Any]) -> None:
+        number, name = abs(item[0]), item[1]
+        if self._unsent and name not in self._quick:
+            self._flush()  # the next one may take long, or may be the last
+        started, begun = both_us()
+        void = begun > item[2] or (item[0] < 0 and self._failed == number - 1)
+        if not self._slot.claim(number, 0 if void else begun) or void:
+            self._failed = number
+            self._report([number, RETURNED], begun)
+            return
+        sys.stdout = sys.stderr = self._output
+        handler = self._handlers.get(name)
+        if handler is None:
+            record: list[Any] = [*failed("handler_unknown", f"No handler {name!r} is registered here.")]
+        elif handler.info.max_batch is not None:
+            record = [BATCH, call_batch(handler, item[3]), None, 0]
+        else:
+            record = [*call(handler, item[3:], started)]
+        if os.getpid() != self._pid:
+            os._exit(0)  # the handler forked, and this is the copy
+        ended = boot_us()
+        duration = ended - begun
+        if duration < QUICK_US:
+            self._quick.add(name)
+        else:
+            self._quick.discard(name)
+        text = self._output.take()
+        outcome, result, failure, after_ms = record
+        if outcome != SUCCEEDED:
+            self._failed = number
+        self._report(
+            [number, outcome, started, duration, result, failure, after_ms, clean(text) if self._wants_output else ""],
+            ended,
+        )
+
+    def _report(self, record: list[Any], now: int) -> None:
+        """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's."""
+        data = _encode(record).encode()
+        if len(data) > MAX_FRAME_BYTES - 2:
+            data = _encode(_too_large(record)).encode()
+        kept = self._slot.put(data)
+        self._slot.rest()
+        if not kept:
+            self._flush()
+            if not self._slot.put(data):
+                self._sock.sendall(pack(b"[" + data + b"]"))
+                return
+        if not self._unsent:
+            self._sent_us = now
+        self._unsent += 1
+        if self._unsent >= FLUSH_RECORDS or now - self._sent_us >= FLUSH_US:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._sock.sendall(pack(b"[" + self._slot.take() + b"]"))
+            self._slot.clear()
+            self._unsent = 0
+
+
+def _too_large(record: list[Any]) -> list[Any]:
+    """In place of a record that no frame takes: only that of a large batch can be one."""
+    number, outcome, started, duration, result, *_ = record
+    verdict = failed("result_too_large", f"The results of the batch do not fit into {MAX_FRAME_BYTES} bytes.")
+    return [number, outcome, started, duration, [verdict] * len(result), None, 0, ""]
+
+
+def run(
+    sock: socket.socket,
+    slot_fd: int,
+    handlers: Mapping[str, Handler],
+    output: Capture,
+    *,
+    zygote: int,
+    wants_output: bool,
+) -> None:
+    """Everything a freshly forked child does; never returns.
+
+    Args:
+        sock: stream socket to the pool.
+        slot_fd: see `SharedMemory.create_fd`.
+        handlers: what tasks may name.
+        output: takes what the handlers print.
+        zygote: process id of the parent.
+        wants_output: whether output is sent along.
+    """
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent(signal.SIGKILL, zygote)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        faulthandler.enable(slot_fd, all_threads=False)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else all children draw the same numbers
+        Child(sock, SharedMemory(slot_fd), handlers, output, wants_output=wants_output).serve()
+        code = 0
+    except (BrokenPipeError, ConnectionResetError):
+        code = 0  # the pool is gone
+    finally:
+        os._exit(code)

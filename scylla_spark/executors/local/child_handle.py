@@ -1,0 +1,324 @@
+"""What a pool knows of one child: its calls, its unsent bytes, what was taken back.
+
+A child runs user code, which may write anything on its socket and into the shared memory. So everything from there is
+checked, and the pool's own clock decides what a child that says nothing, or nothing true, may cost: a call is over at
+the latest `UNBEGUN_US`, its timeout, and `SILENT_US` after it became the child's first. Code that takes trouble to
+lie about its own child's calls is believed; it can harm nobody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Container, Sequence
+from typing import Final, Protocol
+
+from scylla_spark.core import fast_json
+from scylla_spark.core.task import Invocation
+from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.report import Report, read
+from scylla_spark.executors.local.shared_memory import SharedMemory
+
+Call = list[Invocation]
+Finished = tuple[Call, Report]
+_RECV_BYTES: Final = 1024 * 1024
+_SKEW_US: Final = 1_000_000  # our `now` may be older than what the child did since
+STUCK_US: Final = 20_000
+UNBEGUN_US: Final = 10_000_000  # how long a child may take to begin its first call
+SILENT_US: Final = 5_000_000  # and to send the record of a call that it has ended
+RECLAIM_US: Final = 1_000  # from revoking to reclaiming: far longer than any store buffer keeps a write
+
+
+class ChildHandle:
+    """One child, seen from the pool. Not thread-safe.
+
+    Attributes:
+        number: which child this is, for the zygote.
+        calls: unfinished calls by their number, in the order sent.
+        pid: 0 until the zygote has told.
+        ending: why it is being killed (a failure kind), or empty.
+        victim: number of the call because of which it is being killed.
+        deaf: its socket is not read any more; it dies, or has died.
+        fault: what it did that no child of ours does, or empty; then nothing of its socket counts any more.
+        depth: how many calls it may have, as long as it has any.
+        idle_us: boot clock since when it has had nothing to do.
+        asked_us: boot clock when the zygote was asked for it, and later for its end.
+    """
+
+    def __init__(self, number: int, now: int) -> None:
+        self.number = number
+        self.calls: dict[int, Call] = {}
+        self.pid = 0
+        self.ending = ""
+        self.victim = 0
+        self.deaf = False
+        self.fault = ""
+        self.idle_us = now
+        self.born_us = self.asked_us = now
+        self.depth = 0
+        self.sock, self._theirs = socket.socketpair()
+        self.sock.setblocking(False)
+        self._slot_fd = SharedMemory.create_fd()
+        self.slot = SharedMemory(self._slot_fd)
+        self._reader = FrameReader(fast_json.load, longest=MAX_FRAME_BYTES)
+        self._next = 1
+        self._claimed = 0  # the highest claim that was seen and can be
+        self._running = (0, 0)  # number and start of a call, as they were when it was first seen to run
+        self._first = 0  # the first unfinished call when `look` looked last
+        self._first_us = 0  # since when it is that
+        self._silent_us = 0  # since when it has ended, or been passed, without a record; 0: it has not
+        self._known: set[int] = set()  # calls that are over for us, and whose record is still to come
+        self._followers: set[int] = set()
+        self._revoked_from = 0
+        self._revoked_to = 0
+        self._revoked_us = 0
+        self._unsent = bytearray()
+
+    def hand_over(self) -> tuple[socket.socket, int]:
+        """The child's ends of socket and memory, for the zygote."""
+        return self._theirs, self._slot_fd
+
+    def handed_over(self) -> None:
+        """Closes our copies of what the child has now."""
+        self._theirs.close()
+        os.close(self._slot_fd)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether bytes wait for the socket to become writable."""
+        return bool(self._unsent)
+
+    @property
+    def claimed(self) -> int:
+        """Number of the last call that the child has begun (or found revoked), as far as that can be."""
+        value = self.slot.claimed
+        if self._claimed <= value < self._next:
+            self._claimed = value
+        else:
+            self.fault = self.fault or "its memory names a call that it cannot have begun"
+        return self._claimed
+
+    def usable(self, now: int) -> bool:
+        """Whether it may be given calls: it is well, does not hang, and has passed what was taken back."""
+        if self.ending or self.deaf or self._unsent or self.revoking or self.fault:
+            return False
+        return not self.calls or not self.hangs(now)
+
+    def hangs(self, now: int) -> bool:
+        """Whether the current call runs so long that nothing should wait behind it."""
+        _, started = self.current(now)
+        return started > 0 and now - started > STUCK_US
+
+    @property
+    def behind(self) -> bool:
+        """Whether calls wait behind the current one."""
+        return bool(self.calls) and next(reversed(self.calls)) > self.claimed
+
+    def send(self, calls: Sequence[Call], batches: set[str], followers: Container[int] = ()) -> None:
+        """Gives calls to the child, without ever waiting for it.
+
+        Args:
+            calls: in the order in which they are to run.
+            batches: names of batch handlers.
+            followers: ids of invocations that run only if the call before succeeded.
+        """
+        rows = []
+        for call in calls:
+            number = self._next
+            self._next = number + 1
+            self.calls[number] = call
+            first = call[0]
+            if first.handler in batches:
+                start_by = min(item.start_by_us for item in call)
+                rows.append([number, first.handler, start_by, [_row(item) for item in call]])
+            elif first.id in followers:
+                self._followers.add(number)
+                rows.append([-number, first.handler, first.start_by_us, *_row(first)])
+            else:
+                rows.append([number, first.handler, first.start_by_us, *_row(first)])
+        self._unsent += pack(fast_json.dump(rows))
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what the socket takes."""
+        try:
+            sent = self.sock.send(self._unsent)
+            del self._unsent[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()  # it is dead, as the zygote will tell
+
+    def receive(self, now: int) -> tuple[list[Finished], bool]:
+        """Reports that have arrived, and whether the child may send more; see `fault`."""
+        try:
+            data = self.sock.recv(_RECV_BYTES)
+        except BlockingIOError:
+            return [], True
+        except OSError:
+            data = b""
+        found = self._read(data, now)
+        return found, bool(data) and not self.fault
+
+    def drain(self, now: int) -> list[Finished]:
+        """Everything that a dead child has sent and not sent."""
+        found: list[Finished] = []
+        with contextlib.suppress(OSError):
+            while not self.fault and (data := self.sock.recv(_RECV_BYTES)):
+                found += self._read(data, now)
+        return found + self.unsent_reports(now)
+
+    def unsent_reports(self, now: int) -> list[Finished]:
+        """Reports of finished calls that the child did not get to send."""
+        found: list[Finished] = []
+        claimed = self.claimed
+        with contextlib.suppress(ValueError, RecursionError):
+            for record in fast_json.load(b"[" + self.slot.outbox() + b"]"):
+                report = read(record)
+                if report.number in self.calls:
+                    found.append((self._take_out(report, claimed, now), report))
+                    self._known.add(report.number)
+        return found
+
+    def _read(self, data: bytes, now: int) -> list[Finished]:
+        found: list[Finished] = []
+        runs = self.slot.claimed if self.slot.started_us else 0  # a child rests before it sends
+        known, claimed = self._known, self.claimed
+        try:
+            for frame in self._reader.feed(data):
+                if type(frame) is not list or not frame:
+                    raise ProtocolError("a frame that is no list of records")
+                for record in frame:
+                    report = read(record)
+                    number = report.number
+                    if number in known:
+                        known.remove(number)
+                    elif number == runs:
+                        raise ProtocolError("the record of a call that still runs")
+                    else:
+                        found.append((self._take_out(report, claimed, now), report))
+        except ProtocolError as error:
+            self.fault = self.fault or str(error)
+        self.fault = self.fault or self._reader.fault
+        return found
+
+    def _take_out(self, report: Report, claimed: int, now: int) -> Call:
+        """The call that a report speaks of; it is over.
+
+        Raises:
+            ProtocolError: by all we know the child cannot have ended that call so.
+        """
+        number = report.number
+        call = self.calls.get(number)
+        if call is None or number > claimed:
+            raise ProtocolError("the record of a call that it does not have")
+        if not report.verdicts:
+            if not self._may_return(number, call, now):
+                raise ProtocolError("it handed a call back without a reason")
+        elif len(report.verdicts) != len(call):
+            raise ProtocolError(f"{len(report.verdicts)} outcomes for {len(call)} tasks")
+        if report.duration_us > now - self.born_us + _SKEW_US:
+            raise ProtocolError("a duration longer than its life")
+        return self.pop(number)
+
+    def _may_return(self, number: int, call: Call, now: int) -> bool:
+        late = min(item.start_by_us for item in call) <= now + _SKEW_US
+        return late or number in self._followers or self._revoked_from <= number < self._revoked_to
+
+    def pop(self, number: int) -> Call:
+        """Takes a call out, because it is over or goes elsewhere."""
+        if self._followers:
+            self._followers.discard(number)
+        return self.calls.pop(number)
+
+    def current(self, now: int) -> tuple[int, int]:
+        """Number and start (boot clock) of the call that runs; (0, 0) if none does.
+
+        The start is what the child told when it was first seen to run that call, if that can be.
+        """
+        number, started = self.slot.claimed, self.slot.started_us
+        if not started or number not in self.calls or number != self.slot.claimed:
+            return 0, 0
+        if number != self._running[0]:
+            self._running = (number, min(max(started, self.born_us), now))
+        return self._running
+
+    def began(self, number: int, now: int) -> int:
+        """When the child began a call (boot clock), as far as it told; 0 if it did not."""
+        if number == self._running[0]:
+            return self._running[1]
+        started = self.slot.started_us
+        return min(max(started, self.born_us), now) if started and number == self.slot.claimed else 0
+
+    def begun(self) -> int:
+        """For a child that is dead and drained: number of the last call that it may have begun.
+
+        If its memory says what cannot be, that is the first one that is left.
+        """
+        claimed = self.claimed
+        return claimed if claimed == self.slot.claimed else max(claimed, next(iter(self.calls), 0))
+
+    def look(self, now: int) -> None:
+        """Notes a fault if the child does not begin, or does not report, what it should have by our clock."""
+        claimed = self.claimed
+        first = next(iter(self.calls), 0)
+        if first != self._first or not self.pid:
+            self._first, self._first_us, self._silent_us = first, now, 0
+        if not first or self.fault:
+            return
+        if claimed < first:
+            if now - self._first_us > UNBEGUN_US:
+                self.fault = "it did not begin a call that it was given"
+        elif self.current(now)[0] != first:
+            self._silent_us = self._silent_us or now
+            if now - self._silent_us > SILENT_US:
+                self.fault = "it ended a call without a record"
+
+    def forgive(self, now: int) -> None:
+        """Begins all waiting anew: the pool itself did not run for a while, and so could not have seen an answer."""
+        self.asked_us = self._first_us = now
+        self._silent_us = 0
+
+    @property
+    def revoking(self) -> bool:
+        """Whether revoked calls are still to be reclaimed."""
+        return self._revoked_to > self.claimed + 1
+
+    def revoke(self, now: int) -> None:
+        """Takes back all calls behind the current one; `reclaim` hands them out soon."""
+        claimed = self.claimed
+        if not self.revoking and self.behind:
+            self._revoked_from, self._revoked_to, self._revoked_us = claimed + 1, self._next, now
+            self.slot.revoke(self._revoked_from, self._revoked_to)
+
+    def reclaim(self, now: int) -> list[Call]:
+        """The revoked calls that certainly will not run, the last one first."""
+        if not self.behind or now - self._revoked_us < RECLAIM_US:
+            return []
+        claimed = self.claimed
+        numbers = [n for n in self.calls if n > claimed and self._revoked_from <= n < self._revoked_to]
+        self._known.update(numbers)
+        return [self.pop(number) for number in reversed(numbers)]
+
+    def close(self) -> None:
+        """Frees what belongs to the member."""
+        self.sock.close()
+        self.slot.close()
+
+
+class Nursery(Protocol):
+    """Where children come from and end."""
+
+    def spawn(self, member: ChildHandle) -> None:
+        """Starts the child of `member`; if that fails, its death is reported like any other."""
+
+    def kill_child(self, number: int, grace_ms: int) -> None:
+        """Ends a child and its process group."""
+
+
+def _row(item: Invocation) -> tuple[object, ...]:
+    key = item.key
+    return (
+        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
+    )  # fmt: skip

@@ -1,0 +1,245 @@
+"""The process that imports the handlers once and forks children from itself, so that a new child takes a millisecond.
+
+It speaks with the pool over a SOCK_SEQPACKET pair (one JSON array a message) whose end is its standard input:
+
+* at first it gets one configuration message, and answers `["handler", name, …]` for each handler, then `["ready"]`
+  or `["broken", kind, text]`;
+* `["fork", child]` with two descriptors (the child's socket and slot) is answered by `["forked", child, pid]` or
+  `["unforked", child, text]`;
+* `["kill", child, grace_ms]` sends SIGTERM to the child's process group and SIGKILL after the grace;
+* `["exit", child, status]` tells that a child is gone, and its group with it; status is negative for a signal.
+
+Only this process signals and reaps children, so a process id can never mean somebody else. When the pool ends (end
+of file, or the death signal of the thread that owns the pool) every child group is killed, and what they left behind
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from scylla_spark.clock import boot_us
+from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.local import child
+from scylla_spark.executors.local.batch import to_table
+from scylla_spark.executors.local.call import describe, stack_of
+from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.registry import Handler, load
+
+MESSAGE_BYTES: Final = 64 * 1024
+_TEXT_CHARS: Final = 8 * 1024
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Forkserver:
+    """Forks, signals and reaps children on request.
+
+    Args:
+        control: the pool.
+        handlers: what tasks may name.
+        output: takes what handlers print, in each child's copy.
+        wants_output: whether children send it along.
+    """
+
+    def __init__(
+        self, control: socket.socket, handlers: Mapping[str, Handler], output: Capture, *, wants_output: bool
+    ) -> None:
+        self._control = control
+        self._handlers = handlers
+        self._output = output
+        self._wants_output = wants_output
+        self._pids: dict[int, int] = {}  # child → pid
+        self._kill_at: dict[int, int] = {}  # child → boot_us of its SIGKILL
+        self._wake, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """The main loop; returns when the pool is gone."""
+        while True:
+            now = boot_us()
+            timeout = max(0, min(self._kill_at.values()) - now) / 1e6 if self._kill_at else None
+            ready, _, _ = select.select([self._control.fileno(), self._wake], [], [], timeout)
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            self._reap()
+            self._kill_overdue()
+            if self._control.fileno() in ready:
+                data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+                if not data:
+                    return
+                self._obey(json.loads(data), fds)
+
+    def end(self) -> None:
+        """Kills every child group, then whatever descended from them and was left to us."""
+        for pid in self._pids.values():
+            _kill_group(pid, signal.SIGKILL)
+        lists = Path("/proc/self/task")  # by thread
+        for _ in range(100):
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            pids = [int(pid) for children in lists.glob("*/children") for pid in children.read_text().split()]
+            if not pids:
+                return
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], 0.01)
+
+    def _obey(self, message: list[Any], fds: list[int]) -> None:
+        verb, number = message[0], message[1]
+        if verb == "fork":
+            self._fork(number, *fds)
+        elif verb == "kill" and number in self._pids and number not in self._kill_at:
+            _kill_group(self._pids[number], signal.SIGTERM)
+            self._kill_at[number] = boot_us() + message[2] * 1000
+
+    def _fork(self, number: int, sock_fd: int, slot_fd: int) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say("unforked", number, str(error))
+        else:
+            if pid == 0:
+                self._forget()
+                child.run(
+                    socket.socket(fileno=sock_fd),
+                    slot_fd,
+                    self._handlers,
+                    self._output,
+                    zygote=parent,
+                    wants_output=self._wants_output,
+                )
+            self._pids[number] = pid
+            self._say("forked", number, pid)
+        finally:
+            os.close(sock_fd)
+            os.close(slot_fd)
+
+    def _forget(self) -> None:
+        """In a new child: lets go of what belongs to the zygote alone."""
+        signal.set_wakeup_fd(-1)
+        self._control.close()
+        os.close(self._wake)
+        os.close(self._wake_writer)
+
+    def _reap(self) -> None:
+        """Reports children that ended. While one is unreaped its id is taken, so its group can be killed safely."""
+        numbers = {pid: number for number, pid in self._pids.items()}
+        with contextlib.suppress(ChildProcessError):
+            while info := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                number = numbers.get(info.si_pid)
+                if number is not None:
+                    _kill_group(info.si_pid, signal.SIGKILL)
+                    del self._pids[number]
+                    self._kill_at.pop(number, None)
+                    self._say("exit", number, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
+                os.waitpid(info.si_pid, 0)
+
+    def _kill_overdue(self) -> None:
+        now = boot_us()
+        for number, due in list(self._kill_at.items()):
+            if due <= now:
+                _kill_group(self._pids[number], signal.SIGKILL)
+                self._kill_at[number] = now + 3_600_000_000
+
+    def _say(self, *message: object) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(json.dumps(message).encode())
+
+
+def describe_handler(name: str, entry: Handler) -> list[Any]:
+    """A handler as message; `zygote_process.parse_handler` is its inverse."""
+    info = entry.info
+    retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
+    return ["handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry]
+
+
+def main() -> NoReturn:
+    """Entry point of the process."""
+    control = socket.socket(fileno=os.dup(0))
+    config = json.loads(control.recv(MESSAGE_BYTES))
+    child.die_with_parent(signal.SIGKILL, config["parent"])
+    os.environ.pop("PYTHONPATH")  # was for our own start; grandchildren get what the driver had
+    if config["pythonpath"] is not None:
+        os.environ["PYTHONPATH"] = config["pythonpath"]
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+    output = Capture()
+    sys.stdout = sys.stderr = output
+    try:
+        handlers = load(config["modules"])
+        _prepare_batches(handlers)
+    except BaseException as error:
+        kind = "argument" if isinstance(error, SchedulerError) else "import"
+        control.send(
+            json.dumps(["broken", kind, describe(error)[:_TEXT_CHARS], stack_of(error)[-_TEXT_CHARS:]]).encode()
+        )
+        os._exit(1)
+    for name, entry in handlers.items():
+        control.send(json.dumps(describe_handler(name, entry)).encode())
+    control.send(b'["ready"]')
+    output.take()
+    gc.collect()
+    gc.freeze()
+    # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
+    _adopt_orphans()
+    zygote = Forkserver(control, handlers, output, wants_output=config["output"])
+
+    me = os.getpid()
+
+    def die(*_: object) -> None:
+        if os.getpid() == me:  # a child that was forked a moment ago still has this signal handler
+            zygote.end()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, die)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child.die_with_parent(signal.SIGTERM, config["parent"])
+    try:
+        zygote.serve()
+    finally:
+        die()
+    raise AssertionError("unreachable")
+
+
+def _prepare_batches(handlers: Mapping[str, Handler]) -> None:
+    """Imports here, once, what every child would need for its first batch."""
+    batches = [entry for entry in handlers.values() if entry.info.max_batch is not None]
+    if batches:
+        to_table([])  # with its first array pyarrow imports pandas, which takes a second or more
+    if any(entry.pandas for entry in batches):
+        importlib.import_module("pandas")
+
+
+def _adopt_orphans() -> None:
+    """Descendants of dead children become ours, so that `Forkserver.end` finds them even in other sessions."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _kill_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""The pool's handle of its zygote: start it, ask it for children, hear what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.clock import boot_us
+from scylla_spark.core.task import Retry
+from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.executors.environment import handler_environment
+from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
+from scylla_spark.executors.local.framing import ProtocolError
+
+FORKED: Final = "forked"
+UNFORKED: Final = "unforked"
+EXIT: Final = "exit"
+_CLOSE_S: Final = 5.0
+_INTERFERED: Final = (
+    "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
+)
+_COMMAND = (sys.executable, "-P", "-m", "scylla_spark.executors.local.forkserver")
+
+
+class News(NamedTuple):
+    """What became of a child.
+
+    Attributes:
+        verb: FORKED, UNFORKED or EXIT.
+        child: its number.
+        value: process id, 1, or exit status (negative: a signal).
+    """
+
+    verb: str
+    child: int
+    value: int
+
+
+class ForkserverHandle:
+    """A running zygote. Make it in a thread that lives as long as the pool: its end is the zygote's death signal.
+
+    Args:
+        modules: what it imports (see `registry.load`).
+        wants_output: whether its children send along what handlers print.
+        pass_environment: further variables that handlers get (see `handler_environment`).
+        import_timeout_s: how long the imports may take.
+
+    Raises:
+        ArgumentError: the modules' handlers contradict each other, or a module file is missing.
+        ConfigError: a module cannot be imported; the message holds the stack.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        *,
+        wants_output: bool,
+        pass_environment: Sequence[str] = (),
+        import_timeout_s: float = 300,
+    ) -> None:
+        self._babbles = False
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = handler_environment(os.environ, pass_environment)
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        with theirs:
+            self._process = subprocess.Popen(
+                _COMMAND,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment | {"PYTHONPATH": path},
+            )
+        config = {
+            "modules": list(modules),
+            "parent": os.getpid(),
+            "output": wants_output,
+            "pythonpath": environment.get("PYTHONPATH"),
+        }
+        try:
+            self.control.send(json.dumps(config).encode())
+            self.handlers = self._introduction(boot_us() + round(import_timeout_s * 1e6))
+        except BaseException:
+            self.close()
+            raise
+        self.control.setblocking(False)
+
+    def fork(self, child: int, sock: socket.socket, slot_fd: int) -> None:
+        """Asks for a child; it will be reported as forked or unforked.
+
+        Raises:
+            OSError: the zygote is gone.
+        """
+        socket.send_fds(self.control, [json.dumps(["fork", child]).encode()], [sock.fileno(), slot_fd])
+
+    def kill(self, child: int, grace_ms: int) -> None:
+        """Asks for the end of a child and its group; it will be reported as exit."""
+        with contextlib.suppress(OSError):  # then its death is reported by the end of the control socket
+            self.control.send(json.dumps(["kill", child, grace_ms]).encode())
+
+    def messages(self) -> list[News] | None:
+        """What it has said since the last call, without waiting; None when it is dead, or says what no zygote does."""
+        found: list[News] = []
+        while not self._babbles:
+            try:
+                data = self.control.recv(MESSAGE_BYTES)
+            except BlockingIOError:
+                return found
+            except OSError:
+                return found or None
+            if not data:
+                return found or None
+            try:
+                found.append(parse_news(data))
+            except ProtocolError:
+                self._babbles = True  # a module that it imported has got hold of its socket
+        return found or None
+
+    def close(self, *, patiently: bool = True) -> None:
+        """Ends it and all children, by force if it takes long or `patiently` is false; returns when it is gone."""
+        self.control.close()
+        try:
+            self._process.wait(_CLOSE_S if patiently else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _introduction(self, until_us: int) -> dict[str, HandlerInfo]:
+        handlers: dict[str, HandlerInfo] = {}
+        while select.select([self.control], [], [], max(0, until_us - boot_us()) / 1e6)[0]:
+            data = self.control.recv(MESSAGE_BYTES)
+            if not data:
+                code = self._process.wait()
+                raise ConfigError(
+                    f"The process that imports the handlers ended with code {code}.",
+                    hint="Import the modules by hand to see why.",
+                )
+            message = _texts(data)
+            if message[0] == "ready":
+                return handlers
+            if message[0] == "broken":
+                raise _broken(*map(str, message[1:4]))
+            name, info = parse_handler(message)
+            handlers[name] = info
+        raise ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
+
+
+def _texts(data: bytes) -> list[Any]:
+    try:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
+        message = None
+    if type(message) is not list or not message:
+        raise ConfigError(*_INTERFERED)
+    return message
+
+
+def _broken(kind: str = "", text: str = "", stack: str = "") -> ArgumentError | ConfigError:
+    if kind == "argument":
+        return ArgumentError(text)
+    return ConfigError(f"A handler module cannot be imported: {text}\n{stack}\n", hint="Check the setting `handlers`.")
+
+
+def parse_news(data: bytes) -> News:
+    """A message about a child (see `zygote`).
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        verb, child, value = json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        raise ProtocolError("a message that is no list of three") from None
+    if verb == UNFORKED and type(child) is int:
+        return News(verb, child, 1)
+    if verb not in (FORKED, EXIT) or type(child) is not int or type(value) is not int or (verb == FORKED and value < 2):
+        raise ProtocolError("a message about no child")
+    return News(verb, child, value)
+
+
+def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
+    """The inverse of `zygote.describe_handler`, with the name that tasks use.
+
+    Raises:
+        ConfigError: something else than a zygote has sent it.
+    """
+    try:
+        _, name, own, runs_on, max_batch, timeout_ms, retry = message
+        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, None if retry is None else Retry.from_ms(*retry))
+    except (TypeError, ValueError):
+        raise ConfigError(*_INTERFERED) from None

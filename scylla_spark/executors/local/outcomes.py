@@ -1,0 +1,98 @@
+"""From what a child reported, or how it died, to outcomes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Container
+from typing import Final, NamedTuple
+
+from scylla_spark.core.task import FAILED, TIMED_OUT, Failure, Outcome
+from scylla_spark.executors.local.child_handle import Call, ChildHandle
+from scylla_spark.executors.local.report import Report
+
+CHILD_DIED: Final = "child_died"
+BROKE_PROTOCOL: Final = "broke_protocol"
+_PLAUSIBLE_US: Final = 10_000_000  # a record may be this old when it is read; beyond, one of the clocks was set
+_SKEW_US: Final = 1_000_000
+
+
+class Moment(NamedTuple):
+    """One moment on both clocks."""
+
+    wall_us: int
+    boot_us: int
+
+
+def timeout_us(call: Call) -> int:
+    """How long a call may run: the longest timeout of its tasks."""
+    return max(item.timeout_ms for item in call) * 1000
+
+
+def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
+    """The outcomes of a call from the child's report of it."""
+    started = _started_us(report, now)
+    ended = started + report.duration_us
+    if len(call) == 1:
+        one = report.verdicts[0]
+        return [Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms)]
+    return [
+        Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
+        for item, one in zip(call, report.verdicts, strict=True)
+    ]
+
+
+def late(call: Call, report: Report, now: Moment) -> list[Outcome]:
+    """The outcomes of a call that ended by itself, but only after it was told to because its time was over."""
+    started = _started_us(report, now)
+    failure = Failure(TIMED_OUT, f"It had not ended after {timeout_us(call) / 1e6:g} s.")
+    return [Outcome(item.id, TIMED_OUT, started, started + report.duration_us, failure=failure) for item in call]
+
+
+def _started_us(report: Report, now: Moment) -> int:
+    """When a reported call began: what the child's wall clock said, unless ours makes that impossible."""
+    latest = now.wall_us - report.duration_us
+    return report.started_us if latest - _PLAUSIBLE_US < report.started_us <= latest + _SKEW_US else latest
+
+
+def lost(
+    member: ChildHandle, number: int, call: Call, status: int, killed: Container[int], now: Moment
+) -> list[Outcome]:
+    """The outcomes of a call that ran when its child died.
+
+    Args:
+        member: the child's member, with its shared memory.
+        number: of the call.
+        call: its invocations.
+        status: exit code, or a negative signal.
+        killed: ids whose end was asked for.
+        now: of the pool.
+    """
+    began, finished = member.began(number, now.boot_us), now.wall_us
+    started = finished - (now.boot_us - began) if began else finished
+    if member.ending == BROKE_PROTOCOL:
+        message = f"Its child process did what only user code in our place does ({member.fault}), and was killed."
+        failure, outcome = Failure(CHILD_DIED, message), FAILED
+    elif number != member.victim:
+        message = f"The child process {exit_text(status)} while it ran this task."
+        failure, outcome = Failure(CHILD_DIED, message, member.slot.fault()), FAILED
+    elif member.ending == TIMED_OUT:
+        message = f"It had not ended after {timeout_us(call) / 1e6:g} s and was killed."
+        failure, outcome = Failure(TIMED_OUT, message), TIMED_OUT
+    else:
+        failure, outcome = Failure(member.ending, "It was killed while it ran."), FAILED
+    return [
+        Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure)
+        for item in call
+    ]
+
+
+def exit_text(status: int) -> str:
+    """What an exit status says: negative is a signal."""
+    if status >= 0:
+        return f"exited with code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "signal"
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"was killed by {name} ({-status}){hint}"

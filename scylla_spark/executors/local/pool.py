@@ -1,0 +1,301 @@
+"""The local pool: handlers run in child processes, started in milliseconds and replaced when they misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import threading
+from collections.abc import Callable, Sequence
+
+from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.task import Invocation
+from scylla_spark.errors import ConflictError, SchedulerError
+from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.local.child_handle import ChildHandle
+from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
+from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.supervisor import Limits, Supervisor
+
+_log = logging.getLogger(__name__)
+_SOON_US = 10_000
+_RETRY_US = 1_000_000
+_STUMBLE_S = 0.05
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+OnOutput = Callable[[Sequence[Invocation], str], None]
+
+
+class LocalPool:
+    """An Executor whose handlers run in child processes on this machine.
+
+    One thread of the pool reads outcomes, keeps time and calls the sink; `submit` writes to idle children at once,
+    from the caller's thread, and never waits for one. A crash or a timeout costs only the call that ran.
+
+    Args:
+        modules: handler modules (see `registry.load`).
+        min_children: how many children are kept ready.
+        max_children: how many there may be at most.
+        kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
+        idle_s: after how long without work a child above the minimum ends.
+        pass_environment: further environment variables that handlers get (see `environment`).
+        on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
+            characters).
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        *,
+        min_children: int = 2,
+        max_children: int = 16,
+        kill_grace_s: float = 1.0,
+        idle_s: float = 30.0,
+        pass_environment: Sequence[str] = (),
+        on_output: OnOutput | None = None,
+    ) -> None:
+        self._modules = tuple(modules)
+        self._pass_environment = tuple(pass_environment)
+        fast = min(max_children, max(2, os.cpu_count() or 1))
+        self._limits = Limits(min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000))
+        self._on_output = on_output
+        self._lock = threading.Lock()
+        self._wake = -1
+        self._look_at = 0
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._selector: selectors.BaseSelector
+        self._zygote: ForkserverHandle
+        self._zygote_died = False
+        self._crew: Supervisor
+        self._sink: Sink
+
+    def start(self, sink: Sink) -> None:
+        """Imports the handlers in a process of their own, starts the first children and begins to accept work.
+
+        Raises:
+            ConfigError: a handler module cannot be imported.
+            ArgumentError: handlers contradict each other, or a module file is missing.
+            ConflictError: it was started before.
+        """
+        if self._thread is not None:
+            raise ConflictError("This pool was started before.", hint="Make a new one.")
+        self._sink = sink
+        self._thread = threading.Thread(target=self._main, name="local-pool", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def handlers(self) -> dict[str, HandlerInfo]:
+        """Every name that tasks may use; after `start`."""
+        return dict(self._zygote.handlers)
+
+    def room(self) -> int:
+        """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back."""
+        with self._lock:
+            return self._crew.room()
+
+    def running(self) -> dict[int, int]:
+        """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
+        with self._lock:
+            return self._crew.running(Moment(*both_us()))
+
+    def submit(self, batch: Sequence[Invocation]) -> None:
+        """Takes invocations and gives them to children that are free, without waiting for anything."""
+        if not batch:
+            return
+        with self._lock:
+            crew = self._crew
+            crew.submit(batch)
+            now = boot_us()
+            crew.fill(now)
+            soonest = now + 1000 * min(item.timeout_ms for item in batch)
+            if len(batch) > 1:
+                soonest = min(soonest, now + _SOON_US)
+            urgent = soonest < self._look_at or crew.wants_attention
+        if urgent:
+            self._nudge()
+
+    def kill(self, ids: Sequence[int]) -> None:
+        """Ends these invocations: those that run as timed_out (within the grace), others as not_started."""
+        with self._lock:
+            self._crew.kill(ids, boot_us())
+        self._nudge()
+
+    def stop(self, *, drain_s: float) -> None:
+        """Hands back what has not started, lets the rest run for `drain_s` seconds, then kills it and all children."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        with self._lock:
+            self._crew.stop(boot_us() + round(drain_s * 1e6))
+        self._nudge()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    # ---- what Supervisor asks of us, always from the pool's thread ----
+
+    def spawn(self, member: ChildHandle) -> None:
+        """Has a child forked for `member`."""
+        try:
+            self._zygote.fork(member.number, *member.hand_over())
+        except OSError:
+            self._zygote_died = True
+        member.handed_over()
+        self._selector.register(member.sock, _READ, member)
+
+    def kill_child(self, number: int, grace_ms: int) -> None:
+        """Has the child's process group killed."""
+        self._zygote.kill(number, grace_ms)
+
+    # ---- the pool's thread ----
+
+    def _main(self) -> None:
+        try:
+            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._zygote = self._new_zygote()
+        except BaseException as error:
+            self._error = error
+            os.close(self._wake)
+            self._started.set()
+            return
+        with selectors.DefaultSelector() as self._selector:
+            self._crew = Supervisor(self._limits, self._zygote.handlers, self)
+            self._selector.register(self._wake, _READ)
+            self._selector.register(self._zygote.control, _READ)
+            self._crew.grow(boot_us())
+            self._started.set()
+            hard_us = round(1000 * self._limits.grace_ms + 2e6)
+            while not self._crew.stopping or not (self._crew.finished or boot_us() > self._crew.stopping + hard_us):
+                try:
+                    self._turn()
+                except Exception:  # a defect of ours: say so and go on, for the sake of all other tasks
+                    _log.exception("the pool's thread stumbled")
+                    threading.Event().wait(_STUMBLE_S)
+            self._zygote.close()
+            with self._lock:
+                self._bury_all()
+            self._hand_on()
+        with self._lock:
+            os.close(self._wake)
+            self._wake = -1
+
+    def _turn(self) -> None:
+        events = self._selector.select(max(0, self._look_at - boot_us()) / 1e6)
+        with self._lock:
+            now = boot_us()
+            for key, mask in events:
+                if isinstance(key.data, ChildHandle):
+                    self._attend(key.data, mask, now)
+                elif key.fileobj == self._wake:
+                    os.eventfd_read(self._wake)
+                else:
+                    self._hear(now)
+            crew = self._crew
+            look_at = crew.watch(now)
+            if crew.fill(now) or crew.grow(now):
+                look_at = min(look_at, now + _SOON_US)
+            self._look_at = look_at
+            for member in crew.members.values():
+                if member.blocked and member.sock in self._selector.get_map():
+                    self._selector.modify(member.sock, _READ | _WRITE, member)
+        self._hand_on()
+        if self._zygote_died or crew.zygote_stuck:
+            self._replace_zygote()
+
+    def _attend(self, member: ChildHandle, mask: int, now: int) -> None:
+        """Serves a child; whatever it has sent to make that fail costs only this child its life."""
+        try:
+            self._serve(member, mask, now)
+        except Exception:
+            _log.exception("what child %d sent cannot be read", member.number)
+            member.fault = member.fault or "it sent what nobody can read"
+            self._crew.expel(member, now)
+
+    def _serve(self, member: ChildHandle, mask: int, now: int) -> None:
+        if member.number not in self._crew.members:
+            return  # buried a moment ago, by a message that came with this event
+        if mask & _WRITE:
+            member.flush()
+            if not member.blocked:
+                self._selector.modify(member.sock, _READ, member)
+        if mask & _READ and not self._crew.receive(member, now):
+            self._selector.unregister(member.sock)
+            member.deaf = True  # it is dead, or will be when it misses its socket
+
+    def _hear(self, now: int) -> None:
+        messages = self._zygote.messages()
+        if messages is None:
+            self._zygote_died = True
+            return
+        for verb, number, value in messages:
+            member = self._crew.members.get(number)
+            if member is None:
+                continue
+            if verb == FORKED:
+                member.pid = value
+                continue
+            if verb == UNFORKED:
+                _log.warning("no new child could be forked")
+            self._bury(member, value, now)
+
+    def _bury(self, member: ChildHandle, status: int, now: int) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(member.sock)
+        self._crew.died(member, status, now)
+
+    def _bury_all(self) -> None:
+        """After the end of the zygote, which takes its children along; their groups are left to us."""
+        for member in list(self._crew.members.values()):
+            if member.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(member.pid, signal.SIGKILL)
+            self._bury(member, -signal.SIGKILL, boot_us())
+
+    def _new_zygote(self) -> ForkserverHandle:
+        wants_output = self._on_output is not None
+        return ForkserverHandle(self._modules, wants_output=wants_output, pass_environment=self._pass_environment)
+
+    def _replace_zygote(self) -> None:
+        """Outside the lock: imports may take long, and `submit` must not wait for them."""
+        if self._zygote.control in self._selector.get_map():
+            self._selector.unregister(self._zygote.control)
+        self._zygote.close(patiently=not self._crew.zygote_stuck)
+        with self._lock:
+            self._crew.zygote_stuck = False
+            self._bury_all()
+            self._crew.postpone(boot_us() + _RETRY_US)
+        self._hand_on()
+        try:
+            zygote = self._new_zygote()
+        except SchedulerError:
+            _log.exception("the handlers' process ended and cannot be started again; trying on")
+            self._look_at = boot_us() + _RETRY_US
+            return
+        with self._lock:
+            self._zygote, self._zygote_died = zygote, False
+            self._selector.register(zygote.control, _READ)
+            self._crew.postpone(0)
+        self._look_at = 0
+
+    def _hand_on(self) -> None:
+        with self._lock:
+            done, self._crew.done = self._crew.done, []
+            outputs, self._crew.outputs = self._crew.outputs, []
+        try:
+            if outputs and self._on_output is not None:
+                for call, text in outputs:
+                    self._on_output(call, text)
+            if done:
+                self._sink(done)
+        except Exception:
+            _log.exception("a callback of the pool failed")
+
+    def _nudge(self) -> None:
+        with contextlib.suppress(BlockingIOError, ValueError, OSError):
+            os.eventfd_write(self._wake, 1)

@@ -1,0 +1,151 @@
+"""What a child says of a finished call, read strictly: a child runs user code, which may write what it likes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json
+
+from scylla_spark.core.task import (
+    ABORTED,
+    FAILED,
+    MAX_ERROR_CHARS,
+    MAX_RESULT_BYTES,
+    SUCCEEDED,
+    YIELDED,
+    Failure,
+)
+from scylla_spark.executors.local.call import clean, failed
+from scylla_spark.executors.local.capture import CAPTURE_CHARS
+from scylla_spark.executors.local.child import BATCH, RETURNED
+from scylla_spark.executors.local.framing import ProtocolError
+
+_MAX_US: Final = 1 << 62
+_MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
+_OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
+_NO_FAILURE: Final = frozenset({SUCCEEDED, YIELDED})
+_OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
+
+
+class Verdict(NamedTuple):
+    """How one task of a call ended."""
+
+    outcome: str
+    result: str | None
+    failure: Failure | None
+    after_ms: int
+
+
+class Report(NamedTuple):
+    """A record of a child, checked.
+
+    Attributes:
+        number: of the call, from 1.
+        verdicts: one per task of the call; none if the child hands the call back unrun.
+        started_us: wall clock.
+        duration_us: from start to end.
+        output: what the call printed.
+    """
+
+    number: int
+    verdicts: tuple[Verdict, ...]
+    started_us: int = 0
+    duration_us: int = 0
+    output: str = ""
+
+
+_SUCCEEDED: Final = (Verdict(SUCCEEDED, None, None, 0),)
+
+
+def read(record: object) -> Report:
+    """The report that a record stands for (see `child` for its fields).
+
+    Results and texts of errors that are too long are cut or replaced here, as the child should have done.
+
+    Raises:
+        ProtocolError: it is not of the form that our children send.
+    """
+    if type(record) is not list or len(record) not in (2, 8):
+        raise ProtocolError("a record that is no list of two or eight fields")
+    number = record[0]
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
+    if len(record) == 2:
+        if record[1] != RETURNED:
+            raise ProtocolError("a record of two fields that returns nothing")
+        return Report(number, ())
+    _, outcome, started, duration, result, failure, after_ms, output = record
+    if (
+        type(started) is not int
+        or type(duration) is not int
+        or not (0 <= started <= _MAX_US and 0 <= duration <= _MAX_US)
+    ):
+        raise ProtocolError("a start or a duration that is no number from 0")
+    if type(output) is not str:
+        raise ProtocolError("an output that is no text")
+    if len(output) > _OUTPUT_CHARS:
+        output = output[-_OUTPUT_CHARS:]
+    if outcome == SUCCEEDED and result is None and failure is None and after_ms == 0:
+        return Report(number, _SUCCEEDED, started, duration, output)  # nearly all are like this: no time to lose
+    if outcome != BATCH:
+        return Report(number, (_verdict([outcome, result, failure, after_ms]),), started, duration, output)
+    if type(result) is not list:
+        raise ProtocolError("a batch without a list of outcomes")
+    return Report(number, tuple(map(_verdict, result)), started, duration, output)
+
+
+def _verdict(row: Any) -> Verdict:
+    if type(row) is not list or len(row) != 4:
+        raise ProtocolError("an outcome that is no list of four fields")
+    outcome, result, failure, after_ms = row
+    if type(outcome) is not str or outcome not in _OUTCOMES:
+        raise ProtocolError("an outcome that does not exist")
+    if type(after_ms) is not int or not 0 <= after_ms <= _MAX_WAIT_MS:
+        raise ProtocolError("a wait that is no number of milliseconds")
+    if (failure is None) is not (outcome in _NO_FAILURE):
+        raise ProtocolError("a failure of what did not fail, or none of what did")
+    if result is not None:
+        return _with_result(result, outcome)
+    return Verdict(outcome, None, None if failure is None else _failure(failure), after_ms)
+
+
+def _with_result(text: object, outcome: str) -> Verdict:
+    if type(text) is not str or outcome != SUCCEEDED:
+        raise ProtocolError("a result that is no text, or of what did not succeed")
+    wrong = _flaw(text)
+    if wrong is None:
+        return Verdict(SUCCEEDED, text, None, 0)
+    why = failed(*wrong)[2]
+    assert why is not None
+    return Verdict(FAILED, None, Failure(*why), 0)
+
+
+def _flaw(text: str) -> tuple[str, str] | None:
+    """Why a result cannot be kept, as kind and message; None if it can."""
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > MAX_RESULT_BYTES:
+            return "result_too_large", f"The result has {size} bytes; at most {MAX_RESULT_BYTES} are kept."
+        _check_json(text)
+    except (ValueError, RecursionError):
+        return "result_not_serialisable", "The child process handed over a result that is not JSON."
+    return None
+
+
+def _check_json(text: str) -> None:
+    try:
+        from_json(text, allow_inf_nan=False)
+    except ValueError:  # it is nested too deep for this reader, perhaps
+        json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _failure(texts: Any) -> Failure:
+    if type(texts) is not list or len(texts) != 3 or not all(type(text) is str for text in texts):
+        raise ProtocolError("a failure that is not three texts")
+    kind, message, stack = texts
+    return Failure(clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack[:MAX_ERROR_CHARS]))

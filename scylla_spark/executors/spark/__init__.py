@@ -1,0 +1,1 @@
+"""The Spark pool: handlers on the executors of a Spark cluster."""

@@ -1,0 +1,170 @@
+"""What a Spark Python worker does with a chunk of invocations: run it in child processes, give outcomes back as rows.
+
+Rows travel as Arrow, in the columns of `INPUT` (one invocation) and `OUTPUT` (one outcome, as in
+`core.task.Outcome`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scylla_spark.clock import both_us, now_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.departure import Departure, this_clock
+from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.spark.begun import Address, Teller
+
+INPUT: Final = (
+    "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
+    "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint"
+)
+OUTPUT: Final = (
+    "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
+    "kind string, message string, stack string, after_ms bigint"
+)
+LOST: Final = "executor_lost"
+_TELL_EVERY_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How a Python worker runs handlers.
+
+    Attributes:
+        modules: handler modules; they must be importable (or exist as files) where executors run.
+        children: most child processes of one Python worker.
+        kill_grace_s: from SIGTERM to SIGKILL after a timeout.
+        pass_environment: further environment variables that handlers get (see `environment`).
+        driver: where to tell what has begun; None: nowhere.
+    """
+
+    modules: tuple[str, ...]
+    children: int
+    kill_grace_s: float
+    pass_environment: tuple[str, ...] = ()
+    driver: Address | None = None
+
+
+class _Workshop:
+    """A local pool that lives as long as its Python worker, and runs one chunk at a time."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._news = threading.Condition()
+        self._outcomes: list[Outcome] = []
+        self._pool = LocalPool(
+            config.modules,
+            min_children=1,
+            max_children=config.children,
+            kill_grace_s=config.kill_grace_s,
+            pass_environment=config.pass_environment,
+        )
+        self._teller = None if config.driver is None else Teller(config.driver)
+        self._pool.start(self._sink)
+
+    def run(self, chunk: Sequence[Invocation]) -> list[Outcome]:
+        self._outcomes = []
+        self._pool.submit(chunk)
+        while not self._ended(len(chunk)):
+            running = self._pool.running()
+            if running and self._teller is not None:
+                self._teller.tell(running)
+        return self._outcomes
+
+    def close(self) -> None:
+        """Ends the handlers' processes."""
+        self._pool.stop(drain_s=0)
+
+    def _ended(self, count: int) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: len(self._outcomes) == count, _TELL_EVERY_S)
+
+    def _sink(self, outcomes: Sequence[Outcome]) -> None:
+        with self._news:
+            self._outcomes += outcomes
+            self._news.notify_all()
+
+
+_workshops: dict[WorkerConfig, _Workshop] = {}
+
+
+def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: Departure) -> Iterator[Any]:
+    """For `DataFrame.mapInArrow`. It never raises because of user code, and runs nothing that Spark tries again.
+
+    What may not start any more when it arrives, or when its turn comes, is handed back as not started.
+    """
+    from pyspark import TaskContext
+
+    here = Departure(this_clock(), *both_us())
+    chunk = [_invocation(row, departure, here) for batch in batches for row in batch.to_pylist()]
+    context = TaskContext.get()
+    if not chunk:
+        return
+    if context is not None and context.attemptNumber() > 0:
+        # the first try may have run user code: whether it may run again is for the retry policy of the task to say
+        yield _rows(lost(chunk, "The Spark executor was lost while it had this task."))
+        return
+    try:
+        workshop = _workshops.get(config)
+        if workshop is None:
+            workshop = _workshops[config] = _Workshop(config)
+        yield _rows(workshop.run(chunk))
+    except SchedulerError as error:
+        yield _rows(lost(chunk, f"The handlers cannot be loaded on the executor: {error}", "executor_broken"))
+
+
+def lost(chunk: Iterable[Invocation], message: str, kind: str = LOST) -> list[Outcome]:
+    """Failed outcomes for invocations that nobody can tell more about."""
+    now = now_us()
+    return [Outcome(item.id, FAILED, now, now, failure=Failure(kind, message)) for item in chunk]
+
+
+def to_table(chunk: Sequence[Invocation]) -> Any:
+    """Invocations as a pyarrow.Table of the columns `INPUT`."""
+    import pyarrow as pa
+
+    rows = [(i.id, *i.key, *i[2:]) for i in chunk]
+    columns = list(zip(*rows, strict=True))
+    schema = _schema(INPUT)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def outcome(row: Any) -> Outcome:
+    """An outcome from a row (any mapping) of the columns `OUTPUT`."""
+    failure = None if row["kind"] is None else Failure(row["kind"], row["message"], row["stack"])
+    return Outcome(
+        row["id"], row["outcome"], row["started_us"], row["finished_us"], row["result"], failure, row["after_ms"]
+    )
+
+
+def _invocation(row: dict[str, Any], departure: Departure, here: Departure) -> Invocation:
+    row["start_by_us"] = departure.limit_here(row["start_by_us"], here)
+    key = TaskKey(row.pop("time_us"), row.pop("ordering_id"), row.pop("uniqueness_key"))
+    return Invocation(key=key, **row)
+
+
+def _rows(outcomes: Sequence[Outcome]) -> Any:
+    import pyarrow as pa
+
+    rows = []
+    for item in outcomes:
+        why = item.failure
+        texts = (None, None, None) if why is None else (why.kind, why.message, why.stack)
+        rows.append((item.id, item.outcome, item.started_us, item.finished_us, item.result, *texts, item.after_ms))
+    columns = list(zip(*rows, strict=True))
+    schema = _schema(OUTPUT)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _schema(ddl: str) -> Any:
+    import pyarrow as pa
+
+    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    return pa.schema([(name, types[kind]) for name, kind in (column.split() for column in ddl.split(", "))])

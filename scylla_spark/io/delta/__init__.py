@@ -1,0 +1,1 @@
+"""The Delta tables: through Spark, and without a JVM."""

@@ -1,0 +1,76 @@
+"""What is fixed for the life of the tables, or must be the same for all parts, as stored in table `deployment`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Rules
+from scylla_spark.errors import ConfigError
+from scylla_spark.schemas import VERSION
+
+
+def stored_rules(stored: dict[str, Any]) -> Rules:
+    """The rules in a deployment's stored settings."""
+    return Rules(stored["partitions"], stored["grace_ms"], stored["retention_ms"], stored["default_handler"])
+
+
+def stored_version(stored: dict[str, Any]) -> int:
+    """The version of the tables' columns in a deployment's stored settings."""
+    return int(stored.get("schema_version", 1))
+
+
+def check_version(stored: dict[str, Any]) -> None:
+    """For the one that writes: whether this code knows all that the tables hold.
+
+    Raises:
+        ConfigError: the tables were made or migrated by newer code.
+    """
+    version = stored_version(stored)
+    if version > VERSION:
+        raise ConfigError(
+            f"These tables were made by a newer scylla-spark: their columns are of version {version}, this one writes {VERSION}.",
+            hint="Upgrade this ingest, to the version that wrote them or a later one. Nothing was changed.",
+        )
+
+
+def check(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Compares what must not change.
+
+    Raises:
+        ConfigError: the partition count differs, or a topic was deleted and made again.
+    """
+    if stored["partitions"] != wanted["partitions"]:
+        raise ConfigError(
+            f"These tables were made with {stored['partitions']} partitions; the settings say {wanted['partitions']}.",
+            hint=f"The count is fixed for the life of a deployment: set partitions = {stored['partitions']}.",
+        )
+    for name, identity in wanted["topic_ids"].items():
+        if stored["topic_ids"].get(name) != identity:
+            raise ConfigError(
+                f"Topic {name!r} is not the one these tables were filled from: it was deleted and made again, or is of another cluster.",
+                hint="Point the settings at the old cluster, or at a new folder for the tables.",
+            )
+    for name in ("grace_ms", "retention_ms", "default_handler"):
+        if stored[name] != wanted[name]:
+            raise ConfigError(
+                f"These tables were made with {name} = {stored[name]!r}; the settings say {wanted[name]!r}.",
+                hint="All parts must judge records alike, so it is fixed when the tables are made.",
+            )
+
+
+def deployment(settings: Settings, topic_ids: dict[str, str]) -> dict[str, Any]:
+    """What is to be stored when the tables are made.
+
+    Args:
+        settings: of this process.
+        topic_ids: topic name → id.
+    """
+    return {
+        "partitions": settings.partitions,
+        "grace_ms": int(settings.ingest.grace.total_seconds() * 1000),
+        "retention_ms": int(settings.ingest.retention.total_seconds() * 1000),
+        "default_handler": settings.ingest.default_handler,
+        "topic_ids": topic_ids,
+        "schema_version": VERSION,
+    }

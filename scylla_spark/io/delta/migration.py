@@ -1,0 +1,49 @@
+"""Tables of an older version brought to that of `schemas`: columns are added, properties set; no row is touched.
+
+Each step can be repeated, and readers of either version go on meanwhile. Columns are only ever added: what is dropped or
+changes its meaning gets a new name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import TABLES, Column, Table
+
+if TYPE_CHECKING:
+    from scylla_spark.io.delta.spark_tables import Tables
+
+log = structlog.get_logger("ingest")
+
+
+def missing(readers: TableReader, table: Table) -> list[Column]:
+    """Columns of `schemas` that a table does not have."""
+    there = readers.columns(table)
+    return [column for column in table.columns if column.name not in there]
+
+
+def migrate(tables: Tables, readers: TableReader, properties: dict[str, str]) -> None:
+    """Adds the columns that are missing, and sets the properties of all tables.
+
+    Args:
+        tables: of the deployment; the caller is the one that writes them.
+        readers: of the same.
+        properties: Delta properties that all tables have.
+    """
+    settings = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+    for table in TABLES:
+        place = f"delta.`{tables.location(table).replace('`', '``')}`"
+        columns = missing(readers, table)
+        if columns:
+            added = ", ".join(f"`{column.name}` {column.type} COMMENT {_text(column.comment)}" for column in columns)
+            tables.spark.sql(f"ALTER TABLE {place} ADD COLUMNS ({added})")
+        tables.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({settings})")
+        log.info("table is migrated", table=table.name, added=[column.name for column in columns])
+
+
+def _text(value: str) -> str:
+    """A literal of Spark SQL; all that comes here stands in our own code."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

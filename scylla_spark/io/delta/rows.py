@@ -1,0 +1,152 @@
+"""Rows of the tables without a JVM: as polars frames, conditions on them, and as the records of `core`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
+from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.task import Failure
+from scylla_spark.schemas import DATA
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Pruning = list[list[tuple[str, str, Any]]]
+"""Alternatives of conditions by which files are left out."""
+IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
+
+
+def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
+    """The fold of `core.fold` on frames: one row per key, data of the highest offset and the newest cancel.
+
+    Args:
+        *operations: columns of `tasks` without partition columns; any number of rows per key, repeats included.
+    """
+    import polars as pl
+
+    data = [column.name for column in DATA if column.name != "cancel_offset"]
+    newest = pl.col(data).sort_by(pl.col("data_offset"), nulls_last=False).last()
+    rows = pl.concat(operations).group_by(IDENTITY).agg(newest, pl.col("cancel_offset").max())
+    return rows.select(*IDENTITY, *data, "cancel_offset")
+
+
+def in_us(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Instants as microseconds since the epoch."""
+    import polars.selectors as cs
+
+    return frame.with_columns(cs.datetime().dt.epoch("us"))
+
+
+def epoch_us(name: str) -> pl.Expr:
+    """An instant column as microseconds since the epoch."""
+    import polars as pl
+
+    return pl.col(name).dt.epoch("us")
+
+
+def scan_row(row: Mapping[str, Any]) -> ScanRow:
+    """What the tables say of one task; `row` holds the columns of `tasks` and, where known, of its newest attempt."""
+    known = row["data_offset"] is not None
+    retry = row["retry"]
+    command = Command(
+        kind=ENQUEUE if known else CANCEL,
+        key=TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
+        offset=row["data_offset"] if known else row["cancel_offset"],
+        handler=row["handler"],
+        queue=row["queue"] or "default",
+        payload=row["payload"] or "{}",
+        priority=row["priority"] or 0,
+        timeout_ms=row["timeout_ms"],
+        retry=WireRetry(retry["max_retries"], retry["base_ms"], retry["cap_ms"])
+        if retry and retry["base_ms"] is not None
+        else None,
+        enqueued_us=row["enqueued_at"] or 0,
+        extra=row["extra"],
+    )
+    return ScanRow(
+        command,
+        row["cancel_offset"] is not None,
+        row.get("attempt") or 0,
+        row.get("used") or 0,
+        row.get("next_at") or 0,
+    )
+
+
+def fact(row: Mapping[str, Any]) -> Fact:
+    """The fact in a row of `completions` or `attempts`."""
+    failure = (
+        Failure(row["error_class"], row["error_message"] or "", row["error_stack"] or "")
+        if row["error_class"]
+        else None
+    )
+    return Fact(
+        TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
+        row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
+        row.get("next_at"), row["result"], failure,
+    )  # fmt: skip
+
+
+def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` of its newest recorded attempt."""
+    import polars as pl
+
+    newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
+    newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
+    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
+
+
+def around(first_us: int, last_us: int | None) -> list[tuple[str, str, Any]]:
+    """Conditions on `scheduled_time` for leaving out files; a little wide, as statistics keep whole milliseconds."""
+    after = ("scheduled_time", ">=", from_us(first_us - 1000))
+    return [after] if last_us is None else [after, ("scheduled_time", "<=", from_us(last_us + 1000))]
+
+
+def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, str, Any]]:
+    """Conditions on `hour` for scheduled times in [start_us, stop_us); None: without that bound."""
+    hours: list[tuple[str, str, Any]] = []
+    if start_us is not None:
+        hours.append(("hour", ">=", start_us // HOUR_US))
+    if stop_us is not None:
+        hours.append(("hour", "<=", (stop_us - 1) // HOUR_US))
+    return hours
+
+
+def is_key(key: TaskKey) -> list[pl.Expr]:
+    """Conditions on the three parts of a key."""
+    import polars as pl
+
+    return [
+        pl.col("scheduled_time") == pl.lit(key.scheduled_time),
+        pl.col("ordering_id") == key.ordering_id,
+        pl.col("uniqueness_key") == key.uniqueness_key,
+    ]
+
+
+def after_key(key: TaskKey) -> pl.Expr:
+    """Whether a row's key is greater."""
+    import polars as pl
+
+    time, lane, unique = pl.col("scheduled_time"), pl.col("ordering_id"), pl.col("uniqueness_key")
+    at = pl.lit(key.scheduled_time)
+    return (time > at) | (
+        (time == at) & ((lane > key.ordering_id) | ((lane == key.ordering_id) & (unique > key.uniqueness_key)))
+    )
+
+
+def polars_type(spark_type: str) -> Any:
+    """The polars type of a Spark SQL type, as far as our tables use it."""
+    import polars as pl
+
+    if spark_type.startswith("struct<"):
+        fields = (field.split(":") for field in spark_type[len("struct<") : -1].split(","))
+        return pl.Struct({name.strip(): polars_type(kind.strip()) for name, kind in fields})
+    return {
+        "int": pl.Int32, "bigint": pl.Int64, "string": pl.String, "timestamp": pl.Datetime("us", "UTC"),
+        "date": pl.Date, "binary": pl.Binary, "boolean": pl.Boolean,
+    }[spark_type]  # fmt: skip

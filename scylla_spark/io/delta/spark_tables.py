@@ -1,0 +1,289 @@
+"""The Delta tables as Spark sees them: made, checked, read. What each column means stands in `schemas`."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Collection, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Rules
+from scylla_spark.core.engine.partition import ALL_FOLDED_US, Mark, joined, stored_mark
+from scylla_spark.core.key import HOUR_US
+from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rules, stored_version
+from scylla_spark.io.delta.migration import migrate, missing
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, VERSION, Table
+from scylla_spark.transforms.fold import folded, is_news, newest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+_ROWS_PER_FILE: Final = 200_000  # of `deferred`
+PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "false",
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 12 hours",
+    "delta.deletedFileRetentionDuration": "interval 6 hours",
+    # names of appends: a batch that is repeated later than that appends its rows again, which readers tolerate
+    "delta.setTransactionRetentionDuration": "interval 1 hour",
+    "delta.dataSkippingNumIndexedCols": "5",
+}
+"""Delta properties of all tables."""
+
+
+class HourBucket(NamedTuple):
+    """One hour of one partition: a folder of `tasks`, `completions` and `attempts`."""
+
+    partition: int
+    hour: int
+
+
+class Extent(NamedTuple):
+    """Where rows of `tasks` lie: their places, first and last scheduled time (microseconds since the epoch)."""
+
+    places: Collection[HourBucket]
+    first_us: int
+    last_us: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Extent:
+        """From one row per (partition_id, hour) with the columns of `bounds`; at least one."""
+        places = [HourBucket(row["partition_id"], row["hour"]) for row in rows]
+        return cls(places, min(row["first_us"] for row in rows), max(row["last_us"] for row in rows))
+
+
+def bounds() -> list[Column]:
+    """Aggregates over rows with a scheduled time: `rows`, `first_us` and `last_us` (microseconds since the epoch)."""
+    time = F.unix_micros("scheduled_time")
+    return [F.count(F.lit(1)).alias("rows"), F.min(time).alias("first_us"), F.max(time).alias("last_us")]
+
+
+def in_places(places: Collection[HourBucket]) -> Column:
+    """Predicate on partition columns alone: in one of these places; at least one."""
+    hours: dict[int, list[int]] = {}
+    for place in places:
+        hours.setdefault(place.partition, []).append(place.hour)
+    partition, hour = F.col("partition_id"), F.col("hour")
+    return reduce(
+        operator.or_, ((partition == number) & hour.isin(sorted(found)) for number, found in sorted(hours.items()))
+    )
+
+
+def before(us: int) -> Column:
+    """Whether a row's scheduled time is before an instant (microseconds since the epoch)."""
+    return F.col("scheduled_time") < _instant(us)
+
+
+def _nothing() -> None:
+    """Before a commit of the only writer there is."""
+
+
+class Tables:
+    """All tables of one deployment.
+
+    Args:
+        spark: the session.
+        path: folder or URI under which they lie.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark = spark
+        self.path = path.rstrip("/")
+        self.before_commit: Callable[[], None] = _nothing  # of rows or progress; may wait or raise
+
+    def location(self, table: Table) -> str:
+        """Folder or URI of one table."""
+        return f"{self.path}/{table.name}"
+
+    def read(self, table: Table) -> DataFrame:
+        """The newest version of a table, lazily; grain and columns as in `schemas`.
+
+        Columns that were added since the table was made or migrated are null, as they are for readers without Spark.
+        """
+        frame = self.spark.read.format("delta").load(self.location(table))
+        there = set(frame.columns)
+        absent = {column.name: column.type for column in table.columns if column.name not in there}
+        return frame.withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()}) if absent else frame
+
+    def empty(self, table: Table) -> DataFrame:
+        """A frame of the table's schema without rows."""
+        return self.spark.createDataFrame([], table.ddl)
+
+    def tasks_between(
+        self, partitions: Sequence[int] | None, after_us: int | None, until_us: int | None, folded_until_us: int
+    ) -> DataFrame:
+        """All tasks of a window, near and far, lazily: columns of `tasks`, one row per key.
+
+        Args:
+            partitions: which; None: all.
+            after_us: only scheduled times after this, microseconds since the epoch; None: no bound.
+            until_us: only scheduled times up to this, itself included; None: no bound.
+            folded_until_us: from a progress that was read before; an older one is as right, only slower.
+        """
+        tasks = self.read(TASKS).where(between(partitions, after_us, until_us))
+        if folded_until_us >= ALL_FOLDED_US or (until_us is not None and until_us < folded_until_us):
+            return tasks
+        far_us = folded_until_us - 1 if after_us is None else max(after_us, folded_until_us - 1)
+        far = between(partitions, far_us, until_us)
+        operations = self.read(DEFERRED).where(far).unionByName(tasks.where(far))
+        near = tasks.where(between(None, None, folded_until_us - 1))
+        return near.unionByName(folded(operations))
+
+    def deferred_between(self, from_us: int, until_us: int) -> DataFrame:
+        """The deferred tasks with from ≤ scheduled time < until (microseconds since the epoch): columns of `tasks`, one row per key."""
+        return folded(self.read(DEFERRED).where(between(None, from_us - 1, until_us - 1)))
+
+    def deferred_places(self, from_us: int, until_us: int) -> dict[HourBucket, int]:
+        """Place → rows of `deferred`, repeats included, in the same window."""
+        rows = (
+            self.read(DEFERRED).where(between(None, from_us - 1, until_us - 1)).groupBy("partition_id", "hour").count()
+        )
+        return {HourBucket(row["partition_id"], row["hour"]): row["count"] for row in rows.collect()}
+
+    def merge_tasks(self, rows: DataFrame, extent: Extent) -> None:
+        """Folds rows into `tasks`; a repeat changes nothing.
+
+        Args:
+            rows: columns of `tasks`, one row per key.
+            extent: where the rows lie; as literals in the condition they let partitions and file statistics prune what is read.
+        """
+        from delta.tables import DeltaTable
+
+        self.before_commit()
+        condition = F.col("t.partition_id").isin(sorted({place.partition for place in extent.places}))
+        condition &= F.col("t.hour").isin(sorted({place.hour for place in extent.places}))
+        condition &= F.col("t.scheduled_time").between(_instant(extent.first_us), _instant(extent.last_us))
+        for name in KEY_NAMES:
+            condition &= F.col(f"t.{name}") == F.col(f"s.{name}")
+        table = DeltaTable.forPath(self.spark, self.location(TASKS)).alias("t")
+        merge = table.merge(rows.select(*TASKS.names).alias("s"), condition)
+        merge.whenMatchedUpdate(is_news(), newest()).whenNotMatchedInsertAll().execute()
+
+    def defer(self, rows: DataFrame, count: int, name: str) -> None:
+        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name."""
+        files = -(-count // _ROWS_PER_FILE)
+        spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
+        self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, name)
+
+    def append(self, frame: DataFrame, table: Table, name: str) -> None:
+        """Appends rows once per name, which says what they are: a repeat is skipped by the table itself."""
+        self.before_commit()
+        options = {"txnAppId": f"scylla-spark/{name}", "txnVersion": "1"}
+        frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
+
+    def create(self, settings: Settings, topic_ids: dict[str, str]) -> Rules:
+        """Makes what is missing and checks the settings against what the deployment was made with.
+
+        Args:
+            settings: partition count, grace and retention are stored at the first call and compared at later ones.
+            topic_ids: topic name → id; another id means that the topic was deleted and made again.
+
+        Returns:
+            The rules by which records are judged.
+
+        Raises:
+            ConfigError: the partition count differs, a topic is not the one these tables were filled from, or the tables are of
+                newer code.
+        """
+        readers = TableReader(self.path)  # a first query of Spark costs seconds
+        wanted = deployment(settings, topic_ids)
+        stored = readers.stored() if readers.exists(DEPLOYMENT) else {}
+        if stored:
+            check_version(stored)
+            check(stored, wanted)
+        for table in TABLES:
+            if not readers.exists(table):
+                self._create(table)
+        if not stored:
+            self._store(wanted)
+        elif stored_version(stored) < VERSION or any(missing(readers, table) for table in TABLES):
+            migrate(self, readers, PROPERTIES)
+            self._store(stored | {"schema_version": VERSION})
+        return stored_rules(stored or wanted)
+
+    def _store(self, fixed: dict[str, Any]) -> None:
+        rows = [(name, json.dumps(value)) for name, value in fixed.items()]
+        frame = self.spark.createDataFrame(rows, DEPLOYMENT.ddl).coalesce(1)
+        frame.write.format("delta").mode("overwrite").save(self.location(DEPLOYMENT))
+
+    def marks(self) -> dict[tuple[str, int], Mark]:
+        """How far the tables are: ("tasks" | "outcomes", partition) → mark; the offset of its own topic is set in it."""
+        instants = {name: F.unix_micros(name) for name in ("folded_until", "appended_at")}
+        rows = self.read(PROGRESS).withColumns(instants).drop("updated_at").collect()
+        return {(row["topic"], row["partition_id"]): stored_mark(row.asDict()) for row in rows}
+
+    def folded_until_us(self) -> int:
+        """Tasks due before this stand in `tasks` alone (microseconds since the epoch)."""
+        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
+
+    def partition_marks(self) -> dict[int, Mark]:
+        """The marks of both topics joined: partition → mark."""
+        return joined(self.marks())
+
+    def write_marks(self, marks: dict[tuple[str, int], Mark]) -> None:
+        """Replaces the progress table; the caller serialises its calls and never lets a mark fall."""
+        self.before_commit()
+        stamp = from_us(now_us())
+        rows = [
+            _progress_row(topic, partition, mark) | {"updated_at": stamp}
+            for (topic, partition), mark in sorted(marks.items())
+        ]
+        frame = self.spark.createDataFrame(
+            [tuple(row.get(name) for name in PROGRESS.names) for row in rows], PROGRESS.ddl
+        ).coalesce(1)
+        frame.write.format("delta").mode("overwrite").save(self.location(PROGRESS))
+
+    def _create(self, table: Table) -> None:
+        from delta.tables import DeltaTable
+
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.location(table)).comment(table.comment)
+        for column in table.columns:
+            builder = builder.addColumn(column.name, column.type, comment=column.comment)
+        if table.partitioned_by:
+            builder = builder.partitionedBy(*table.partitioned_by)
+        if table.clustered_by:
+            builder = builder.clusterBy(*table.clustered_by)
+        for name, value in PROPERTIES.items():
+            builder = builder.property(name, value)
+        builder.execute()
+
+
+def between(partitions: Sequence[int] | None, after_us: int | None, until_us: int | None) -> Column:
+    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until, microseconds; None: no bound."""
+    time, predicate = F.col("scheduled_time"), F.lit(True)
+    if partitions is not None:
+        predicate &= F.col("partition_id").isin(list(partitions))
+    if after_us is not None:
+        predicate &= (F.col("hour") >= (after_us + 1) // HOUR_US) & (time > _instant(after_us))
+    if until_us is not None:
+        predicate &= (F.col("hour") <= until_us // HOUR_US) & (time <= _instant(until_us))
+    return predicate
+
+
+def _instant(us: int) -> Column:
+    return F.timestamp_micros(F.lit(us))
+
+
+def _progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
+    row = {"topic": topic, "partition_id": partition}
+    if topic != "tasks":
+        fence = mark.fence
+        return row | {
+            "next_offset": mark.outcomes_offset,
+            "epoch": fence.epoch,
+            "nonce": fence.nonce,
+            "resigned": mark.resigned,
+        }
+    return row | {
+        "next_offset": mark.tasks_offset,
+        "folded_until": from_us(mark.folded_until_us) if mark.folded_until_us < ALL_FOLDED_US else None,
+        "closed_hour": mark.closed_hour,
+        "open_hours": list(mark.open_hours),
+        "appended_at": from_us(mark.appended_us) if mark.appended_us else None,
+    }

@@ -1,0 +1,359 @@
+"""The tables, read without a JVM: delta-rs lists the files that can matter, polars reads them.
+
+Plain look-ups only: one key, many keys, one lane, one slice of time, one page of a listing. The due scan of the dispatcher is Spark's.
+A table is opened once and brought up to date by each call; instants come back as microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from scylla_spark.clock import from_us, to_us
+from scylla_spark.core.attempt_order import attempt_order
+from scylla_spark.core.command import Rules
+from scylla_spark.core.engine.cancels import Known
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import ALL_FOLDED_US, Mark, stored_mark
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.errors import ConfigError, NotFoundError
+from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.rows import (  # fmt: skip
+    IDENTITY,
+    Pruning,
+    after_key,
+    around,
+    epoch_us,
+    fact,
+    folded,
+    in_us,
+    is_key,
+    newest_attempts,
+    polars_type,
+    scan_row,
+)
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, TASKS, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+    from deltalake import DeltaTable
+
+
+class TableReader:
+    """Reads the tables of one deployment; thread safe.
+
+    Args:
+        path: folder or URI under which the tables lie.
+
+    Raises:
+        ConfigError: the path has brackets or percent signs, which delta-rs takes for parts of a URL.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path.rstrip("/")
+        if found := set("[]%") & set(self.path):
+            raise ConfigError(
+                f"The path {self.path} has {' '.join(sorted(found))} in it, which delta-rs cannot open.",
+                hint="Keep the tables in a folder without brackets and percent signs.",
+            )
+        self._lock = threading.Lock()
+        self._open: dict[str, DeltaTable] = {}
+        self._rules: Rules | None = None
+
+    # -- the deployment -------------------------------------------------------------------------------------------------
+
+    def rules(self) -> Rules:
+        """The rules by which records are judged, as stored with the tables.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+        """
+        if self._rules is None:
+            stored = self.stored()
+            if not stored:
+                raise self._missing()
+            self._rules = stored_rules(stored)
+        return self._rules
+
+    def stored(self) -> dict[str, Any]:
+        """The settings that the deployment was made with; empty while the tables are being made.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+        """
+        return {row["name"]: json.loads(row["value"]) for row in self._small(DEPLOYMENT, ("name", "value"))}
+
+    def exists(self, table: Table) -> bool:
+        """Whether a table was made."""
+        from deltalake import DeltaTable
+
+        return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
+
+    def columns(self, table: Table) -> set[str]:
+        """Names of the columns that a table has, which may be of an older or newer version."""
+        with self._lock:
+            return _columns(self._newest(table))
+
+    def marks(self) -> dict[tuple[str, int], Mark]:
+        """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
+        columns = tuple(name for name in PROGRESS.names if name != "updated_at")
+        found = {}
+        for row in self._small(PROGRESS, columns):
+            instants = {name: to_us(row[name]) for name in ("folded_until", "appended_at") if row[name] is not None}
+            found[row["topic"], row["partition_id"]] = stored_mark(row | instants)
+        return found
+
+    def folded_until_us(self) -> int:
+        """Tasks due before this stand in `tasks` alone, later ones also in `deferred` (microseconds since the epoch)."""
+        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
+
+    # -- look-ups -------------------------------------------------------------------------------------------------------
+
+    def task(self, key: TaskKey) -> ScanRow | None:
+        """The stored task of a key (whether open or ended), without its attempts; a cancel without data has kind "cancel"."""
+        far = key.time_us >= self.folded_until_us()
+        tasks = self._at(TASKS, [key]).filter(*is_key(key))
+        if far:
+            tasks = folded(tasks, self.deferred(around(key.time_us, key.time_us)).filter(*is_key(key)))
+        rows = self._rows(tasks)
+        return scan_row(rows[-1]) if rows else None
+
+    def completion(self, key: TaskKey) -> Fact | None:
+        """How the task of a key ended, or None."""
+        rows = self._rows(self._at(COMPLETIONS, [key]).filter(*is_key(key)))
+        return fact(min(rows, key=lambda row: row["fact_offset"] or 0)) if rows else None
+
+    def attempts(self, key: TaskKey) -> list[Fact]:
+        """All recorded starts and unfinal attempts of a key, oldest first; repeats are possible."""
+        rows = self._rows(self._at(ATTEMPTS, [key]).filter(*is_key(key)))
+        rows.sort(key=lambda row: attempt_order(row["attempt"], row["outcome"], row["fact_offset"] or 0))
+        return [fact(row) for row in rows]
+
+    def completed(self, keys: Collection[TaskKey]) -> set[TaskKey]:
+        """Those of the keys that the tables hold a completion of."""
+        if not keys:
+            return set()
+        return {
+            TaskKey(*row)
+            for row in self._only(keys, self._at(COMPLETIONS, keys)).select(*IDENTITY).collect().iter_rows()
+        }
+
+    def known(self, keys: Collection[TaskKey]) -> dict[TaskKey, Known]:
+        """What the tables hold of each key: whether it has ended, and its newest attempt."""
+        ended = self.completed(keys)
+        newest = newest_attempts(self._only(keys, self._at(ATTEMPTS, keys))) if keys else None
+        rows = newest.with_columns(epoch_us("next_at")).collect().to_dicts() if newest is not None else []
+        attempts = {TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]): row for row in rows}
+        answers = {}
+        for key in keys:
+            row = attempts.get(key)
+            answers[key] = Known(
+                key in ended, *((row["attempt"], row["used"] or 0, row["next_at"] or 0) if row else (0, 0, 0))
+            )
+        return answers
+
+    def _only(self, keys: Collection[TaskKey], frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Rows of these keys; `scheduled_time` as microseconds."""
+        import polars as pl
+
+        columns = {"scheduled_time": pl.Int64, "ordering_id": pl.String, "uniqueness_key": pl.String}
+        wanted = pl.LazyFrame(list(keys), schema=columns, orient="row")
+        first, last = min(key.time_us for key in keys), max(key.time_us for key in keys)
+        inside = pl.col("scheduled_time").is_between(pl.lit(from_us(first)), pl.lit(from_us(last)))
+        return frame.filter(inside).with_columns(epoch_us("scheduled_time")).join(wanted, on=list(columns), how="semi")
+
+    def lane(
+        self, partition: int, ordering_id: str, after: TaskKey | None, limit: int, until_us: int | None = None
+    ) -> list[ScanRow]:
+        """The next open tasks of a lane.
+
+        Args:
+            partition: the lane's partition.
+            ordering_id: the lane.
+            after: only keys greater than this.
+            limit: most rows; as many rows mean that there may be more.
+            until_us: only scheduled times up to this, itself included, microseconds since the epoch. Asked for what is near,
+                it spares reading what is far.
+
+        Returns:
+            In key order. Those that were completed when `completions` was read, after `tasks`, are left out.
+        """
+        import polars as pl
+
+        within = [pl.col("ordering_id") == ordering_id]
+        pruning: Pruning = [[("partition_id", "=", partition)]]
+        if after is not None:
+            pruning[0].append(("hour", ">=", after.hour))
+            within.append(after_key(after))
+        if until_us is not None:
+            pruning[0].append(("hour", "<=", until_us // HOUR_US))
+            within.append(pl.col("scheduled_time") <= pl.lit(from_us(until_us)))
+
+        def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
+            return self._rows(self._uncompleted(tasks, pruning, within, most))
+
+        return [scan_row(row) for row in self.paged(pruning, within, until_us, limit, page)]
+
+    def paged(
+        self,
+        pruning: Pruning,
+        within: list[pl.Expr],
+        until_us: int | None,
+        limit: int,
+        page: Callable[[pl.LazyFrame, int], list[dict[str, Any]]],
+    ) -> list[dict[str, Any]]:
+        """The first rows, in key order, that `page` finds among tasks; far ones are read only if the near ones are too few.
+
+        Args:
+            pruning: alternatives of conditions on `partition_id` and `hour`, by which files are left out.
+            within: conditions on key columns.
+            until_us: the conditions let no later scheduled time pass (microseconds since the epoch); None: any.
+            limit: most rows.
+            page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in key order.
+        """
+        import polars as pl
+
+        edge_us = self.folded_until_us()
+        if edge_us >= ALL_FOLDED_US or (until_us is not None and until_us < edge_us):
+            return page(self.frame(TASKS, pruning).filter(*within), limit)
+        edge = pl.lit(from_us(edge_us))
+        rows = page(self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") < edge), limit)
+        if len(rows) < limit:
+            merged = self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") >= edge)
+            far = self.deferred(around(edge_us, None), pruning)
+            operations = far.filter(*within, pl.col("scheduled_time") >= edge)
+            rows += page(folded(merged, operations), limit - len(rows))
+        return rows
+
+    def _uncompleted(self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], limit: int) -> pl.LazyFrame:
+        """Those without completion, in key order, with `last_outcome`, `attempt`, `used`, `next_at` of the newest attempt."""
+        # `tasks` was opened before completions: what ends in between counts as ended
+        ended = self.frame(COMPLETIONS, pruning).filter(*within).select(*IDENTITY)
+        rows = tasks.join(ended, on=IDENTITY, how="anti").sort(*IDENTITY).head(limit)
+        attempts = newest_attempts(self.frame(ATTEMPTS, pruning).filter(*within))
+        return rows.join(attempts, on=IDENTITY, how="left", maintain_order="left")
+
+    def deferred(self, conditions: list[tuple[str, str, Any]], pruning: Pruning | None = None) -> pl.LazyFrame:
+        """Columns of `tasks` without partition columns; file statistics leave out what cannot fulfil the conditions.
+
+        Conditions on partitions hold for the rows, too: the files of `deferred` are not divided by partition.
+        """
+        import polars as pl
+
+        alternatives = [[*conditions, *more] for more in pruning or [[]]]
+        rows = self.frame(DEFERRED, alternatives)
+        wanted = [{value for name, _, value in more if name == "partition_id"} for more in pruning or [[]]]
+        if all(wanted):
+            rows = rows.filter(pl.col("partition_id").is_in(sorted(set.union(*wanted))))
+        return rows.drop(TASKS.partitioned_by)
+
+    # -- files ----------------------------------------------------------------------------------------------------------
+
+    def frame(self, table: Table, pruning: Pruning | None = None) -> pl.LazyFrame:
+        """The newest version of a table, lazily, without its partition columns.
+
+        Args:
+            table: which.
+            pruning: alternatives of conditions; files that cannot hold such rows are not read, rows are not filtered.
+        """
+        import polars as pl
+
+        files = self._files(table, pruning)
+        schema = {
+            column.name: polars_type(column.type) for column in table.columns if column.name not in table.partitioned_by
+        }
+        if not files:
+            return pl.LazyFrame(schema=schema)
+        casts = pl.ScanCastOptions(integer_cast="upcast", datetime_cast=["nanosecond-downcast", "convert-timezone"])
+        return pl.scan_parquet(
+            files,
+            schema=schema,
+            glob=False,
+            hive_partitioning=False,
+            missing_columns="insert",
+            extra_columns="ignore",
+            cast_options=casts,
+        )
+
+    def files(self, table: Table) -> list[dict[str, Any]]:
+        """One row per file of a table, from its log: its partition columns, `rows`, `bytes`, and `first_at` if the table has times.
+
+        `first_at` is the earliest scheduled time, as an aware datetime; None where it is not known.
+        """
+        with self._lock:
+            actions = self._newest(table).get_add_actions(flatten=True)
+        columns = {"num_records": "rows", "size_bytes": "bytes", "min.scheduled_time": "first_at"}
+        columns |= {f"partition.{name}": name for name in table.partitioned_by}
+        values = {short: actions[name].to_pylist() for name, short in columns.items() if name in actions.schema.names}
+        return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+    def size(self, table: Table) -> dict[str, Any]:
+        """Rows, files, bytes and version of a table, from its log."""
+        with self._lock:
+            newest = self._newest(table)
+            files = newest.get_add_actions(flatten=True)
+            version = newest.version() if callable(newest.version) else newest.version
+        rows, sizes = files["num_records"].to_pylist(), files["size_bytes"].to_pylist()
+        return {
+            "table": table.name, "rows": sum(number or 0 for number in rows), "files": len(sizes), "bytes": sum(sizes), "version": version,
+        }  # fmt: skip
+
+    def _at(self, table: Table, keys: Iterable[TaskKey]) -> pl.LazyFrame:
+        partitions = self.rules().partitions
+        hours: dict[int, set[int]] = {}
+        for key in keys:
+            hours.setdefault(partition_of(key.ordering_id, partitions), set()).add(key.hour)
+        return self.frame(
+            table, [[("partition_id", "=", number), ("hour", "in", sorted(within))] for number, within in hours.items()]
+        )
+
+    def _files(self, table: Table, pruning: Pruning | None) -> list[str]:
+        with self._lock:
+            files: list[str] = self._newest(table).file_uris(file_pruning_predicate=pruning or None)
+        return [unquote(file) if file.startswith("/") else file for file in files]
+
+    def _small(self, table: Table, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """A table of a few rows, without the cost of importing polars; a column that the table does not have is null."""
+        with self._lock:
+            newest = self._newest(table)
+            there = [name for name in columns if name in _columns(newest)]
+            batches = list(newest.scan(columns=there))
+        absent = dict.fromkeys(columns)
+        return [
+            absent | {name: batch[name][index].as_py() for name in there}
+            for batch in batches
+            for index in range(batch.num_rows)
+        ]
+
+    def _newest(self, table: Table) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        known = self._open.get(table.name)
+        if known is not None:
+            try:
+                known.update_incremental()
+            except DeltaError:
+                known = None  # replaced or cleaned up behind our back: open anew
+        if known is None:
+            try:
+                known = self._open[table.name] = DeltaTable(f"{self.path}/{table.name}")
+            except TableNotFoundError:
+                raise self._missing() from None
+        return known
+
+    def _missing(self) -> NotFoundError:
+        return NotFoundError(
+            f"There are no tables at {self.path}.", hint="Run `scylla-spark init` first, or `scylla-spark up`."
+        )
+
+    def _rows(self, frame: pl.LazyFrame) -> list[dict[str, Any]]:
+        return in_us(frame).collect().to_dicts()
+
+
+def _columns(table: DeltaTable) -> set[str]:
+    return {field.name for field in table.schema().fields}

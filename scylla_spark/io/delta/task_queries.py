@@ -1,0 +1,200 @@
+"""Pages of the tables for people: tasks by time, state, queue and lane; refused records; sizes. JVM-free, like `readers`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.command import DEFAULT_QUEUE
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task_state import OPEN, STATE_SQL, STATES
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.rows import IDENTITY, Pruning, after_key, hours_between, in_us, newest_attempts
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_WINDOW_US: Final = duration_ms("8h") * 1000
+MAX_LIMIT: Final = 10_000
+_LISTED: Final = (
+    *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which tasks to list; None does not restrict.
+
+    Attributes:
+        states: names of states.
+        start_us: scheduled at or after this, microseconds since the epoch.
+        stop_us: scheduled before this.
+        after: only keys greater than this.
+    """
+
+    states: Collection[str] | None = None
+    queue: str | None = None
+    ordering_id: str | None = None
+    partition: int | None = None
+    handler: str | None = None
+    start_us: int | None = None
+    stop_us: int | None = None
+    after: TaskKey | None = None
+
+
+class TaskQueries:
+    """Lists what the tables hold; they lag behind the logs by up to the trigger of ingest.
+
+    Args:
+        readers: of the deployment.
+    """
+
+    def __init__(self, readers: TableReader) -> None:
+        self._readers = readers
+
+    def scheduled(self, wanted: Filter, limit: int, *, now: int) -> list[dict[str, Any]]:
+        """Tasks not ended with scheduled times in [start, stop), in key order.
+
+        Args:
+            wanted: start and stop must be set, at most 8 hours apart.
+            limit: most rows, from 1 to 10,000.
+            now: as in `tasks`, and so are the rows.
+
+        Raises:
+            ArgumentError: a bound is missing, the window is empty or too wide, or the limit is out of range.
+        """
+        if wanted.start_us is None or wanted.stop_us is None:
+            raise ArgumentError("Both ends of the window are needed.", hint="Pass --from and --to.")
+        if wanted.start_us >= wanted.stop_us:
+            raise ArgumentError("The window is empty: its start is not before its end.")
+        if wanted.stop_us - wanted.start_us > MAX_WINDOW_US:
+            raise ArgumentError("The window is wider than 8 hours.", hint="Ask for less, and go on from its end.")
+        return self.tasks(wanted, limit, now=now, open_only=True)
+
+    def tasks(self, wanted: Filter, limit: int, *, now: int, open_only: bool = False) -> list[dict[str, Any]]:
+        """Tasks in key order.
+
+        Args:
+            wanted: which.
+            limit: most rows, from 1 to 10,000.
+            now: microseconds since the epoch: what is due by then is "ready".
+            open_only: leave out what has ended, whatever `wanted.states` says.
+
+        Returns:
+            Rows with the key's parts, `state`, `queue`, `handler`, `priority`, `attempts`, `next_attempt_at`, `enqueued_at`,
+            `ended_at`, `cancel_requested`; instants in microseconds since the epoch.
+
+        Raises:
+            ArgumentError: a state is unknown, or the limit is out of range.
+        """
+        check_limit(limit)
+        states = set(wanted.states or ())
+        if unknown := states - set(STATES):
+            raise ArgumentError(f"There is no state {sorted(unknown)}.", hint=f"States: {', '.join(STATES)}.")
+        pruning, within = self._conditions(wanted)
+        open_only = open_only or (bool(states) and states <= set(OPEN))
+        data = _data_conditions(wanted, states)
+
+        def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
+            rows = self._with_state(tasks, pruning, within, now, open_only=open_only).filter(*data)
+            return in_us(rows.sort(*IDENTITY).head(most).select(*_LISTED)).collect().to_dicts()
+
+        until_us = wanted.stop_us - 1 if wanted.stop_us is not None else None
+        return self._readers.paged(pruning, within, until_us, limit, page)
+
+    def rejected(self, limit: int, *, reason: str | None = None, since_us: int | None = None) -> list[dict[str, Any]]:
+        """Refused records, newest first, with raw `key` and `value`.
+
+        Raises:
+            ArgumentError: the limit is out of range.
+        """
+        import polars as pl
+
+        check_limit(limit)
+        pruning: Pruning | None = None
+        if since_us is not None:
+            pruning = [[("day", ">=", from_us(since_us).date())]]
+        rows = self._readers.frame(REJECTED, pruning)
+        if reason is not None:
+            rows = rows.filter(pl.col("reason") == reason)
+        if since_us is not None:
+            rows = rows.filter(pl.col("appended_at") >= pl.lit(from_us(since_us)))
+        order = ["appended_at", "topic", "partition_id", "offset"]
+        rows = rows.unique(subset=order[1:]).sort(order, descending=[True, False, False, True]).head(limit)
+        return in_us(rows).collect().to_dicts()
+
+    def sizes(self) -> list[dict[str, Any]]:
+        """Per table: rows, files, bytes and version, from the log alone."""
+        return [self._readers.size(table) for table in TABLES]
+
+    def _conditions(self, wanted: Filter) -> tuple[Pruning, list[pl.Expr]]:
+        import polars as pl
+
+        pruning: Pruning = [[]]
+        within: list[pl.Expr] = []
+        partition = wanted.partition
+        if wanted.ordering_id is not None:
+            within.append(pl.col("ordering_id") == wanted.ordering_id)
+            partition = partition_of(wanted.ordering_id, self._readers.rules().partitions)
+        if partition is not None:
+            pruning[0].append(("partition_id", "=", partition))
+        if wanted.start_us is not None:
+            within.append(pl.col("scheduled_time") >= pl.lit(from_us(wanted.start_us)))
+        if wanted.stop_us is not None:
+            within.append(pl.col("scheduled_time") < pl.lit(from_us(wanted.stop_us)))
+        if wanted.after is not None:
+            within.append(after_key(wanted.after))
+        starts = [us for us in (wanted.start_us, wanted.after.time_us if wanted.after else None) if us is not None]
+        pruning[0] += hours_between(max(starts, default=None), wanted.stop_us)
+        return (pruning if pruning[0] else []), within
+
+    def _with_state(
+        self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], now: int, *, open_only: bool
+    ) -> pl.LazyFrame:
+        import polars as pl
+
+        ended = (
+            self._readers.frame(COMPLETIONS, pruning).filter(*within).sort("fact_offset").unique(IDENTITY, keep="first")
+        )
+        if open_only:
+            tasks = tasks.join(ended.select(*IDENTITY), on=IDENTITY, how="anti")
+        ends = ended.select(*IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at")
+        rows = tasks.join(ends, on=IDENTITY, how="left")
+        rows = rows.join(
+            newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=IDENTITY, how="left"
+        )
+        rows = rows.with_columns(
+            as_of=pl.lit(from_us(now)),
+            next_attempt_at=pl.max_horizontal("scheduled_time", "next_at"),
+            attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
+            ended_at=pl.col("finished_at"),
+            cancel_requested=pl.col("cancel_offset").is_not_null(),
+        )
+        rows = rows.with_columns(pl.sql_expr(STATE_SQL).alias("state"))
+        return rows.with_columns(next_attempt_at=pl.when(pl.col("ended").is_null()).then("next_attempt_at"))
+
+
+def check_limit(limit: int) -> None:
+    """Refuses limits out of range.
+
+    Raises:
+        ArgumentError: not in 1 to 10,000.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ArgumentError(f"The limit is {limit}.", hint=f"Pass 1 to {MAX_LIMIT}.")
+
+
+def _data_conditions(wanted: Filter, states: Collection[str]) -> list[pl.Expr]:
+    import polars as pl
+
+    conditions = [pl.col("state").is_in(sorted(states))] if states else []
+    if wanted.queue is not None:
+        conditions.append(pl.col("queue").fill_null(DEFAULT_QUEUE) == wanted.queue)
+    if wanted.handler is not None:
+        conditions.append(pl.col("handler") == wanted.handler)
+    return conditions

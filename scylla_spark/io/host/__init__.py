@@ -1,0 +1,1 @@
+"""The machine: processes, files, Java, jars, sessions and the embedded broker."""

@@ -1,0 +1,141 @@
+"""Spark sessions: take the one that exists, else make one with our jars; the only home of SparkSession.builder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_launch: threading.Thread | None = None
+_NICENESS = 5  # about a third of the weight of a process of normal priority
+_ALWAYS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",
+    # what plans and events show of options: Spark's own default, and our private key
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+    "spark.databricks.delta.properties.defaults.checkpointInterval": "100",
+}
+# At 100 tasks a second whole-stage code generation costs a seventh of the whole system's CPU; large scans do without it as well.
+_SERVICES = {"spark.sql.codegen.wholeStage": "false"}
+# Java's optimising compiler waits for ten times as many calls as by default: what only the start-up and a few batches run is not
+# worth its time, what ingest runs at full rate is.
+_SERVICES_JAVA = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    # -Xss: stopping a query during a Python foreachBatch can overflow the stack and hang the stream
+    "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseSerialGC -Duser.timezone=UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.log.level": "ERROR",
+    # on a local disk a plain file is a sound commit log, and three times faster; not on HDFS or object stores
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+def open_session(settings: Settings, name: str, *, services: bool = False) -> SparkSession:
+    """The session of this process, or a new one on `settings.master` with Delta and Kafka.
+
+    Args:
+        settings: of the deployment.
+        name: of the Spark application.
+        services: a new session is for ingest and dispatch, whose many small batches are better off without compiled code.
+
+    Raises:
+        SetupError: pyspark, Java or the jars are missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SetupError("pyspark is not installed.", hint="pip install 'scylla-spark[spark]'.") from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.conf.set("spark.sql.session.timeZone", "UTC")
+        return running
+    chosen = options(settings, services=services)
+    launching = launch_jvm(settings, services=services)
+    if launching is not None:
+        launching.join()
+    builder = SparkSession.builder.appName(name)
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    if settings.master.startswith("local"):
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None:
+    """Begins to start the JVM of a session on this machine; `open_session` waits for it. Does nothing where there is one.
+
+    It runs at low priority, so that it yields to the dispatcher, the broker and the handlers: lateness does not depend on how
+    fast the tables are written. Niceness belongs to a thread and is inherited by what it starts.
+    """
+    global _launch
+    try:
+        from pyspark import SparkConf, SparkContext, java_gateway
+    except ImportError:
+        return None  # open_session says what is missing
+    chosen = options(settings, services=services)
+    if not chosen.get("spark.master", "").startswith("local") or not hasattr(os, "setpriority"):
+        return None
+    if SparkContext._gateway is not None:  # noqa: SLF001 - no other way to ask
+        return None
+    if _launch is not None and _launch.is_alive():
+        return _launch
+    start: Any = java_gateway.launch_gateway  # untyped
+
+    def launch() -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+        SparkContext._ensure_initialized(gateway=start(conf))  # noqa: SLF001
+
+    _launch = threading.Thread(target=launch, name="spark-launch")
+    _launch.start()
+    return _launch
+
+
+def options(settings: Settings, *, services: bool) -> dict[str, str]:
+    """Spark settings of a session that we make ourselves; under spark-submit its properties file and flags win."""
+    chosen = _ALWAYS | (_SERVICES if services else {})
+    if "SPARK_ENV_LOADED" in os.environ:  # spark-submit has read conf/spark-defaults.conf and ships the jars
+        return chosen
+    from scylla_spark.io.host import jars
+
+    chosen["spark.master"] = settings.master
+    chosen["spark.jars"] = ",".join(str(jar) for jar in jars.spark_jars())
+    if settings.master.startswith("local"):
+        chosen |= _LOCAL
+        if not settings.master.startswith("local-cluster"):
+            # Its ports on loopback deserialise Java objects; on one machine Spark makes the secret itself, so that it stands on no
+            # command line, in no setting and in no environment. Elsewhere the cluster's own configuration has it.
+            chosen["spark.authenticate"] = "true"
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        logging = f"-Dlog4j2.configurationFile=file:{jars.conf_dir() / 'log4j2.properties'}"
+        chosen["spark.driver.extraJavaOptions"] += f" {logging} {_SERVICES_JAVA if services else ''}"
+        chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
+        chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
+    return chosen

@@ -1,0 +1,1 @@
+"""Kafka: clients, topics, who may write, and what stands in the logs."""

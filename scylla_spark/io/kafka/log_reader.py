@@ -1,0 +1,271 @@
+"""What the two logs say beyond the tables, for a client that asks or waits.
+
+There is no thread of its own: whoever waits polls, one at a time, and all share what was read. Facts count by the fence rule
+(`core.fact`), starting from a mark of the progress table, so that tables and memory together always hold everything.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, Rejection, Rules, validate
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
+from scylla_spark.core.key import TaskKey
+from scylla_spark.errors import UnreachableError
+from scylla_spark.io.kafka import topics
+
+SLICE_MS: Final = 100
+STALE_US: Final = 10_000_000  # after a pause of this length reading begins anew, at the tables' mark
+MAX_FACTS: Final = 100_000  # kept per partition
+_OPTIONS: Final = {"bootstrap_timeout_ms": 3_000}  # a person waits
+FENCE_WINDOW: Final = 2_000
+FENCE_WINDOWS: Final = 25
+
+T = TypeVar("T")
+
+
+class LogReader:
+    """Reads both logs from the tables' marks on; thread safe.
+
+    Args:
+        settings: with the broker's address.
+        rules: how records are judged.
+        marks: reads the progress table.
+    """
+
+    def __init__(self, settings: Settings, rules: Rules, marks: Callable[[], dict[tuple[str, int], Mark]]) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._marks = marks
+        self._lock = threading.Lock()
+        self._outcomes: KafkaConsumer | None = None
+        self._ranges: KafkaConsumer | None = None
+        self._followed: dict[int, _ReadLog] = {}
+        self._watched: Counter[TaskKey] = Counter()
+
+    @contextmanager
+    def watching(self, key: TaskKey) -> Iterator[None]:
+        """As long as this lasts, facts of the key are never forgotten for want of room."""
+        with self._lock:
+            self._watched[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched[key] -= 1
+                if not self._watched[key]:
+                    del self._watched[key]
+
+    def close(self) -> None:
+        """Closes the connections."""
+        with self._lock:
+            for consumer in (self._outcomes, self._ranges):
+                if consumer is not None:
+                    consumer.close(autocommit=False)
+            self._outcomes = self._ranges = None
+            self._followed.clear()
+
+    def facts(self, partition: int, key: TaskKey) -> list[Fact]:
+        """Counting facts of a key read so far, in log order; never asks the broker."""
+        followed = self._followed.get(partition)
+        return list(followed.facts.get(key, ())) if followed is not None else []
+
+    def answer(self, partition: int, request_id: str) -> Fact | None:
+        """The "too_late" fact that answers a request, if it was read."""
+        followed = self._followed.get(partition)
+        return followed.answers.get(request_id) if followed is not None else None
+
+    def catch_up(self, partition: int, deadline: int) -> None:
+        """Reads `outcomes` of a partition up to its end as of now; a table read after this misses nothing.
+
+        Args:
+            partition: which.
+            deadline: on `clock.boot_us`.
+
+        Raises:
+            UnreachableError: the broker does not answer, or not before the deadline.
+        """
+        with self._broker():
+            followed = self._follow(partition, renew=True)
+            place = TopicPartition(self._settings.topics.outcomes, partition)
+            end = self._consumer().end_offsets([place])[place]
+            while followed.position < end:
+                self._poll(SLICE_MS)
+                if boot_us() > deadline and followed.position < end:
+                    raise UnreachableError(
+                        f"Partition {partition} of {place.topic!r} could not be read to its end in time."
+                    )
+
+    def until(self, partition: int, look: Callable[[], T | None], deadline: int) -> T | None:
+        """Reads on until `look` finds something, or the deadline (on `clock.boot_us`) passes; then None."""
+        while (found := look()) is None and boot_us() < deadline:
+            with self._broker():
+                self._follow(partition, renew=False)
+                self._poll(min(SLICE_MS, max(1, (deadline - boot_us()) // 1000)))
+        return found
+
+    def commands(self, partition: int, key: TaskKey) -> list[Command]:
+        """Valid commands of a key that stand in `tasks` beyond the tables, in log order."""
+        mark = self._marks().get(("tasks", partition), Mark())
+        found = []
+        with self._broker():
+            scanner, lane = self._scanner(), key.ordering_id.encode()
+            place = TopicPartition(self._settings.topics.tasks, partition)
+            end = scanner.end_offsets([place])[place]
+            for record in _records(scanner, place, mark.tasks_offset, end):
+                if record.key is not None and record.key != lane:
+                    continue
+                command = validate(
+                    partition, record.offset, record.timestamp * 1000, record.key, record.value, self._rules
+                )
+                if not isinstance(command, Rejection) and command.key == key:
+                    found.append(command)
+        return found
+
+    def owner(self, partition: int) -> str:
+        """Where the owner of a partition serves its state over HTTP; "" if none is known or it has resigned.
+
+        Raises:
+            UnreachableError: the broker does not answer.
+        """
+        self.catch_up(partition, boot_us() + STALE_US)
+        with self._broker():
+            followed = self._follow(partition, renew=False)
+            if followed.log.resigned:
+                return ""
+            if not followed.address:
+                followed.address = self._last_fence(partition, followed.log.fence, followed.start)
+            return followed.address
+
+    # -- below: the lock is held ----------------------------------------------------------------------------------------
+
+    def _consumer(self) -> KafkaConsumer:
+        """Follows `outcomes`."""
+        if self._outcomes is None:
+            self._outcomes = topics.consumer(self._settings, **_OPTIONS)
+        return self._outcomes
+
+    def _scanner(self) -> KafkaConsumer:
+        """Reads a range of records once."""
+        if self._ranges is None:
+            self._ranges = topics.consumer(self._settings, **_OPTIONS)
+        return self._ranges
+
+    @contextmanager
+    def _broker(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except KafkaError as error:
+                self._followed.clear()
+                raise UnreachableError(
+                    f"Kafka at {self._settings.kafka.bootstrap_servers} did not answer ({type(error).__name__}: {error}).",
+                    hint="Check that the broker runs; `scylla-spark doctor` looks closer.",
+                ) from error
+
+    def _follow(self, partition: int, *, renew: bool) -> _ReadLog:
+        followed, now = self._followed.get(partition), boot_us()
+        forgot = followed is not None and followed.overflowed
+        if followed is None or (renew and (forgot or now - followed.read_us > STALE_US)):
+            mark = self._marks().get(("outcomes", partition), Mark())
+            if followed is None or forgot or mark.outcomes_offset > followed.position:
+                followed = self._followed[partition] = _ReadLog(mark)
+                self._assign()
+        followed.read_us = now
+        return followed
+
+    def _assign(self) -> None:
+        consumer, topic = self._consumer(), self._settings.topics.outcomes
+        consumer.assign([TopicPartition(topic, number) for number in self._followed])
+        for number, followed in self._followed.items():
+            consumer.seek(TopicPartition(topic, number), followed.position)
+
+    def _poll(self, timeout_ms: int) -> None:
+        now = boot_us()
+        for place, records in self._consumer().poll(timeout_ms=timeout_ms).items():
+            followed = self._followed[place.partition]
+            for record in records:
+                followed.read(record.value)
+            followed.position = records[-1].offset + 1
+            followed.read_us = now
+            followed.trim(self._watched)
+
+    def _last_fence(self, partition: int, fence: Fence, before: int) -> str:
+        """Looks for the record of a fence, backwards from an offset; "" after some ten thousand records."""
+        reader, place = self._scanner(), TopicPartition(self._settings.topics.outcomes, partition)
+        first, stop = reader.beginning_offsets([place])[place], before
+        for _ in range(FENCE_WINDOWS):
+            start = max(first, stop - FENCE_WINDOW)
+            for raw in _records(reader, place, start, stop):
+                record = readable(decode(raw.value)) if b'"fence"' in (raw.value or b"")[:200] else None
+                if record is not None and record.kind == "fence" and record.fence == fence:
+                    return record.address
+            if start <= first:
+                break
+            stop = start
+        return ""
+
+
+class _ReadLog:
+    """What was read of one partition of `outcomes`, from a mark on."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.start = self.position = mark.outcomes_offset
+        self.log = FenceLog(mark.fence)
+        self.log.resigned = mark.resigned
+        self.facts: dict[TaskKey, list[Fact]] = {}
+        self.answers: dict[str, Fact] = {}
+        self.address = ""
+        self.overflowed = False
+        self.read_us = boot_us()
+
+    def read(self, value: bytes | None) -> None:
+        record = decode(value)
+        if isinstance(record, Unreadable) or not self.log.admit(record):
+            return
+        if record.kind == "fence":
+            self.address = record.address
+        for fact in record.facts:
+            if fact.outcome == TOO_LATE:
+                if fact.request_id is not None:
+                    self.answers[fact.request_id] = fact
+            else:
+                self.facts.setdefault(fact.key, []).append(fact)
+
+    def trim(self, watched: Container[TaskKey]) -> None:
+        """Forgets what was read first; the next question begins anew at the tables' mark."""
+        if len(self.facts) > MAX_FACTS:
+            spare = [key for key in self.facts if key not in watched][: len(self.facts) - MAX_FACTS // 2]
+            for key in spare:
+                del self.facts[key]
+            self.overflowed = True
+        while len(self.answers) > MAX_FACTS:
+            del self.answers[next(iter(self.answers))]
+
+
+def _records(reader: KafkaConsumer, place: TopicPartition, start: int, stop: int) -> Iterator[Any]:
+    """Records of a partition from `start` up to, not including, `stop`."""
+    if start >= stop:
+        return
+    reader.assign([place])
+    reader.seek(place, start)
+    heard = boot_us()
+    while reader.position(place) < stop:
+        records = reader.poll(timeout_ms=SLICE_MS).get(place, ())
+        for record in records:
+            if record.offset < stop:
+                yield record
+        if records:
+            heard = boot_us()
+        elif boot_us() - heard > STALE_US:
+            raise KafkaTimeoutError(f"no records of {place} from {start} on")

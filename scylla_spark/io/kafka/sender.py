@@ -1,0 +1,155 @@
+"""Sends commands to the `tasks` topic, judged beforehand by the rules that ingest and dispatch will apply."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import STAMP_TRUST_US, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.key import partition_of
+from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+
+SINGLE: Final = "single"
+BULK: Final = "bulk"
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    SINGLE: {"bootstrap_timeout_ms": 10_000},
+    BULK: {"bootstrap_timeout_ms": 10_000, "linger_ms": 20, "batch_size": 256 * 1024},
+}
+_ACKNOWLEDGED_S: Final = 60
+
+
+class Record(NamedTuple):
+    """A record that will not be refused."""
+
+    partition: int
+    key: bytes
+    value: bytes
+
+
+class Sender:
+    """One producer for single records and one for bulks, made when first needed; thread safe.
+
+    Args:
+        settings: gives the settings with the broker's address.
+        rules: gives the deployment's rules.
+    """
+
+    def __init__(self, settings: Callable[[], Settings], rules: Callable[[], Rules]) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._lock = threading.Lock()
+        self._producers: dict[str, KafkaProducer] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Sends what is under way and closes the connections; idempotent."""
+        with self._lock:
+            self._closed = True
+            producers, self._producers = list(self._producers.values()), {}
+        for producer in producers:
+            producer.close(timeout=15)
+
+    def record(self, command: Command) -> Record:
+        """The record of a command.
+
+        Raises:
+            ArgumentError: it would be refused; `fields["reason"]` says why.
+        """
+        rules = self._rules()
+        try:
+            key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
+            partition = partition_of(command.key.ordering_id, rules.partitions)
+        except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
+            raise ArgumentError(
+                f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"
+            ) from None
+        verdict = validate(partition, 0, now_us(), key, value, rules)
+        if isinstance(verdict, Rejection):
+            raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
+        return Record(partition, key, value)
+
+    def send(self, command: Command) -> None:
+        """Sends one command; returns when it is acknowledged.
+
+        Raises:
+            ArgumentError: it would be refused.
+            UnreachableError: it was not acknowledged in time; it may exist all the same.
+            ConflictError: it is acknowledged, but this machine's clock is more than an hour off.
+        """
+        record = self.record(command)
+        place = self._acknowledged([self._hand_over(SINGLE, record)])[0]
+        drift = place.timestamp * 1000 - command.enqueued_us if place.timestamp and place.timestamp > 0 else 0
+        if abs(drift) > STAMP_TRUST_US:
+            raise ConflictError(
+                f"This machine's clock is {drift / 1e6:.0f} s away from the broker's.",
+                hint="Set it right: tasks are judged by the broker's time then, and may be refused or run at the wrong moment.",
+            )
+
+    def begin(self, record: Record) -> Any:
+        """Hands a record of a bulk over without waiting; pass the answer to `finish`."""
+        return self._hand_over(BULK, record)
+
+    def finish(self, futures: list[Any]) -> dict[int, int]:
+        """Waits for the records of a bulk.
+
+        Returns:
+            Partition → offset after its last record.
+
+        Raises:
+            UnreachableError: some were not acknowledged; `fields["sent"]` were.
+        """
+        ends: dict[int, int] = {}
+        for place in self._acknowledged(futures):
+            ends[place.partition] = max(ends.get(place.partition, 0), place.offset + 1)
+        return ends
+
+    def _acknowledged(self, futures: list[Any]) -> list[Any]:
+        places, failures = [], []
+        for future in futures:
+            try:
+                places.append(future.get(timeout=_ACKNOWLEDGED_S))
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise self._unacknowledged(failures[0], sent=len(places), unknown=len(failures))
+        return places
+
+    def _hand_over(self, kind: str, record: Record) -> Any:
+        from kafka.errors import KafkaError
+
+        producer, topic = self._producer(kind), self._settings().topics.tasks
+        try:
+            return producer.send(topic, record.value, key=record.key, partition=record.partition)
+        except (KafkaError, AssertionError) as error:  # it asserts that the partition exists
+            raise self._unacknowledged(error, sent=0, unknown=1) from error
+
+    def _producer(self, kind: str) -> KafkaProducer:
+        with self._lock:
+            if self._closed:
+                raise ConflictError("This Scheduler is closed.", hint="Make another with Scheduler.connect().")
+            known = self._producers.get(kind)
+            if known is None:
+                from scylla_spark.io.kafka.topics import producer
+
+                known = self._producers[kind] = producer(self._settings(), **_OPTIONS[kind])
+            return known
+
+    def _unacknowledged(self, error: BaseException, *, sent: int, unknown: int) -> UnreachableError:
+        return UnreachableError(
+            f"Kafka at {self._settings().kafka.bootstrap_servers} did not acknowledge {unknown} record(s) "
+            f"({type(error).__name__}: {error}).",
+            hint="They may exist all the same; enqueueing them again with the same keys does no harm.",
+            sent=sent,
+            unknown=unknown,
+        )
+
+
+def _with_extra(value: bytes, extra: str | None) -> bytes:
+    """The record with the fields of `extra`, the text of a JSON object; `encode` writes only what it knows."""
+    return value if extra is None or extra == "{}" else value[:-1] + b"," + extra[1:].encode()

@@ -1,0 +1,1 @@
+"""Dispatch: the shell around the engine."""

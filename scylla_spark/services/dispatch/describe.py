@@ -1,0 +1,230 @@
+"""What a dispatcher shows over HTTP: metrics for Prometheus, and read-only state as JSON."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from scylla_spark.clock import iso, to_us
+from scylla_spark.config.settings import Metrics
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.lane import Lane, LaneState
+from scylla_spark.core.engine.partition import Partition, PartitionState
+from scylla_spark.core.key import TaskKey
+from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.dispatch.http_server import JSON, ReadOnlyServer, Reply, Route
+
+_PATIENCE_S = 5.0
+_SHOWN = 50
+
+
+class DescribeServer:
+    """Serves `/metrics`, `/status`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
+
+    Args:
+        dispatcher: whose state it is.
+        settings: where to listen, and by which names it may be asked.
+
+    Raises:
+        ConfigError: it cannot listen there.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, settings: Metrics) -> None:
+        self._dispatcher = dispatcher
+        dispatcher.measures.registry.register(_EngineCollector(dispatcher))
+        names = (*settings.allowed_hosts, socket.gethostname())
+        try:
+            self._server = ReadOnlyServer((settings.host, settings.port), self._routes(), hosts=names)
+        except OSError as error:
+            raise ConfigError(
+                f"Metrics cannot be served at {settings.host}, port {settings.port}: {error.strerror or error}.",
+                hint="Set metrics.host to an address of this machine, and metrics.port to a free port or to 0.",
+            ) from None
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.address = f"http://{host}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends serving."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+    def _routes(self) -> dict[str, Route]:
+        registry = self._dispatcher.measures.registry
+        return {
+            "/metrics": Route(lambda _query: Reply(CONTENT_TYPE_LATEST, generate_latest(registry))),
+            "/status": Route(lambda _query: self._ask(describe_status)),
+            "/lane": Route(self._lane, ("ordering_id",)),
+            "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
+        }
+
+    def _lane(self, query: Mapping[str, str]) -> Reply:
+        return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
+
+    def _explain(self, query: Mapping[str, str]) -> Reply:
+        key = _key(query)  # here, not in the engine's thread: what was asked wrongly is no trouble of the engine
+        return self._ask(lambda engine, now: explain(engine, now, key))
+
+    def _ask(self, question: Callable[[Engine, int], dict[str, Any]]) -> Reply:
+        engine = self._dispatcher.engine
+        value = self._dispatcher.mailbox.ask(lambda now: question(engine, now), timeout_s=_PATIENCE_S)
+        return Reply(JSON, json.dumps(value, indent=1).encode())
+
+
+def describe_status(engine: Engine, now: int) -> dict[str, Any]:
+    """Counts of a dispatcher and its partitions."""
+    return {
+        "now": iso(now),
+        "running": len(engine.runs),
+        "partitions": [_partition(partition) for _, partition in sorted(engine.partitions.items())],
+        "counts": dict(engine.counts),
+    }
+
+
+def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
+    """State of one lane and its next tasks; `loaded` is false where this dispatcher holds nothing of it."""
+    for partition in engine.partitions.values():
+        lane = partition.lanes.get(ordering_id)
+        if lane is not None:
+            entries = sorted(lane.entries.values(), key=lambda entry: entry.key)[:_SHOWN]
+            tasks = [
+                {"key": str(e.key), "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
+                for e in entries
+            ]
+            return {
+                "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
+                "why": _why(engine, partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,
+            }  # fmt: skip
+    return {
+        "ordering_id": ordering_id,
+        "loaded": False,
+        "state": "empty",
+        "why": "Nothing of this lane is due within the look-ahead.",
+        "tasks": [],
+    }
+
+
+def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
+    """Why a task is not running, in one sentence, with the state it rests on."""
+    for partition in engine.partitions.values():
+        lane = partition.lanes.get(key.ordering_id)
+        entry = lane.find(key) if lane is not None else None
+        if key in partition.ended:
+            return {
+                "key": str(key),
+                "known": True,
+                "state": "ended",
+                "why": "It has ended; its completion is recorded.",
+            }
+        if lane is not None and entry is not None:
+            head = lane.active or lane.head()
+            if head is not None and head is not entry:
+                why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {_why(engine, partition, lane, now)}"
+            else:
+                why = _why(engine, partition, lane, now)
+            return {"key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why}
+    return {
+        "key": str(key),
+        "known": False,
+        "state": "unknown",
+        "why": "This dispatcher does not hold it: it is not open, or due after the look-ahead.",
+    }
+
+
+def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
+    head = lane.active or lane.head()
+    if partition.state is not PartitionState.ACTIVE:
+        return f"Its partition {partition.number} is {partition.state} and releases nothing."
+    if head is None:
+        return "Its tasks are being read from the tables."
+    queue = head.data.queue
+    closed, held_up = engine.gate(queue).why(), engine.held_up(partition)
+    ready = "It is due and waits for room in the executor."
+    if closed:
+        ready = f"It is due, but queue {queue!r} {closed}."
+    elif held_up:
+        ready = f"It is due, but its partition releases nothing: {held_up}."
+    texts = {
+        LaneState.READY: ready,
+        LaneState.LOOKUP: "The tables are asked whether it has completed before.",
+        LaneState.STARTING: "Its start is being recorded.",
+        LaneState.RUNNING: f"It is running, attempt {head.attempt + 1}.",
+        LaneState.RECORDING: "Its outcome is being recorded.",
+        LaneState.PARKED: "It names no handler and waits for a lease.",
+    }
+    if lane.state is LaneState.WAITING:
+        cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
+        return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
+    return texts[lane.state]
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    return {
+        "partition": partition.number, "state": str(partition.state), "epoch": partition.mine.epoch if partition.mine else None,
+        "lanes": len(partition.lanes), "loaded": sum(len(lane.entries) for lane in partition.lanes.values()),
+        "held_bytes": partition.held_bytes, "left_to_tables": len(partition.unloaded), "ended_keys": len(partition.ended),
+        "in_flight": partition.in_flight, "unrecorded": len(partition.unrecorded), "tasks_position": partition.tasks_position,
+        "outcomes_position": partition.outcomes_position,
+    }  # fmt: skip
+
+
+def _key(query: Mapping[str, str]) -> TaskKey:
+    """The key that a query names.
+
+    Raises:
+        ArgumentError: its time is no instant that a task could have.
+    """
+    try:
+        moment = datetime.fromisoformat(query["scheduled_time"])
+        key = TaskKey(to_us(moment), query["ordering_id"], query["uniqueness_key"])
+        str(key)
+    except (ValueError, OverflowError):
+        raise ArgumentError("scheduled_time is not an instant such as 2026-01-31T09:00:00Z.") from None
+    return key
+
+
+class _EngineCollector:
+    """Counts of the engine, read when Prometheus asks."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def collect(self) -> Any:
+        status = self._dispatcher.mailbox.ask(
+            lambda now: describe_status(self._dispatcher.engine, now), timeout_s=_PATIENCE_S
+        )
+        for name, help_text in (
+            ("in_flight", "Released and unfinished tasks"),
+            ("loaded", "Tasks held in memory"),
+            ("lanes", "Lanes held in memory"),
+            ("unrecorded", "Facts decided and not read back"),
+        ):
+            gauge = GaugeMetricFamily(f"scylla_{name}", help_text, labels=["partition"])
+            for partition in status["partitions"]:
+                gauge.add_metric([str(partition["partition"])], partition[name])
+            yield gauge
+        events = CounterMetricFamily(
+            "scylla_events", "What the engine counts: completions, attempts, takes, fences", labels=["event"]
+        )
+        for name, count in status["counts"].items():
+            events.add_metric([name], count)
+        yield events
+        stale = CounterMetricFamily("scylla_stale", "Attempts that started more than five minutes late")
+        stale.add_metric([], self._dispatcher.measures.stale)
+        yield stale
+
+    def describe(self) -> list[Any]:
+        return []

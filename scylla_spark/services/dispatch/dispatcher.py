@@ -1,0 +1,433 @@
+"""Dispatch: the shell around the engine. It owns threads, Kafka clients, executors and the clock; the engine decides."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from scylla_spark import failpoint
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Tenure
+from scylla_spark.core.engine.waiting import HandlerPolicy
+from scylla_spark.core.fact import Fence, OutcomeRecord
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import Outcome, Retry
+from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.io.delta.open_tasks import OpenTasksReader
+from scylla_spark.io.delta.spark_tables import Tables
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.topics import producer
+from scylla_spark.services.dispatch.lookups import Lookups
+from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.metrics import DispatchMetrics
+from scylla_spark.services.dispatch.scanner import OpenTasks, Scanner, ScanQuery
+from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
+from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
+from scylla_spark.services.dispatch.tails import Delivered, OutcomesTail, TasksTail, clock_offset_us
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("dispatch")
+
+LOCAL = "local"
+SPARK = "spark"
+_MAX_SLEEP_S = 0.5
+# With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.
+_BUSY_RUNS = 64
+_GATHER_S = 0.002  # not longer: while we gather, children run out of work
+_YOUNG_OBJECTS = 50_000
+_CLOCK_TOLERANCE_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a dispatcher touches besides Kafka's tails and its executors; the simulation brings its own.
+
+    Attributes:
+        wall_us: wall clock, microseconds since the epoch.
+        boot_us: clock that never steps and counts suspended time.
+        tables: reads what is open.
+        runner: carries out reading.
+        rng: source of back-off jitter and nonces.
+    """
+
+    wall_us: Callable[[], int]
+    boot_us: Callable[[], int]
+    tables: OpenTasks
+    runner: Runner
+    rng: random.Random = field(default_factory=random.Random)
+
+
+class Dispatcher:
+    """One dispatcher process.
+
+    Args:
+        settings: with the broker's address filled in.
+        executors: name → executor ("local", "spark"), not started.
+        surroundings: makes what it touches, given its mailbox; default: the real things.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        executors: Mapping[str, Executor],
+        surroundings: Callable[[Mailbox], Surroundings] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.executors = dict(executors)
+        self.handlers: dict[str, HandlerInfo] = {}
+        self.mailbox = Mailbox()
+        self.measures = DispatchMetrics(settings.metrics.payload_labels)
+        self.failure: BaseException | None = None
+        self._known: dict[str, HandlerPolicy] = {}
+        self._default = self._terms(HandlerInfo(""))
+        self._parked = HandlerPolicy("", self._default.timeout_ms, self._default.retry)
+        self._readers = TableReader(settings.tables_path)
+        self._threads = Threads(self.mailbox)
+        make = surroundings or (lambda _: Surroundings(now_us, boot_us, OpenTasksReader(self._readers), self._threads))
+        self._around = make(self.mailbox)
+        self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
+        self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
+        self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
+        self._scan_query = ScanQuery(self._tick, int(settings.dispatch.trigger.total_seconds() * 1000))
+        self._producer: Any = None
+        self._fences: dict[Tenure, int] = {}
+        self._left: dict[int, threading.Event] = {}
+        self._stopping = threading.Event()
+        self._now = 0
+        self._offset = self._around.wall_us() - self._around.boot_us()  # changes when the clock is set
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._tasks: TasksTail | None = None
+        self._outcomes = OutcomesTail(settings, self.outcome_records, self._noted_end)
+
+    def start(self, address: str = "") -> None:
+        """Starts all that needs no Spark; returns at once. Partitions come with the group's first assignment.
+
+        Args:
+            address: where this process serves its state; stands in its fences.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+        """
+        rules = self._readers.rules()
+        sys.setswitchinterval(0.0005)  # the engine's thread must not wait 5 ms for a busy one
+        gc.freeze()  # tasks and facts hold no cycles: looking through all of them often costs time and finds nothing
+        gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
+        self.engine.address = address
+        for executor in self.executors.values():
+            executor.start(self.finished)
+            self.handlers |= executor.handlers()
+        tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
+        self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
+        self._thread.start()
+        self._outcomes.start()
+        tasks.start()
+
+    def use(self, sender: Any, tasks: TasksTail, outcomes: OutcomesTail) -> None:
+        """Takes what it sends and reads with, and the handlers that its executors know by now."""
+        self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
+        self._known = {name: self._terms(info) for name, info in self.handlers.items()}
+
+    def attach(self, spark: SparkSession) -> None:
+        """Starts what needs Spark, which takes seconds to come up: large scans and the look-ahead."""
+        from scylla_spark.services.dispatch.spark_scan import SparkScan
+
+        self.scanner.attach(SparkScan(Tables(spark, self.settings.tables_path), self.settings))
+        self._soon()
+        self._scan_query.start(spark)
+
+    def stop(self) -> None:
+        """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
+        if self._tasks is not None:
+            self._tasks.stop()
+        drain_s = self.settings.dispatch.drain.total_seconds() if self.engine.runs and self.failure is None else 0.0
+        for executor in self.executors.values():
+            executor.stop(drain_s=drain_s)
+        self._scan_query.stop()
+        self._outcomes.stop()
+        self._stopping.set()
+        self.mailbox.post(lambda now: None)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10)
+        self._threads.stop()
+        if self._producer is not None:
+            self._producer.close(timeout=5)
+
+    def alive(self) -> bool:
+        """Whether all parts run.
+
+        Raises:
+            BaseException: what ended a part.
+        """
+        parts: list[Any] = [self, self._tasks, self._outcomes]
+        for part in parts:
+            if part is not None and part.failure is not None:
+                raise part.failure
+        return self._scan_query.alive() and self._thread.is_alive()
+
+    def ready(self) -> bool:
+        """Whether every partition of this process releases tasks."""
+        return self.mailbox.ask(
+            lambda now: (
+                bool(self.engine.partitions) and all(p.state == "active" for p in self.engine.partitions.values())
+            )
+        )
+
+    # -- the engine's thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.mailbox.wait(self._pause())
+                if len(self.engine.runs) > _BUSY_RUNS:
+                    self._stopping.wait(_GATHER_S)
+                self.step()
+        except BaseException as error:
+            self.failure = error
+            log.exception("engine ended")
+            self.mailbox.close(error)
+            for left in list(self._left.values()):
+                left.set()
+
+    def _pause(self) -> float:
+        return min(max((self.engine.next_wake() - self._around.wall_us()) / 1e6, 0.0), _MAX_SLEEP_S)
+
+    def step(self) -> None:
+        """Runs some messages, releases what is due, carries out what the engine asks for."""
+        now = self._clock()
+        for message in self.mailbox.drain():
+            message(now)
+        now = self._clock()
+        if self.engine.asks_who_runs(now):
+            began: dict[int, int] = {}
+            for executor in self.executors.values():
+                began |= executor.running()
+            self.engine.running(began, now)
+        room = {name: executor.room() for name, executor in self.executors.items()}
+        start_by_us = self._tasks.certain_until_us() if self._tasks is not None else 0
+        self.engine.tick(now, room, start_by_us=start_by_us)
+        actions, self.engine.actions = self.engine.actions, []
+        lookups: dict[Tenure, list[TaskKey]] = {}
+        for item in actions:
+            if isinstance(item, action.Release):
+                self._release(item)
+            elif isinstance(item, action.Lookup):
+                lookups.setdefault(item.tenure, []).extend(item.keys)
+            else:
+                self._perform(item)
+        for tenure, keys in lookups.items():
+            self._questions.look_up(tenure, keys)
+        self._report_defects()
+
+    def _clock(self) -> int:
+        """The time, which never falls here. Whether the clock was set is seen in the very reading that is used."""
+        wall, boot = self._around.wall_us(), self._around.boot_us()
+        self._now = max(self._now, wall)
+        if abs(wall - boot - self._offset) > _CLOCK_TOLERANCE_US:
+            self._offset = wall - boot
+            log.warning("the clock was set; fences show whether it is right now")
+            self.engine.doubt(self._now)
+        return self._now
+
+    def _report_defects(self) -> None:
+        defects, self.engine.defects = self.engine.defects, []
+        for key, error in defects:
+            log.error("a defect of scylla-spark: the task is set aside", key=str(key), exc_info=error)
+
+    def _release(self, item: action.Release) -> None:
+        executor = self.executors.get(item.executor) or self.executors[LOCAL]
+        failpoint.reach("dispatch.release.decided")
+        executor.submit(item.invocations)
+        failpoint.reach("dispatch.release.submitted")
+        self.engine.handed([invocation.id for invocation in item.invocations], self._now)
+
+    def _perform(self, item: action.Action) -> None:
+        match item:
+            case action.Send(_, _, records, content):
+                if content is not None:
+                    self._outcomes.expect(records[0], content)
+                self._send(item.tenure, item.fence, records)
+            case action.SendFence(tenure, fence, record):
+                failpoint.reach("dispatch.take.fencing")
+                self._fences[tenure] = self._around.wall_us()
+                self._send(tenure, fence, [record])
+            case action.Confirm():
+                if self._tasks is not None:
+                    self._tasks.confirm(item)
+            case action.Kill(name, ids):
+                self.executors[name].kill(ids)
+            case action.Reload():
+                self._questions.reload(item)
+            case action.Left(tenure, clean):
+                self._forget(tenure, clean=clean)
+
+    def _send(self, tenure: Tenure, fence: Fence, records: list[bytes]) -> None:
+        """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""
+        remaining = len(records)
+        begun = self._around.boot_us()
+
+        def done(*, ok: bool) -> None:
+            nonlocal remaining
+            failpoint.reach("dispatch.send.acknowledged")
+            if remaining <= 0:
+                return  # one of them has failed already
+            remaining = remaining - 1 if ok else 0
+            if remaining == 0:
+                self.measures.persisted(self._around.boot_us() - begun)
+                self.mailbox.post(lambda now: self.engine.sent(tenure, fence, ok=ok, now=now))
+
+        def failed(error: BaseException) -> None:
+            log.warning("send failed", partition=tenure.partition, error=repr(error))
+            done(ok=False)
+
+        try:
+            failpoint.reach("dispatch.send.begun")
+            for record in records:
+                future = self._producer.send(self.settings.topics.outcomes, value=record, partition=tenure.partition)
+                future.add_callback(lambda _metadata: done(ok=True))
+                future.add_errback(failed)
+            failpoint.reach("dispatch.send.handed_over")
+        except Exception as error:
+            failed(error)
+
+    # -- called from other threads ------------------------------------------------------------------------------------------
+
+    def gained(self, marks: Mapping[int, Mark]) -> Mapping[int, Tenure]:
+        """The group assigned partitions: begin their takes."""
+        failpoint.reach("dispatch.take.assigned")
+
+        def begin(now: int) -> dict[int, Tenure]:
+            tenures = {number: self.engine.assign(number, mark, now) for number, mark in marks.items()}
+            for number, tenure in tenures.items():
+                horizon = self.scanner.horizon(now)
+                self.engine.raise_horizon(tenure, horizon)
+                self.scanner.add(tenure, horizon)
+                self._outcomes.add(tenure, marks[number].outcomes_offset)
+            return tenures
+
+        tenures = self.mailbox.ask(begin, timeout_s=None)
+        self._soon()
+        log.info("assigned", partitions=sorted(marks))
+        return tenures
+
+    def losing(self, partitions: list[int]) -> None:
+        """The group takes partitions back: drain them, then return."""
+        for left in self.revoke(partitions):
+            if self.failure is None:  # else nothing can be drained any more
+                left.wait(2 * self.settings.dispatch.drain.total_seconds() + 5)
+        log.info("revoked", partitions=partitions)
+
+    def revoke(self, partitions: list[int]) -> list[threading.Event]:
+        """Begins to drain partitions; each event is set when one was left."""
+        for number in partitions:
+            self._left[number] = threading.Event()
+            self.mailbox.post(partial(self.engine.revoke, number))
+        return [self._left[number] for number in partitions]
+
+    def lost(self, partitions: list[int]) -> None:
+        """Partitions are somebody else's already: drop them at once."""
+
+        def drop(_now: int) -> None:
+            for number in partitions:
+                self.engine.drop(number)
+
+        self.mailbox.ask(drop, timeout_s=None)
+        log.warning("lost", partitions=partitions)
+
+    def _forget(self, tenure: Tenure, *, clean: bool) -> None:
+        self._outcomes.remove(tenure)
+        self.scanner.remove(tenure)
+        self._fences.pop(tenure, None)
+        event = self._left.get(tenure.partition)
+        if event is not None:
+            event.set()
+        if not clean:
+            log.warning("partition dropped", partition=tenure.partition)
+            if self._tasks is not None:
+                self._tasks.retake(tenure)
+
+    def _soon(self) -> Future[Any]:
+        """Scans now, after a scan that is under way: what was added does not wait for the next batch of the query."""
+        return self._around.runner.run("scan", self._scan())
+
+    def _tick(self) -> None:
+        """A micro-batch of the scanning query."""
+        with contextlib.suppress(CancelledError):  # it was stopped
+            self._soon().result()
+
+    def _scan(self) -> Steps[None]:
+        """One scan; tables that changed meanwhile, or storage that does not answer, are tried again later."""
+        try:
+            yield from self.scanner.turn(self._around.wall_us())
+        except Exception as error:
+            if not (isinstance(error, OSError) or "DELTA_" in str(error) or "FileNotFound" in str(error)):
+                self.failure = self.failure or error
+                raise
+            log.warning("scan failed, tried again", error=repr(error)[:500])
+
+    def finished(self, outcomes: Sequence[Outcome]) -> None:
+        """What executors report."""
+
+        def report(now: int) -> None:
+            self.measures.finished(outcomes, self.engine.runs)
+            self.engine.finished(outcomes, now)
+
+        self.mailbox.post(report)
+
+    def outcome_records(self, tenure: Tenure, records: list[Delivered], next_offset: int) -> None:
+        """What stands in `outcomes`.
+
+        Raises:
+            RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.
+        """
+        failpoint.reach("dispatch.facts.read_back")
+        plain = [(found.offset, found.record) for found in records]
+        for found in records:
+            if isinstance(found.record, OutcomeRecord) and found.record.kind == "fence":
+                self._check_clock(tenure, found.record, found.append_ms)
+        self.mailbox.post(lambda now: self.engine.outcome_records(tenure, plain, next_offset, now))
+
+    def _check_clock(self, tenure: Tenure, record: OutcomeRecord, append_ms: int) -> None:
+        taken = self.engine.held(tenure)
+        if taken is None or record.fence != taken.mine:
+            return
+        offset = clock_offset_us(append_ms, self._fences.get(tenure, 0), self._around.wall_us())
+        if abs(offset) > _CLOCK_TOLERANCE_US:
+            raise RuntimeError(
+                f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock."
+            )
+
+    def _noted_end(self, tenure: Tenure, end: int) -> None:
+        self.mailbox.post(lambda now: self.engine.noted_end(tenure, end, now))
+
+    def _terms(self, info: HandlerInfo) -> HandlerPolicy:
+        dispatch = self.settings.dispatch
+        executor = info.runs_on if info.runs_on in self.executors else LOCAL
+        timeout_ms = info.timeout_ms if info.timeout_ms is not None else int(dispatch.timeout.total_seconds() * 1000)
+        return HandlerPolicy(
+            executor,
+            timeout_ms,
+            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
+            info.max_batch or 1,
+        )
+
+    def _terms_of(self, command: Command) -> HandlerPolicy:
+        if command.handler is None:
+            return self._parked
+        return self._known.get(command.handler, self._default)

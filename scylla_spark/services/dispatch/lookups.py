@@ -1,0 +1,102 @@
+"""What the engine asks of the tables: which keys have ended, and the next tasks of a lane."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import structlog
+
+from scylla_spark.core.engine.action import Reload
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Basis, Tenure
+from scylla_spark.core.key import TaskKey
+from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
+from scylla_spark.services.dispatch.steps import Ask, Pause, Read, Runner, Steps
+
+log = structlog.get_logger("dispatch")
+
+AGAIN_S = 1.0
+
+
+class Lookups:
+    """Reads and tells the engine; its methods are called in the engine's thread and return at once.
+
+    Every answer names the tenure in which it was asked for and how far the tables were: the engine drops what is too old.
+
+    Args:
+        tables: what is read.
+        mailbox: the engine's.
+        engine: asks, and is told.
+        runner: carries out the reading; a reload may take seconds, so look-ups stand in a line of their own.
+    """
+
+    def __init__(self, tables: OpenTasks, mailbox: Mailbox, engine: Engine, runner: Runner) -> None:
+        self._tables = tables
+        self._mailbox = mailbox
+        self._engine = engine
+        self._runner = runner
+        self._reloads: deque[Reload] = deque()
+
+    def look_up(self, tenure: Tenure, keys: list[TaskKey]) -> None:
+        """Which of these have ended; the engine gets `looked_up`."""
+        self._runner.run("lookup", self._look_up(tenure, keys))
+
+    def reload(self, item: Reload) -> None:
+        """The next tasks of a lane; the engine gets `reloaded`."""
+        self._reloads.append(item)
+        self._runner.run("reload", self._reload())
+
+    def _look_up(self, tenure: Tenure, keys: list[TaskKey]) -> Steps[None]:
+        basis = (yield from self._mark(tenure)).basis
+        found = yield from _until_it_works(lambda: self._tables.known(keys))
+        self._mailbox.post(lambda now: self._engine.looked_up(tenure, found, basis, now))
+
+    def _reload(self) -> Steps[None]:
+        """Reads what was asked for by now, all lanes of a partition together."""
+        wanted: dict[Tenure, list[Reload]] = {}
+        while self._reloads:
+            item = self._reloads.popleft()
+            wanted.setdefault(item.tenure, []).append(item)
+        for tenure, items in wanted.items():
+            if (yield Ask(lambda _now, tenure=tenure: self._engine.held(tenure) is not None)):  # type: ignore[misc]
+                yield from self._read_lanes(tenure, items)
+
+    def _read_lanes(self, tenure: Tenure, items: list[Reload]) -> Steps[None]:
+        mark = yield from self._mark(tenure)
+        for item in items:
+            if item.covering >= mark.tasks_offset:  # the tables do not hold yet what the lane let go of
+                self._runner.later(AGAIN_S, partial(self.reload, item))
+        ready = {item.ordering_id: item for item in items if item.covering < mark.tasks_offset}
+        if not ready:
+            return
+        lanes = {ordering_id: (item.after, item.most) for ordering_id, item in ready.items()}
+        until = max(item.until_us for item in ready.values())
+        found = yield from _until_it_works(lambda: self._tables.lanes(tenure.partition, lanes, until, mark))
+        for ordering_id, (rows, more) in found.items():
+            self._offer(tenure, ordering_id, rows, mark.basis, more=more)
+
+    def _offer(self, tenure: Tenure, ordering_id: str, rows: Sequence[ScanRow], basis: Basis, *, more: bool) -> None:
+        parts = list(pieces(rows)) or [rows]
+        for number, part in enumerate(parts, 1):
+            offer = partial(self._engine.reloaded, tenure, ordering_id, part, basis)
+            self._mailbox.post(partial(offer, more=more, last=number == len(parts)))
+
+    def _mark(self, tenure: Tenure) -> Steps[Mark]:
+        progress: Mapping[int, Mark] = yield from _until_it_works(self._tables.marks)
+        return progress.get(tenure.partition, Mark())
+
+
+def _until_it_works(read: Callable[[], Any]) -> Steps[Any]:
+    """Reads until it works; what asked waits meanwhile."""
+    while True:
+        try:
+            return (yield Read(read))
+        except Exception as error:
+            log.warning("look-up failed, tried again", error=repr(error)[:300])
+        yield Pause(AGAIN_S)

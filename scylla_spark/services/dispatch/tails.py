@@ -1,0 +1,437 @@
+"""The tails: what stands on the two topics after the tables' progress, read by kafka-python and handed to the engine.
+
+`TasksTail` is also the group member whose assignment is the ownership of partitions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import structlog
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.net.selector import KernelEvent
+from kafka.structs import OffsetAndMetadata
+
+from scylla_spark import failpoint
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, Rejection, Rules, validate
+from scylla_spark.core.engine.action import Confirm
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Tenure
+from scylla_spark.core.fact import OutcomeRecord, Unreadable, decode
+from scylla_spark.core.rejection import DEFECT
+from scylla_spark.io.kafka.client_patches import Assignor, rejoining
+from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.services.dispatch.mailbox import Mailbox
+
+log = structlog.get_logger("dispatch")
+
+T = TypeVar("T")
+CONFIRM_EVERY_US = 2_000_000
+MARGIN_US = 3_000_000
+POLL_MS = 100
+RETAKE_US = 1_000_000
+MOST_EXPECTED = 10_000
+
+
+class Taker(Protocol):
+    """Who is told of partitions given and taken."""
+
+    def gained(self, marks: Mapping[int, Mark]) -> Mapping[int, Tenure]:
+        """The group assigned these; both tails begin at the marks, and what they read belongs to these tenures."""
+
+    def losing(self, partitions: list[int]) -> None:
+        """The group takes these back; returns when they are let go of."""
+
+    def lost(self, partitions: list[int]) -> None:
+        """These belong to somebody else already."""
+
+
+class TasksTail:
+    """Group member and tail of `tasks`, in a thread of its own.
+
+    Args:
+        settings: with the broker's address.
+        rules: how records are judged.
+        mailbox: the engine's.
+        engine: receives commands.
+        taker: told of assignments.
+        marks: reads the tables' progress.
+        clock: boot clock.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Rules,
+        mailbox: Mailbox,
+        engine: Engine,
+        taker: Taker,
+        marks: Callable[[], Mapping[int, Mark]],
+        clock: Callable[[], int] = boot_us,
+    ) -> None:
+        self.confirmed_us = -(1 << 62)  # boot clock
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._rules = rules
+        self._mailbox = mailbox
+        self._engine = engine
+        self._taker = taker
+        self._marks = marks
+        self._clock = clock
+        self._topic = settings.topics.tasks
+        self._session_us = int(settings.dispatch.session_timeout.total_seconds() * 1e6)
+        self._polled_us = 0
+        self._asked_us = 0
+        self._tenures: dict[int, Tenure] = {}
+        self._requests: SimpleQueue[Confirm] = SimpleQueue()
+        self._dropped: SimpleQueue[Tenure] = SimpleQueue()
+        self._retakes: dict[int, int] = {}  # partition → boot clock
+        self._stopping = threading.Event()
+        self._consumer: KafkaConsumer = None
+        self._thread = threading.Thread(target=self._run, name="tasks-tail", daemon=True)
+
+    def start(self) -> None:
+        """Joins the group."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Leaves the group; partitions are drained first."""
+        self._stopping.set()
+        self._thread.join(timeout=60)
+
+    def confirm(self, asked: Confirm) -> None:
+        """Asks for a confirmation of membership and the end of the partition; the engine gets `confirmed`."""
+        self._requests.put(asked)
+
+    def retake(self, tenure: Tenure) -> None:
+        """Takes a dropped partition anew, a second later, if the group still assigns it to us."""
+        self._dropped.put(tenure)
+
+    def certain_until_us(self) -> int:
+        """Boot clock until which the partitions are certainly ours; 0 if that is past: nothing may start."""
+        until = max(self.confirmed_us, self._heard_us()) + self._session_us - MARGIN_US
+        return until if until > self._clock() else 0
+
+    def _heard_us(self) -> int:
+        """When the last heartbeat was sent that the group answered as a member's.
+
+        It counts as long as the group waits for us in any rebalance: a member that polls too rarely is put out at once.
+        """
+        heard: int = getattr(getattr(self._consumer, "_coordinator", None), "heard_us", 0)
+        return heard if heard - self._polled_us < max_poll_us(self._settings) // 2 else 0
+
+    def _run(self) -> None:
+        try:
+            dispatch = self._settings.dispatch
+            session_ms = self._session_us // 1000
+            member = rejoining(consumer(
+                self._settings, group_id=dispatch.group_id, group_instance_id=dispatch.instance_id,
+                session_timeout_ms=session_ms, heartbeat_interval_ms=max(session_ms // 5, 500),
+                partition_assignment_strategy=(Assignor,), max_poll_interval_ms=max_poll_us(self._settings) // 1000,
+            ))  # fmt: skip
+            member.subscribe([self._topic], listener=_Listener(self))
+            self.use(member)
+            while not self._stopping.is_set():
+                self.turn()
+            owned = [place.partition for place in self._consumer.assignment()]
+            self._taker.losing(owned)
+            self._consumer.close(autocommit=False)
+        except BaseException as error:
+            self.failure = error
+            log.error("tasks tail ended", error=repr(error))
+
+    def use(self, member: KafkaConsumer) -> None:
+        """Reads by this consumer, a member of the group."""
+        self._consumer = member
+
+    def turn(self) -> None:
+        """Reads what has come, takes again what was dropped, and confirms membership where that is due."""
+        self._poll()
+        self._retake()
+        asked = _drained(self._requests)
+        if asked or self._clock() - self._asked_us > CONFIRM_EVERY_US:
+            self._asked_us = self._clock()
+            self._confirm(asked)
+
+    def _poll(self) -> None:
+        self._hold_back()
+        self._polled_us = self._clock()
+        for place, records in self._consumer.poll(timeout_ms=POLL_MS).items():
+            number = place.partition
+            commands = [command for record in records if (command := self._judged(number, record)) is not None]
+            tenure = self._tenures.get(number)
+            if tenure is not None:
+                end = records[-1].offset + 1
+                self._mailbox.post(partial(self._engine.commands, tenure, commands, end))
+
+    def _judged(self, number: int, record: Any) -> Command | None:
+        """The command in a record; a refused one is written down by ingest, which judges alike."""
+        verdict = validate(number, record.offset, record.timestamp * 1000, record.key, record.value, self._rules)
+        if not isinstance(verdict, Rejection):
+            return verdict
+        if verdict.reason == DEFECT:
+            log.error("a record is passed over", partition=number, offset=record.offset, error=verdict.detail[-500:])
+        return None
+
+    def _hold_back(self) -> None:
+        """Reads no further while so much is held that is about to start; Kafka keeps the rest."""
+        paused = self._consumer.paused()
+        if self._engine.choked and not paused:
+            self._consumer.pause(*self._consumer.assignment())
+            log.warning("too much in memory, reading stops")
+        elif paused and not self._engine.choked:
+            self._consumer.resume(*paused)
+            log.info("reading goes on")
+
+    def _retake(self) -> None:
+        now = self._clock()
+        dropped = [tenure for tenure in _drained(self._dropped) if self._tenures.get(tenure.partition) == tenure]
+        self._retakes |= {tenure.partition: now + RETAKE_US for tenure in dropped}
+        due = [number for number, at in self._retakes.items() if at <= now]
+        for number in due:
+            del self._retakes[number]
+        assigned = {place.partition for place in self._consumer.assignment()}
+        if assigned.intersection(due):
+            held = self._mailbox.ask(lambda _now: set(self._engine.partitions), timeout_s=None)
+            self.take([number for number in due if number in assigned - held], self._marks())
+
+    def _confirm(self, asked: list[Confirm]) -> None:
+        """A synchronous offset commit: it fails for a generation that is gone."""
+        places = self._consumer.assignment()
+        if not places:
+            return
+        sent = self._clock()
+        try:
+            offsets = {place: OffsetAndMetadata(self._consumer.position(place), "", -1) for place in places}
+            self._consumer.commit(offsets, timeout_ms=5_000)
+        except (KafkaError, AssertionError) as error:
+            log.warning("membership not confirmed", error=repr(error))
+            for request in asked:
+                self._requests.put(request)
+            return
+        self.confirmed_us = sent
+        failpoint.reach("dispatch.membership.confirmed")
+        owned = {place.partition: place for place in places}
+        ours = [request for request in asked if request.tenure.partition in owned]
+        if ours:
+            ends = self._consumer.end_offsets([owned[request.tenure.partition] for request in ours])
+            for request in ours:
+                end = ends[owned[request.tenure.partition]]
+                self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
+
+    def take(self, numbers: list[int], marks: Mapping[int, Mark]) -> None:
+        """Positions the consumer at the tables' progress and begins the takes."""
+        chosen = {number: marks.get(number, Mark()) for number in numbers}
+        for number, mark in chosen.items():
+            self._consumer.seek(TopicPartition(self._topic, number), mark.tasks_offset)
+        self._tenures |= self._taker.gained(chosen)
+
+    async def assigned(self, numbers: list[int]) -> None:
+        """The group gives us partitions."""
+        await _in_thread(lambda: self.take(numbers, self._marks()))
+
+    async def revoked(self, numbers: list[int]) -> None:
+        """Lets go of partitions in good order."""
+        await _in_thread(partial(self.let_go, numbers, self._taker.losing))
+
+    async def lost(self, numbers: list[int]) -> None:
+        """Drops partitions that are somebody else's already."""
+        await _in_thread(partial(self.let_go, numbers, self._taker.lost))
+
+    def let_go(self, numbers: list[int], how: Callable[[list[int]], None]) -> None:
+        """Partitions are no longer ours."""
+        how(numbers)
+        for number in numbers:
+            self._tenures.pop(number, None)
+            self._retakes.pop(number, None)
+
+
+def max_poll_us(settings: Settings) -> int:
+    """How long the group waits for a member in a rebalance: far longer than the slowest drain takes."""
+    dispatch = settings.dispatch
+    slowest_s = 2 * dispatch.drain.total_seconds() + dispatch.session_timeout.total_seconds() + 5
+    return int(max(120, 4 * slowest_s) * 1e6)
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Does blocking work beside kafka-python's event loop, which has heartbeats to send meanwhile."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="rebalance", daemon=True).start()
+    while not done.done():
+        await KernelEvent("_sleep", 0.01)  # what its loop calls sleep; it has no way to await another thread
+    return done.result()
+
+
+def _drained(queue: SimpleQueue[T]) -> list[T]:
+    found: list[T] = []
+    try:
+        while True:
+            found.append(queue.get_nowait())
+    except Empty:
+        return found
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, tail: TasksTail) -> None:
+        self._tail = tail
+
+    async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        if assigned:
+            await self._tail.assigned(sorted(place.partition for place in assigned))
+
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        if revoked:
+            await self._tail.revoked(sorted(place.partition for place in revoked))
+
+    async def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+        if lost:
+            await self._tail.lost(sorted(place.partition for place in lost))
+
+
+class Delivered(NamedTuple):
+    """Records of `outcomes` as they were read: offset, content, and the broker's append time in milliseconds."""
+
+    offset: int
+    record: OutcomeRecord | Unreadable
+    append_ms: int
+
+
+class OutcomesTail:
+    """Tail of `outcomes` for the owned partitions, in a thread of its own.
+
+    Args:
+        settings: with the broker's address.
+        deliver: called with (tenure, records in offset order, next offset).
+        ended: called with (tenure, end offset) once for every tenure added.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        deliver: Callable[[Tenure, list[Delivered], int], None],
+        ended: Callable[[Tenure, int], None],
+    ) -> None:
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._topic = settings.topics.outcomes
+        self._deliver = deliver
+        self._expected: dict[bytes, OutcomeRecord] = {}  # what we have written ourselves
+        self._ended = ended
+        self._owned: dict[int, Tenure] = {}
+        self._controls: SimpleQueue[tuple[Tenure | None, int | None]] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._reader: KafkaConsumer = None
+        self._thread = threading.Thread(target=self._run, name="outcomes-tail", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends reading."""
+        self._stopping.set()
+        self._controls.put((None, None))
+        self._thread.join(timeout=30)
+
+    def add(self, tenure: Tenure, offset: int) -> None:
+        """Reads a partition from an offset on."""
+        self._controls.put((tenure, offset))
+
+    def expect(self, value: bytes, record: OutcomeRecord) -> None:
+        """We write this, so it need not be decoded when it is read."""
+        if len(self._expected) >= MOST_EXPECTED:
+            self._expected.clear()  # left over from sends that failed
+        self._expected[value] = record
+
+    def remove(self, tenure: Tenure) -> None:
+        """Stops reading a partition."""
+        self._controls.put((tenure, None))
+
+    def _run(self) -> None:
+        try:
+            with consumer(self._settings) as reader:
+                self.use(reader)
+                while not self._stopping.is_set():
+                    self.turn(wait_s=1.0)
+        except BaseException as error:
+            self.failure = error
+            log.error("outcomes tail ended", error=repr(error))
+
+    def use(self, reader: KafkaConsumer) -> None:
+        """Reads by this consumer."""
+        self._reader = reader
+
+    def turn(self, *, wait_s: float) -> None:
+        """Begins or ends to read partitions as asked for, and reads what has come; waits for either, some time at most."""
+        self._obey(wait_s)
+        if self._owned:
+            self._poll()
+
+    def _obey(self, wait_s: float) -> None:
+        added: dict[int, int] = {}
+        changed = False
+        try:
+            while True:
+                tenure, offset = self._controls.get(block=not self._owned and not changed, timeout=wait_s)
+                changed = True
+                if tenure is None:
+                    continue
+                if offset is not None:
+                    self._owned[tenure.partition], added[tenure.partition] = tenure, offset
+                elif self._owned.get(tenure.partition) == tenure:
+                    del self._owned[tenure.partition]
+                    added.pop(tenure.partition, None)
+        except Empty:
+            pass
+        if changed:
+            self._begin(added)
+
+    def _begin(self, added: Mapping[int, int]) -> None:
+        self._reader.assign([TopicPartition(self._topic, number) for number in sorted(self._owned)])
+        places = {TopicPartition(self._topic, number): offset for number, offset in added.items()}
+        for place, offset in places.items():
+            self._reader.seek(place, offset)
+        if places:
+            for place, end in self._reader.end_offsets(list(places)).items():
+                self._ended(self._owned[place.partition], end)
+
+    def _poll(self) -> None:
+        for place, records in self._reader.poll(timeout_ms=POLL_MS).items():
+            tenure = self._owned.get(place.partition)
+            if tenure is not None:
+                found = [Delivered(record.offset, self._decoded(record.value), record.timestamp) for record in records]
+                self._deliver(tenure, found, records[-1].offset + 1)
+
+    def _decoded(self, value: bytes | None) -> OutcomeRecord | Unreadable:
+        own = self._expected.pop(value, None) if value is not None else None
+        return own if own is not None else decode(value)
+
+
+def clock_offset_us(append_ms: int, sent_us: int, now: int) -> int:
+    """How far our clock is from the broker's, at least: 0 if the append time lies between the send and now.
+
+    Args:
+        append_ms: the broker's append time of a record of ours.
+        sent_us: our clock when it was sent.
+        now: our clock.
+    """
+    append_us = append_ms * 1000
+    if append_us + 1000 < sent_us:
+        return append_us - sent_us
+    return max(append_us - now, 0)

@@ -1,0 +1,1 @@
+"""Ingest: the only writer of the tables."""

@@ -1,0 +1,110 @@
+"""Records of the `outcomes` topic into the tables: appends to `completions`, `attempts` and `rejected`, then `progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from scylla_spark import failpoint
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.fact import Fence
+from scylla_spark.errors import ConfigError
+from scylla_spark.io.delta.spark_tables import Tables
+from scylla_spark.io.kafka.stream_offsets import Range
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
+from scylla_spark.services.ingest.micro_batch import Refusal, Written, raise_defects, reached_in, same_append, spans
+from scylla_spark.services.ingest.progress import Progress
+from scylla_spark.services.ingest.rejected_rows import append_refusal
+from scylla_spark.transforms import records
+from scylla_spark.transforms.portions import DEFECT, Portion, judge_portion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+@dataclass(frozen=True, slots=True)
+class FactWriter:
+    """Writes `outcomes`; the caller holds the lock of its tables.
+
+    Attributes:
+        topic: its name.
+        tables: of the deployment.
+        progress: how far they are.
+        max_bytes: of records that are judged at once, shared out by partitions.
+        partitions: of the deployment; facts of lanes that belong elsewhere are refused.
+    """
+
+    topic: str
+    tables: Tables
+    progress: Progress
+    max_bytes: int
+    partitions: int
+
+    def positions(self) -> Mapping[int, int]:
+        """Partition → next offset that is not in the tables."""
+        return {number: mark.outcomes_offset for number, mark in self.progress.outcomes().items()}
+
+    def write(self, frame: DataFrame, ranges: Mapping[int, Range]) -> Written:
+        """Judges and writes as many records of the ranges as fit, then progress; idempotent under replay.
+
+        Raises:
+            Defective: the judge failed.
+            ConfigError: a record is of a newer version; nothing of the portion is written.
+        """
+        known = self.progress.outcomes()
+        begins = {number: wide.begin for number, wide in ranges.items()}
+        marks = known | {n: known.get(n, Mark())._replace(outcomes_offset=begin) for n, begin in begins.items()}
+        skipped = {number: mark.outcomes_offset for number, mark in marks.items()}
+        portion = Portion(skipped, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.outcomes.record"))
+        judge = judge_portion(records.judge_facts(marks, self.partitions), records.FACT_ROWS, portion)
+        judged = frame.mapInArrow(judge, records.ddl(records.FACT_ROWS)).persist()
+        try:
+            return self._write_judged(judged, ranges, marks)
+        finally:
+            judged.unpersist()
+
+    def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range], marks: Mapping[int, Mark]) -> Written:
+        rows = judged.where(~F.col("kind").isin(records.COMPLETION, records.ATTEMPT, records.REJECT)).collect()
+        raise_defects(row["ordering_id"] for row in rows if row["kind"] == DEFECT)
+        _refuse_newer(self.topic, [row for row in rows if row["kind"] == records.NEWER])
+        counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
+        reached = reached_in(ranges, rows)
+        name = (self.topic, spans(ranges, reached))
+        failpoint.reach("ingest.outcomes.judged")
+        for kind, table in ((records.COMPLETION, COMPLETIONS), (records.ATTEMPT, ATTEMPTS), (records.REJECT, REJECTED)):
+            if counts.get(kind):
+                chosen = judged.where(F.col("kind") == kind).withColumn("topic", F.lit(self.topic))
+                self.tables.append(chosen, table, same_append(name, counts[kind]))
+                failpoint.reach("ingest.outcomes.appended")
+        fences = {row["partition_id"]: row for row in rows if row["kind"] == records.END}
+        self.progress.outcomes_written({n: _mark(end, fences.get(n), marks[n]) for n, end in reached.items()})
+        failpoint.reach("ingest.outcomes.progressed")
+        rejected = counts.get(records.REJECT, 0)
+        return Written(counts.get(records.COMPLETION, 0) + counts.get(records.ATTEMPT, 0), rejected, reached)
+
+    def set_aside(self, refusal: Refusal, unread: DataFrame | None) -> None:
+        """Writes rows of `rejected` for offsets, then progress; the fence stays what it was."""
+        append_refusal(self.tables, self.topic, refusal, unread)
+        known = self.progress.outcomes().get(refusal.partition, Mark())
+        self.progress.outcomes_written({refusal.partition: known._replace(outcomes_offset=refusal.offsets.end)})
+
+
+def _mark(end: int, row: Row | None, before: Mark) -> Mark:
+    """The mark after a range: the fence that was found last in it, or that of before where no record was found."""
+    if row is None:
+        return before._replace(outcomes_offset=end)
+    return Mark(0, end, Fence(row["epoch"], row["nonce"]), row["resigned"])
+
+
+def _refuse_newer(topic: str, rows: list[Row]) -> None:
+    if not rows:
+        return
+    first = min(rows, key=lambda row: (row["partition_id"], row["offset"]))
+    raise ConfigError(
+        f"The record at offset {first['offset']} of partition {first['partition_id']} of topic {topic!r} was written by a newer "
+        f"version than this ingest knows: {first['detail']}",
+        hint="Upgrade this ingest. Nothing is lost: progress stands before that record, and goes on after the upgrade.",
+    )

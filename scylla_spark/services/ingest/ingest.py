@@ -1,0 +1,326 @@
+"""Ingest: the only writer of the tables. Two streaming queries copy the two topics into Delta, idempotently.
+
+Order of writes within a batch: data first, `progress` last. A crash between them repeats the batch, which changes nothing:
+the MERGE is idempotent by (key, offset), the appends by the range of offsets they hold, and records below progress are skipped.
+What is due before progress's `folded_until` is merged into `tasks`; the rest is appended to `deferred`. A timer does what is due
+between batches. One lock per topic serialises all that writes its tables.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from scylla_spark import failpoint
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Rules
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io.delta.spark_tables import Tables
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
+from scylla_spark.io.kafka.single_writer import SingleWriter, sole
+from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
+from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
+from scylla_spark.services.ingest.fact_batches import FactWriter
+from scylla_spark.services.ingest.fold_deferred import DeferredFolder
+from scylla_spark.services.ingest.maintenance import Maintenance
+from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
+from scylla_spark.services.ingest.progress import Progress, check_position
+from scylla_spark.services.ingest.task_batches import TaskWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = structlog.get_logger("ingest")
+
+_SMALL_BATCH = 5_000  # fewer new records than this wait for more …
+_TRIGGERS_WAITED = 3  # … through so many triggers: a batch costs a second of CPU, however little is in it …
+_LEAST_WAIT = timedelta(seconds=15)  # … unless triggers are short, so that somebody wants to see rows soon
+_STOP_PATIENCE = 150  # tenths of a second
+_BUSY_S, _IDLE_S, _FAILED_S = 1.0, 5.0, 30.0  # pauses of the timer; batches that wait for a table come in between
+_TIMER_END_S = 60.0
+_EARLIEST: Final = -2  # what Spark calls the first offset that is kept
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What one batch wrote.
+
+    Attributes:
+        rows: merged or appended.
+        rejected: refused records.
+        seconds: it took.
+        set_aside: records that could not be judged, of all batches since the start.
+    """
+
+    rows: int
+    rejected: int
+    seconds: float
+    set_aside: int = 0
+
+
+class Ingest:
+    """The ingest application.
+
+    Args:
+        spark: session that runs the queries.
+        settings: with the broker's address filled in.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.tables = Tables(spark, settings.tables_path)
+        self.results: dict[str, BatchResult] = {}
+        self._rules = Rules(settings.partitions)
+        self.progress = Progress(self.tables)
+        self.promotion = DeferredFolder(self.tables, self.progress, settings)
+        self.tasks_lock = threading.Lock()
+        self.outcomes_lock = threading.Lock()
+        self.maintenance = Maintenance(
+            self.tables, self.progress, settings, self.tasks_lock, self.outcomes_lock, self._ends
+        )
+        self._stopping = threading.Event()
+        self._timer: threading.Thread | None = None
+        self._queries: list[StreamingQuery] = []
+        self._sole: SingleWriter | None = None
+        self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
+        self._guards: dict[str, Guard] = {}
+        self._set_aside: dict[str, int] = {}
+        self._ended_by: SchedulerError | None = None
+
+    def prepare(self) -> None:
+        """Makes topics and tables, checks them, and becomes the one writer.
+
+        Raises:
+            ConfigError: topics or tables belong to another deployment, or the log does not reach to where the tables are.
+            ConflictError: another ingest holds the tables.
+        """
+        topic_ids = ensure_topics(self.settings)
+        self.hold()
+        self.open_tables(topic_ids)
+        self._check_positions()
+
+    def hold(self) -> None:
+        """Becomes the one writer of the tables.
+
+        Raises:
+            ConflictError: another ingest holds them.
+        """
+        self._sole = sole(self.spark, self.settings)
+        self.tables.before_commit = self._sole.check
+
+    def open_tables(self, topic_ids: dict[str, str]) -> None:
+        """Makes and checks the tables and reads how far they are.
+
+        Args:
+            topic_ids: topic name → id.
+
+        Raises:
+            ConfigError: the tables belong to another deployment.
+        """
+        self._rules = self.tables.create(self.settings, topic_ids)
+        self.begin()
+
+    def begin(self) -> None:
+        """Reads how far the tables are."""
+        marks = TableReader(self.tables.path).marks()
+        self.progress.begin(marks, self.settings.partitions, self.promotion.target_us(now_us()))
+        failpoint.reach("ingest.tables.prepared")
+
+    def _ends(self) -> dict[int, int]:
+        """End offsets of `tasks`; none where there is no broker."""
+        if not self.settings.kafka.bootstrap_servers:
+            return {}
+        return end_offsets(self.settings, self.settings.topics.tasks, list(range(self.settings.partitions)))
+
+    def _check_positions(self) -> None:
+        for source in ("tasks", "outcomes"):
+            topic, positions = self._topic(source), self._writers()[source].positions()
+            for number, kept in offset_ranges(self.settings, topic, list(self._partitions(source))).items():
+                check_position(topic, number, positions.get(number, 0), kept)
+                self._firsts[source][number] = kept[0]
+
+    def start(self) -> None:
+        """Starts both queries; they run until `stop`."""
+        trigger = f"{int(self.settings.ingest.trigger.total_seconds() * 1000)} milliseconds"
+        for source in ("tasks", "outcomes"):
+            name = f"ingest-{source}"
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+            stream = self._source(source).writeStream.queryName(name).foreachBatch(partial(self._streamed, source))
+            stream = stream.option("checkpointLocation", self._checkpoint(source))
+            self._queries.append(stream.trigger(processingTime=trigger).start())
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
+        self._timer = threading.Thread(target=self._keep_time, name="ingest-timer", daemon=True)
+        self._timer.start()
+
+    def turn(self, now: int) -> bool:
+        """One piece of what is done between batches; returns whether there was something to do."""
+        if self.promotion.due(now):
+            with self.tasks_lock:
+                self.promotion.turn(now)
+            return True
+        return self.maintenance.turn(now)
+
+    def _keep_time(self) -> None:
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
+        pause = 0.0
+        while not self._stopping.wait(pause):
+            try:
+                pause = _BUSY_S if self.turn(now_us()) else _IDLE_S
+            except Exception:  # nothing depends on its being in time
+                pause = _FAILED_S
+                if not self._stopping.is_set():
+                    log.exception("work between batches failed; tried again", after_s=pause)
+
+    def alive(self) -> bool:
+        """Whether both queries run; a failed one raises its error.
+
+        Raises:
+            SchedulerError: a query ended for a reason that we know.
+            StreamingQueryException: a query ended with another error.
+        """
+        if self._ended_by is not None:
+            raise self._ended_by
+        for query in self._queries:
+            error = query.exception()
+            if error is not None:
+                raise error
+        return all(query.isActive for query in self._queries)
+
+    def stop(self) -> None:
+        """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
+        self._stopping.set()
+        for query in self._queries:
+            _stop_between_batches(query)
+        self._queries.clear()
+        for guard in self._guards.values():
+            guard.close()
+        self._guards.clear()
+        if self._timer is not None:
+            self._timer.join(_TIMER_END_S)
+            self._timer = None
+        if self._sole is not None:
+            self._sole.release()
+            self._sole = None
+
+    def write_tasks(self, batch: DataFrame, _batch_id: int) -> None:
+        """One batch of the `tasks` topic: MERGE of what is near, `deferred`, `rejected`, `progress`. Idempotent under replay."""
+        self._write("tasks", static_batch(batch), NO_POISON)
+
+    def write_outcomes(self, batch: DataFrame, _batch_id: int) -> None:
+        """One batch of the `outcomes` topic: completions and attempts of facts that count, `progress`. Idempotent under replay."""
+        self._write("outcomes", static_batch(batch), NO_POISON)
+
+    def _begins(self, source: str) -> dict[str, int]:
+        """Where a query without checkpoint begins, by partition."""
+        positions = _set(self._writers()[source].positions())
+        return {str(number): positions.get(number, _EARLIEST) for number in self._partitions(source)}
+
+    def _partitions(self, source: str) -> range:
+        return range(self.settings.partitions + (source != "tasks"))  # `outcomes` has one more, for the planner
+
+    def _write(self, source: str, batch: Batch, poison: Poison) -> None:
+        begun = now_us()
+        with self.tasks_lock if source == "tasks" else self.outcomes_lock:
+            portions = Portions(self._writers()[source], batch, poison)
+            portions.run()
+        self._note(source, portions, begun)
+
+    def _writers(self) -> dict[str, Writer]:
+        topics, most = self.settings.topics, self.settings.ingest.max_bytes
+        return {
+            "tasks": TaskWriter(topics.tasks, self.tables, self.progress, self._rules, most),
+            "outcomes": FactWriter(topics.outcomes, self.tables, self.progress, most, self.settings.partitions),
+        }
+
+    def _streamed(self, source: str, frame: DataFrame, batch_id: int) -> None:
+        """One micro-batch of a running query; what ends the query is kept, to be told as it is."""
+        try:
+            batch = self._planned(source, frame, batch_id)
+            self._check_begin(source, batch)
+            poison = self._guard(source).look(beyond(batch.planned, self._writers()[source].positions()))
+            self._write(source, batch, poison)
+        except SchedulerError as error:
+            self._ended_by = error
+            raise
+
+    def _guard(self, source: str) -> Guard:
+        """The query's own: each query has a thread of its own."""
+        if source not in self._guards:
+            self._guards[source] = Guard(self.settings, self._topic(source))
+        return self._guards[source]
+
+    def _planned(self, source: str, frame: DataFrame, batch_id: int) -> Batch:
+        topic, session = self._topic(source), frame.sparkSession
+        again = partial(read_again, session, spark_options(self.settings), topic)
+        return Batch(frame, planned(session, self._checkpoint(source), batch_id, topic), again)
+
+    def _check_begin(self, source: str, batch: Batch) -> None:
+        """Sees to it that a batch begins at or below progress.
+
+        Raises:
+            ConfigError: it begins beyond, and there are records in between.
+        """
+        gap = gaps(batch.planned, {**self._firsts[source], **_set(self._writers()[source].positions())})
+        if gap and batch.again(gap, 1).limit(1).count():  # marks of transactions take offsets, but are no records
+            raise out_of_step(self._topic(source), gap, self._checkpoint(source))
+
+    def _topic(self, source: str) -> str:
+        return self.settings.topics.tasks if source == "tasks" else self.settings.topics.outcomes
+
+    def _checkpoint(self, source: str) -> str:
+        return f"{self.settings.checkpoints_path}/ingest-{source}"
+
+    def _source(self, source: str) -> DataFrame:
+        topic = self._topic(source)
+        reader = self.spark.readStream.format("kafka").options(**spark_options(self.settings))
+        reader = reader.options(
+            **{
+                "subscribe": topic,
+                # where the tables are; this counts only where there is no checkpoint
+                "startingOffsets": json.dumps({topic: self._begins(source)}),
+                "maxOffsetsPerTrigger": str(self.settings.ingest.max_records),
+                "failOnDataLoss": "true",
+                "kafka.fetch.max.wait.ms": "10",  # the default makes every micro-batch wait half a second
+            }
+        )
+        wait = self.settings.ingest.trigger * _TRIGGERS_WAITED
+        if wait >= _LEAST_WAIT:
+            reader = reader.option("minOffsetsPerTrigger", str(_SMALL_BATCH))
+            reader = reader.option("maxTriggerDelay", f"{int(wait.total_seconds())}s")
+        return reader.load()
+
+    def _note(self, source: str, portions: Portions, begun: int) -> None:
+        aside = self._set_aside[source] = self._set_aside.get(source, 0) + portions.set_aside
+        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, aside)
+        self.results[source] = result
+        if portions.rows or portions.rejected or portions.set_aside:
+            log.info(
+                "batch", topic=source, rows=result.rows, rejected=result.rejected, set_aside=portions.set_aside,
+                seconds=round(result.seconds, 3),
+            )  # fmt: skip
+
+
+def _set(positions: Mapping[int, int]) -> dict[int, int]:
+    """Those that are not at the beginning."""
+    return {number: offset for number, offset in positions.items() if offset}
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """Stops a query while it waits for its trigger; one whose batch takes longer than that is interrupted, and repeats it later."""
+    pause = threading.Event()
+    for _ in range(_STOP_PATIENCE):
+        if not query.isActive or not query.status["isTriggerActive"]:
+            break
+        pause.wait(0.1)
+    query.stop()

@@ -1,0 +1,107 @@
+"""What every process of ours does around its services: options, settings, signals, the line that says ready, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scylla_spark.config.assignments import nested
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.io.kafka.topics import located
+from scylla_spark.log import configure
+from scylla_spark.services.deployment import Deployment
+from scylla_spark.visible import visible_lines
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(make: Callable[[Settings], Deployment], description: str | None, arguments: Sequence[str] | None = None) -> int:
+    """Runs one job of `jobs/` until SIGTERM or Ctrl-C.
+
+    Args:
+        make: the services of this job, from the settings; not started.
+        description: for --help.
+        arguments: default: those of the command line.
+
+    Returns:
+        The exit code: 0 once drained, else that of the error, which is told on stderr.
+    """
+    options = _options(description).parse_args(arguments)
+    try:
+        overrides = nested(options.set) | ({"handlers": tuple(options.handlers)} if options.handlers else {})
+        settings = located(Settings.load(options.config, **overrides))
+        configure(settings.log)
+        serve(make(settings), _say_ready)
+    except SchedulerError as error:
+        sys.stderr.write(f"error: {visible_lines(str(error))}\n")
+        return error.exit_code
+    finally:
+        for number in _SIGNALS:  # Python's own shutdown puts the defaults back: a late signal would spoil the exit code
+            signal.signal(number, signal.SIG_IGN)
+    return 0
+
+
+def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
+    """Starts services, says once that they are ready, and drains them at SIGTERM or Ctrl-C, also while they start.
+
+    Raises:
+        WaitTimeoutError: they were not ready in time.
+        UnreachableError: something was killed while they stopped.
+        SchedulerError: they could not start, or one of them ended.
+    """
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    try:
+        _serve(deployment, ready, stop)
+    except Exception as error:
+        if not stop.is_set() or isinstance(error, SchedulerError):
+            raise
+        raise UnreachableError(
+            f"The broker or the JVM ended before all was drained ({type(error).__name__}). Nothing is lost: the next start goes on.",
+            hint="Send the signal to this process alone; under systemd, set KillMode=mixed.",
+        ) from error
+
+
+def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: threading.Event) -> None:
+    with deployment:
+        _stop_on_signals(stop)  # the new SparkContext has put its own handler for SIGINT: cancel all jobs
+        if deployment.await_ready(stop=stop):
+            ready(deployment)
+            deployment.serve(stop)
+        elif not stop.is_set():
+            raise WaitTimeoutError(
+                "The services were not ready within two minutes.", hint="The log on stderr says what they wait for."
+            )
+
+
+def _options(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings file; default: scyllaspark.toml")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="one setting; repeatable"
+    )
+    parser.add_argument(
+        "--handlers", action="append", metavar="MODULE", help="module or .py file of @handler functions; repeatable"
+    )
+    return parser
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _say_ready(deployment: Deployment) -> None:
+    facts = {
+        "ready": True, "roles": deployment.roles, "pid": os.getpid(),
+        "kafka": deployment.settings.kafka.bootstrap_servers, "metrics": deployment.metrics,
+    }  # fmt: skip
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()

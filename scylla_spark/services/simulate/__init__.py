@@ -1,0 +1,1 @@
+"""The engine played over a past window of the tables, under other limits."""

@@ -1,0 +1,403 @@
+"""Frames to records of the `tasks` topic: the wire format and the rules of `core.command`, as columns.
+
+What the rules would refuse gets a reason instead of a silent place in `rejected`. JSON texts are judged by the very code that
+will read the record; everything else that a frame can hold is narrower than the rules, so that no row that passes here is
+refused later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
+
+from scylla_spark.clock import iso, to_us
+from scylla_spark.core.command import (
+    CANCEL,
+    DEFAULT_QUEUE,
+    ENQUEUE,
+    VERSION,
+    Command,
+    Rejection,
+    Rules,
+    encode,
+    payload_text,
+    validate,
+)
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.errors import ArgumentError
+
+REASONS: Final = {
+    "ordering_id_missing": "the ordering id is null",
+    "ordering_id_invalid": "the ordering id is empty, longer than 1024 characters or not UTF-8",
+    "uniqueness_key_missing": "the uniqueness key is null",
+    "uniqueness_key_invalid": "the uniqueness key is empty, longer than 1024 characters or not UTF-8",
+    "scheduled_time_missing": "the scheduled time is null",
+    "time_out_of_range": "the scheduled time is before 1970 or after 2261",
+    "too_late": "the scheduled time is further in the past than the grace window allows",
+    "handler_invalid": "the handler is not a name of at most 200 characters",
+    "queue_invalid": "the queue is null or not a name of at most 200 characters",
+    "priority_invalid": "the priority is null or not in 0-255",
+    "payload_not_an_object": "the payload is not the text of a JSON object",
+    "payload_not_finite": "the payload holds NaN or an infinity, which JSON cannot express",
+    "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
+}
+_NAME: Final = r"^[A-Za-z0-9_.:@/-]{1,200}\z"
+_STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
+_SAFE_BYTES: Final = (
+    MAX_PAYLOAD_BYTES // 4
+)  # texts up to here cannot grow past the limit when numbers are written another way
+_MAY_OVERFLOW: Final = re.compile(r"\d[eE]|\d{300}|NaN|Inf")  # numbers that may be infinite when read
+_JSON: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+class Columns(NamedTuple):
+    """Where the parts of a task stand in a frame; see `Scheduler.enqueue_df`."""
+
+    handler: str | Column | None
+    ordering_id: str | Column | None
+    uniqueness_key: str | Column
+    scheduled_time: str | Column | datetime | None = None
+    payload: str | Column | None = None
+    queue: str | Column = DEFAULT_QUEUE
+    priority: int | Column = 0
+
+
+def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
+    """One record per row.
+
+    Args:
+        df: any frame.
+        columns: where the parts stand; snake_case names also find camelCase columns and vice versa.
+        rules: the deployment's.
+        now: microseconds since the epoch: the stamp in the records, and the time of those that have none.
+        checked: compute `reason`; else records carry no stamp and rows with bad payload text keep it, so that ingest refuses them.
+
+    Returns:
+        `key` and `value` (binary), `reason` (a key of REASONS; null: the row is fine), `fault` (the same, but blind to rows that
+        come too late), and the key's parts `ordering_id`, `uniqueness_key`, `scheduled_time`.
+
+    Raises:
+        ArgumentError: a column is missing or has an unusable type, or a literal setting would be refused.
+    """
+    _check_literals(columns, rules, now)
+    parts = _parts(df, columns, now)
+    payload_type = parts.schema["payload"].dataType
+    parts = parts.withColumn("text", _payload_text(F.col("payload"), payload_type, checked=checked))
+    varying = _varying(columns)
+    constant = _constant(columns, now if checked else None)
+    pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
+    conditions = [
+        *_key_conditions(),
+        _out_of_range(),
+        *_setting_conditions(varying),
+        *_payload_conditions(payload_type),
+    ]
+    late = F.col("scheduled_time") < F.timestamp_micros(F.lit(earliest_us(rules, now)))
+    return _records(parts, pieces, conditions if checked else [], late if checked else F.lit(False))
+
+
+def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
+    """One cancel per row; columns, reasons and errors as in `enqueue_records`."""
+    parts = _parts(df, columns, now)
+    fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
+    pieces = ["{" + fixed.removeprefix(",").removesuffix("}") + ",", *_key_pieces([])]
+    return _records(parts, pieces, [*_key_conditions(), _out_of_range()], F.lit(False))
+
+
+def _literal(text: str) -> str:
+    """SQL of the text's bytes."""
+    return f"X'{text.encode().hex()}'"
+
+
+def _records(
+    parts: DataFrame, pieces: Sequence[str | Column], conditions: list[tuple[str, Column]], late: Column
+) -> DataFrame:
+    fault = F.lit(None).cast("string")
+    for code, holds in reversed(conditions):
+        fault = F.when(holds, F.lit(code)).otherwise(fault)
+    return parts.withColumns(_time_digits()).select(
+        F.col("ordering_id").cast("binary").alias("key"),
+        F.concat(*(F.expr(_literal(p)) if isinstance(p, str) else p.cast("binary") for p in pieces)).alias("value"),
+        fault.alias("fault"),
+        F.coalesce(fault, F.when(late, F.lit("too_late"))).alias("reason"),
+        "ordering_id",
+        "uniqueness_key",
+        "scheduled_time",
+    )
+
+
+def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
+    """The frame with our own column names, and types that the rest relies on."""
+    time = columns.scheduled_time
+    if time is None or isinstance(time, datetime):
+        try:
+            moment = F.timestamp_micros(F.lit(now if time is None else to_us(time)))
+        except ValueError as error:
+            raise ArgumentError(f"scheduled_time: {error}.") from None
+    else:
+        moment = _find(df, "scheduled_time", time)
+    unique = _find(df, "uniqueness_key", columns.uniqueness_key)
+    lane = unique if columns.ordering_id is None else _find(df, "ordering_id", columns.ordering_id)
+    payload = F.lit("{}") if columns.payload is None else _find(df, "payload", columns.payload)
+    settings = [getattr(columns, name).alias(name) for name in _varying(columns)]
+    frame = df.select(
+        lane.alias("ordering_id"),
+        unique.alias("uniqueness_key"),
+        moment.alias("scheduled_time"),
+        payload.alias("payload"),
+        *settings,
+    )
+    _check_types(frame)
+    return frame.withColumns({name: F.col(name).cast("string") for name in ("ordering_id", "uniqueness_key")})
+
+
+def _varying(columns: Columns) -> list[str]:
+    """The settings that come from columns."""
+    return [name for name in ("handler", "queue", "priority") if isinstance(getattr(columns, name), Column)]
+
+
+def _check_types(frame: DataFrame) -> None:
+    schema = {field.name: field.dataType for field in frame.schema.fields}
+    if not isinstance(schema["scheduled_time"], T.TimestampType):
+        raise ArgumentError(
+            f"The scheduled time is of type {schema['scheduled_time'].simpleString()}, which names no instant.",
+            hint="Pass a timestamp column, such as to_timestamp(text) or to_utc_timestamp(local, 'Europe/Berlin').",
+        )
+    for name in ("ordering_id", "uniqueness_key"):
+        if not isinstance(schema[name], T.StringType | T.IntegralType):
+            raise ArgumentError(
+                f"{name} is of type {schema[name].simpleString()}.", hint="Pass text or an integer; cast it yourself."
+            )
+    payload = schema["payload"]
+    if not isinstance(payload, T.StringType | T.StructType | T.MapType | T.VariantType | T.NullType):
+        raise ArgumentError(
+            f"The payload is of type {payload.simpleString()}.", hint="Pass a struct, a map, or JSON text."
+        )
+    wanted: dict[str, type[T.DataType]] = {"handler": T.StringType, "queue": T.StringType, "priority": T.IntegralType}
+    for name in wanted.keys() & schema.keys():
+        if not isinstance(schema[name], wanted[name]):
+            raise ArgumentError(
+                f"{name} is of type {schema[name].simpleString()}.",
+                hint="Pass text for names, integers for priorities.",
+            )
+
+
+def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
+    handler = None if isinstance(columns.handler, Column) else columns.handler
+    queue = DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue
+    priority = 0 if isinstance(columns.priority, Column) else columns.priority
+    sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
+    try:
+        verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"A setting cannot be written: {error}.") from None
+    if isinstance(verdict, Rejection):
+        raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
+
+
+def _constant(columns: Columns, stamp: int | None) -> str:
+    """What is the same in all records, from the payload to the key, as `encode` would write it."""
+    sample = Command(
+        ENQUEUE, TaskKey(0, "", ""), 0,
+        handler=None if isinstance(columns.handler, Column) else columns.handler,
+        queue=DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue,
+        priority=0 if isinstance(columns.priority, Column) else columns.priority,
+        enqueued_us=stamp or 0,
+    )  # fmt: skip
+    text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
+    text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
+    return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
+
+
+def _key_pieces(varying: list[str]) -> list[str | Column]:
+    """The last fields of a record, and its end."""
+    fields = {"orderingId": "ordering_id", "uniquenessKey": "uniqueness_key"} | {name: name for name in varying}
+    struct = ", ".join(f"'{wire}', {column}" for wire, column in fields.items())
+    # bytes, not text: the substring of a text would count its characters
+    return [_time_field(), F.expr(f"substring(cast(to_json(named_struct({struct})) as binary), 2, {1 << 30})")]
+
+
+def _time_digits() -> dict[str, Column]:
+    """`days` (yyyymmdd) and `micros` (1, then hhmmss and six decimals) of the scheduled time in UTC, as bytes; from 1970 on.
+
+    In columns of their own, or they would be counted anew for each piece of the text.
+    """
+    us = "unix_micros(scheduled_time)"
+    day = f"date_from_unix_date(cast({us} div 86400000000 as int))"
+    days = f"year({day}) * 10000L + month({day}) * 100 + day({day})"
+    clock = f"{us} div 3600000000 % 24 * 10000 + {us} div 60000000 % 60 * 100 + {us} div 1000000 % 60"
+    micros = f"({clock} + 1000000) * 1000000 + {us} % 1000000"
+    return {
+        name: F.expr(f"cast(cast({digits} as string) as binary)")
+        for name, digits in (("days", days), ("micros", micros))
+    }
+
+
+def _time_field() -> Column:
+    """The scheduled time as a field of a record. Spark's own formatting, four times as slow, is left what has no four-digit year."""
+    cuts = [("days", 1, 4, "-"), ("days", 5, 2, "-"), ("days", 7, 2, "T")]
+    cuts += [("micros", 2, 2, ":"), ("micros", 4, 2, ":"), ("micros", 6, 2, "."), ("micros", 8, 6, 'Z",')]
+    pieces = [_literal('"scheduledTime":"')]
+    pieces += [f"substring({text}, {first}, {size}), {_literal(then)}" for text, first, size, then in cuts]
+    usual = F.expr(f"concat({', '.join(pieces)})")
+    other = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), _JSON)
+    unusual = F.concat(F.substring(other, F.lit(2), F.length(other) - 2), F.lit(",")).cast("binary")
+    return (
+        F.when(F.expr(_STORABLE), usual)
+        .when(F.expr("scheduled_time IS NOT NULL"), unusual)
+        .otherwise(F.expr(_literal("")))
+    )
+
+
+def _key_conditions() -> list[tuple[str, Column]]:
+    conditions = []
+    for name in ("ordering_id", "uniqueness_key"):
+        conditions.append((f"{name}_missing", F.expr(f"{name} IS NULL")))
+        size = f"octet_length({name})"  # known at once; characters have to be counted
+        wrong = f"{size} = 0 OR ({size} > 1024 AND char_length({name}) > 1024) OR NOT is_valid_utf8({name})"
+        conditions.append((f"{name}_invalid", F.expr(wrong)))
+    return [*conditions, ("scheduled_time_missing", F.col("scheduled_time").isNull())]
+
+
+def _out_of_range() -> tuple[str, Column]:
+    return "time_out_of_range", F.expr(f"NOT {_STORABLE}")
+
+
+def earliest_us(rules: Rules, now: int) -> int:
+    """Tasks scheduled before this come too late, if they are enqueued at `now` (microseconds since the epoch)."""
+    return now - min(rules.grace_ms, rules.retention_ms) * 1000
+
+
+def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:
+    rules = {
+        "handler": lambda: F.col("handler").isNotNull() & ~F.col("handler").rlike(_NAME),
+        "queue": lambda: F.col("queue").isNull() | ~F.col("queue").rlike(_NAME),
+        "priority": lambda: F.col("priority").isNull() | ~F.col("priority").between(0, 255),
+    }
+    return [(f"{name}_invalid", rules[name]()) for name in varying]
+
+
+# -- payloads -----------------------------------------------------------------------------------------------------------
+
+
+def _payload_text(payload: Column, kind: T.DataType, *, checked: bool) -> Column:
+    """JSON text of the payload, or a reason (which never begins with a brace); null for none."""
+    if isinstance(kind, T.StructType | T.MapType):
+        return F.to_json(payload, _JSON | {"ignoreNullFields": "false"})
+    if isinstance(kind, T.VariantType):
+        payload = F.to_json(payload)
+    text = payload.cast("string")
+    if kind == T.NullType():
+        return text
+    judged: Column = arrow_udf(_judge, T.StringType())(text)  # type: ignore[call-overload]
+    if checked:
+        return judged
+    quoted = F.to_json(F.array(text))  # what is no object travels as a JSON text, for people to read in `rejected`
+    return F.when(judged.startswith("{"), judged).otherwise(F.substring(quoted, F.lit(2), F.length(quoted) - 2))
+
+
+def _judge(texts: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else normal(text) for text in texts.to_pylist()], pa.string())
+
+
+def normal(text: str) -> str:
+    """JSON text as `Scheduler.enqueue` would send its value, or the reason why it would be refused."""
+    from pydantic_core import from_json
+
+    try:
+        values = from_json(f"[{text}]")  # in brackets: as deep as it will stand in the record, and exactly one value
+        if len(values) != 1 or not isinstance(values[0], dict):
+            return "payload_not_an_object"
+    except ValueError:
+        return "payload_not_an_object"
+    if len(text) <= _SAFE_BYTES // 4 and not _MAY_OVERFLOW.search(text):
+        return text
+    try:
+        return payload_text(values[0])
+    except ValueError as error:
+        return "payload_too_large" if "bytes" in str(error) else "payload_not_finite"
+
+
+def _payload_conditions(kind: T.DataType) -> list[tuple[str, Column]]:
+    text = F.col("text")
+    if not isinstance(kind, T.StructType | T.MapType):
+        codes = ("payload_not_an_object", "payload_not_finite", "payload_too_large")
+        return [] if kind == T.NullType() else [(code, text == code) for code in codes]
+    size = F.octet_length(text)
+    growth = F.regexp_count(text, F.lit(r"\dE-?\d")) * 16  # 1.0E15 is read and written again as 1000000000000000.0
+    conditions = []
+    if _most_bytes(kind) > _SAFE_BYTES:  # else the check need not write the JSON at all
+        conditions.append(("payload_too_large", (size > _SAFE_BYTES) & (size + growth > MAX_PAYLOAD_BYTES)))
+    odd = list(_not_finite(F.col("payload"), kind))
+    if odd:
+        either = odd[0]
+        for other in odd[1:]:
+            either = either | other
+        conditions.append(("payload_not_finite", F.coalesce(either, F.lit(False))))
+    return conditions
+
+
+def _most_bytes(kind: T.DataType) -> float:
+    """How long the JSON text of such a value can become."""
+    if isinstance(kind, T.StructType):
+        return 2 + sum(4 + 6 * len(field.name.encode()) + _most_bytes(field.dataType) for field in kind.fields)
+    narrow = isinstance(kind, T.NumericType | T.BooleanType | T.DateType | T.TimestampType | T.TimestampNTZType)
+    return 64 if narrow else float("inf")
+
+
+def _not_finite(value: Column, kind: T.DataType) -> Iterator[Column]:
+    """Conditions under which a value of this type holds NaN or an infinity."""
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        yield F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(False))
+    elif isinstance(kind, T.StructType):
+        for field in kind.fields:
+            yield from _not_finite(value.getField(field.name), field.dataType)
+    elif isinstance(kind, T.ArrayType | T.MapType):
+        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
+        values = value if isinstance(kind, T.ArrayType) else F.map_values(value)
+        if list(_not_finite(F.lit(None), inner)):
+            yield F.coalesce(F.exists(values, lambda item: _any(item, inner)), F.lit(False))
+
+
+def _any(item: Column, kind: T.DataType) -> Column:
+    found = F.lit(False)
+    for condition in _not_finite(item, kind):
+        found = found | condition
+    return found
+
+
+def _find(df: DataFrame, part: str, what: str | Column) -> Column:
+    """A column given as such or by name, in the frame's spelling or the other case."""
+    if isinstance(what, Column):
+        return what
+    if not isinstance(what, str):
+        raise ArgumentError(f"{part} is {what!r}.", hint="Pass a column name or a Column.")
+    for name in (what, _camel(what), _snake(what)):
+        if name in df.columns:
+            quoted = name.replace("`", "``")
+            return F.col(f"`{quoted}`")
+    if "." in what:
+        return F.col(what)
+    raise ArgumentError(f"The frame has no column {what!r} for {part}.", hint=f"It has: {', '.join(df.columns)}.")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+__all__: list[Any] = ["REASONS", "Columns", "cancel_records", "enqueue_records", "normal"]

@@ -1,0 +1,130 @@
+"""The group whose one holder may write the tables: on a real broker, with processes that leave, die and freeze."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scylla_spark import Settings
+from scylla_spark.errors import ConflictError
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+
+pytestmark = pytest.mark.integration
+HOLDER = """
+import sys
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import ConflictError
+from scylla_spark.io.kafka.single_writer import SoleHolder
+
+member = SoleHolder(Settings.model_validate_json(sys.argv[1]))
+member.wait(30)
+print("answer holds", flush=True)
+for line in sys.stdin:
+    try:
+        member.check()
+        print("answer still", flush=True)
+    except ConflictError as error:
+        print("answer refused", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker_settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sole")
+    with EmbeddedBroker(folder / "kafka") as broker:
+        settings = Settings(data_dir=folder, partitions=3, dispatch={"session_timeout": "6s"})
+        settings = with_broker(settings, broker.bootstrap)
+        ensure_topics(settings)
+        yield settings
+
+
+@pytest.fixture
+def settings(broker_settings, request):
+    """Each test has a group of its own."""
+    dispatch = broker_settings.dispatch.model_copy(update={"group_id": request.node.name})
+    return broker_settings.model_copy(update={"dispatch": dispatch})
+
+
+@pytest.fixture
+def holder(settings):
+    """Another process that holds the tables."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, settings.model_dump_json()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert answer(process) == "holds"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def asked(process):
+    process.stdin.write("?\n")
+    process.stdin.flush()
+    return answer(process)
+
+
+def answer(process):
+    """The next line of the process that is no log line."""
+    return next(line.removeprefix("answer ").strip() for line in process.stdout if line.startswith("answer "))
+
+
+def test_a_newcomer_waits_until_the_holder_leaves(settings):
+    first = SoleHolder(settings)
+    first.wait(20)
+    with pytest.raises(ConflictError, match="Another ingest writes"):
+        SoleHolder(settings).wait(2)
+    first.check()
+    second = SoleHolder(settings)
+    first.release()
+    second.wait(5)
+    second.check()
+    with pytest.raises(ConflictError, match="stopped"):
+        first.check()
+    second.release()
+
+
+def test_many_newcomers_leave_the_holder_alone(settings):
+    first = SoleHolder(settings)
+    first.wait(20)
+    others = [SoleHolder(settings) for _ in range(3)]
+    time.sleep(4)
+    first.check()
+    first.release()
+    holders = []
+    for member in others:
+        try:
+            member.wait(2)
+            holders.append(member)
+        except ConflictError:
+            pass
+    assert len(holders) == 1
+    holders[0].release()
+
+
+def test_a_killed_holder_is_followed_after_its_session(settings, holder):
+    os.kill(holder.pid, signal.SIGKILL)
+    newcomer = SoleHolder(settings)
+    newcomer.wait(15)
+    newcomer.check()
+    newcomer.release()
+
+
+def test_a_frozen_holder_that_wakes_up_writes_no_more(settings, holder):
+    assert asked(holder) == "still"
+    os.kill(holder.pid, signal.SIGSTOP)
+    newcomer = SoleHolder(settings)
+    newcomer.wait(15)
+    os.kill(holder.pid, signal.SIGCONT)
+    assert asked(holder) == "refused"
+    newcomer.check()
+    newcomer.release()

@@ -1,0 +1,334 @@
+"""Frames to records: what is written is accepted, and means what the client would have sent."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import functions as F
+
+from scylla_spark.clock import from_us, now_us, to_us
+from scylla_spark.core.command import CANCEL, Rejection, Rules, payload_text, validate
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.errors import ArgumentError
+from scylla_spark.transforms.command_records import REASONS, Columns, cancel_records, enqueue_records, normal
+
+pytestmark = pytest.mark.spark
+RULES = Rules(partitions=8)
+NOW = to_us(datetime(2098, 1, 1, tzinfo=UTC))
+LATER = datetime(2099, 1, 1, tzinfo=UTC)
+HOSTILE = [
+    "plain", "ünïcode 漢字 🎉", '"quoted"', "back\\slash", "new\nline", "tab\t", "nul\x00", "bell\x07", "del\x7f", "\u2028\u2029",
+    "'; DROP TABLE--",
+    '{"a":1}', "a,b", " lead", "é", "e\u0301", "\U0010ffff", "</script>", "%00", "${x}", "\ufeff", "/", "x" * 1024, "漢" * 1024,
+]  # fmt: skip
+TIMES = [
+    LATER, LATER + timedelta(microseconds=1), LATER + timedelta(milliseconds=999), datetime(2261, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+    datetime(2098, 3, 30, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),  # a wall time that does not exist
+    datetime(2098, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime(2098, 10, 26, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime(2099, 1, 1, 10, 59, 59, 999_000, tzinfo=UTC), datetime(2099, 1, 1, 11, tzinfo=UTC),
+]  # fmt: skip
+
+
+def judged(rows, rules=RULES, now=NOW):
+    """What ingest would make of collected records."""
+    return [
+        validate(partition_of(row.ordering_id, rules.partitions), 0, now, bytes(row.key), bytes(row.value), rules)
+        for row in rows
+    ]
+
+
+def texts(seed):
+    rng = random.Random(seed)
+    pool = "".join(HOSTILE[:-2]) + "".join(map(chr, range(1, 160)))
+    return HOSTILE + ["".join(rng.choices(pool, k=rng.randint(1, 60))) for _ in range(200)]
+
+
+@pytest.fixture
+def session_zone(spark):
+    """A session that thinks in a zone with clock changes."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_every_hostile_text_comes_back_as_it_was(spark):
+    rows = [
+        (lane, unique, {"text": unique, lane[:50]: "v"})
+        for lane, unique in zip(texts(1), reversed(texts(2)), strict=True)
+    ]
+    frame = spark.createDataFrame(rows, "lane string, unique string, payload map<string, string>")
+    columns = Columns("h", "lane", "unique", LATER, "payload", "q", 9)
+    found = enqueue_records(frame, columns, RULES, NOW).collect()
+    assert [row.reason for row in found] == [None] * len(rows)
+    for (lane, unique, payload), command in zip(rows, judged(found), strict=True):
+        assert command.key == TaskKey(to_us(LATER), lane, unique)
+        assert (command.handler, command.queue, command.priority, command.enqueued_us, command.extra) == (
+            "h",
+            "q",
+            9,
+            NOW,
+            None,
+        )
+        assert json.loads(command.payload) == payload
+
+
+def test_every_instant_comes_back_whatever_the_session_zone(session_zone):
+    frame = session_zone.createDataFrame(
+        [(str(number), to_us(time)) for number, time in enumerate(TIMES)], "u string, us long"
+    )
+    columns = Columns("h", "u", "u", F.timestamp_micros("us"))
+    found = enqueue_records(frame, columns, RULES, NOW).collect()
+    assert [command.key.time_us for command in judged(found)] == [to_us(time) for time in TIMES]
+
+
+def test_times_are_written_as_spark_would_format_them(session_zone):
+    rng = random.Random(3)
+    edges = [
+        0,
+        -1,
+        1,
+        999_999,
+        to_us(datetime(2262, 1, 1, tzinfo=UTC)),
+        -62_135_596_800_000_000,
+        253_402_300_800_000_000,
+        2**62,
+    ]
+    instants = edges + [rng.randrange(2**53) for _ in range(500)] + [None]
+    frame = session_zone.createDataFrame([(str(n), us) for n, us in enumerate(instants)], "u string, us long")
+    records = enqueue_records(frame, Columns("h", "u", "u", F.timestamp_micros("us")), RULES, NOW, checked=False)
+    options = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    wanted = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), options)
+    found = records.select("value", wanted.alias("wanted")).collect()
+    times = [json.loads(bytes(row.value)).get("scheduledTime") for row in found]
+    assert times == [json.loads(row.wanted).get("scheduledTime") for row in found]
+
+
+def test_a_json_text_becomes_the_object_that_the_client_would_send(spark):
+    payloads = [
+        "{}", '{"a": 1}', ' {"a" : [1, 2.5, null, true, {"b": "ü\\n"}]} ',
+        '{"big": 12345678901234567890123456789}', '{"e": 1e5, "f": -0.0}',
+        '{"a": 1, "a": 2}', '{"\\u00e9": "\\ud83c\\udf89"}', json.dumps({text: text for text in HOSTILE}), '{"NaN": "Infinity"}',
+    ]  # fmt: skip
+    frame = spark.createDataFrame([(str(number), text) for number, text in enumerate(payloads)], "u string, p string")
+    found = enqueue_records(frame, Columns("h", "u", "u", LATER, "p"), RULES, NOW).collect()
+    assert [row.reason for row in found] == [None] * len(payloads)
+    commands = judged(found)
+    assert [json.loads(command.payload) for command in commands] == [json.loads(text) for text in payloads]
+    assert [command.payload for command in commands] == [payload_text(json.loads(text)) for text in payloads]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "null", "1", "[]", '"text"', "{", "{} {}", "{},{}", '{}, "type": "cancel"',
+        '{"a": NaN}', '{"a": Infinity}', '{"a": 1e999}',
+        '{"a": "\\ud800"}', "{'a': 1}", '{"a": 1,}', "not json", '{"a": 01}', '{"a": "\n"}', '{"a": ' * 300 + "1" + "}" * 300,
+        '{"a":"' + "x" * MAX_PAYLOAD_BYTES + '"}', '{"a": ' + "9" * 5000 + "}", "{}]", "]{}[",
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_fit_object_is_refused_by_the_rule_and_by_ingest(text):
+    assert normal(text) in REASONS
+    record = (
+        f'{{"orderingId":"o","scheduledTime":"2099-01-01T00:00:00Z","uniquenessKey":"u","taskData":{text}}}'.encode()
+    )
+    verdict = validate(partition_of("o", 8), 0, NOW, b"o", record, RULES)
+    assert isinstance(verdict, Rejection) or verdict.kind == CANCEL or verdict.extra or text in ("{},{}",)
+
+
+def test_depth_is_judged_as_it_will_stand_in_the_record():
+    for depth in range(150, 260):
+        text = '{"a":' * depth + "1" + "}" * depth
+        record = f'{{"orderingId":"o","scheduledTime":"2099-01-01T00:00:00Z","uniquenessKey":"u","taskData":{text}}}'.encode()
+        accepted = not isinstance(validate(partition_of("o", 8), 0, NOW, b"o", record, RULES), Rejection)
+        assert (normal(text) == text) == accepted, depth
+
+
+def test_what_passes_as_json_text_passes_ingest():
+    rng = random.Random(5)
+    pieces = [
+        '{"a":',
+        "}",
+        "[",
+        "]",
+        "1",
+        "1e308",
+        "1e309",
+        "-",
+        ".5",
+        '"x"',
+        ",",
+        "null",
+        "NaN",
+        "\\",
+        '"',
+        " ",
+        "{}",
+        "true",
+        '"\\u12',
+        "9" * 310,
+    ]
+    for _ in range(20_000):
+        text = "".join(rng.choices(pieces, k=rng.randint(1, 8)))
+        passed = normal(text)
+        if passed not in REASONS:
+            record = f'{{"orderingId":"o","scheduledTime":"2099-01-01T00:00:00Z","uniquenessKey":"u","taskData":{passed}}}'.encode()
+            assert not isinstance(validate(partition_of("o", 8), 0, NOW, b"o", record, RULES), Rejection), text
+
+
+def test_nested_structs_keep_their_nulls_and_instants_are_utc(session_zone):
+    frame = session_zone.range(1).select(
+        F.lit("u").alias("u"),
+        F.struct(
+            F.lit(1).alias("one"), F.lit(None).cast("string").alias("none"), F.timestamp_micros(F.lit(to_us(LATER) + 5)).alias("at"),
+            F.array(F.struct(F.lit(2.5).alias("x"))).alias("list"), F.create_map(F.lit(1), F.lit(True)).alias("map"),
+        ).alias("p"),
+    )  # fmt: skip
+    (command,) = judged(enqueue_records(frame, Columns("h", "u", "u", LATER, "p"), RULES, NOW).collect())
+    assert json.loads(command.payload) == {
+        "one": 1, "none": None, "at": "2099-01-01T00:00:00.000005Z", "list": [{"x": 2.5}], "map": {"1": True},
+    }  # fmt: skip
+
+
+REFUSED = [
+    ("ordering_id_missing", {"o": None}), ("ordering_id_invalid", {"o": ""}), ("ordering_id_invalid", {"o": "x" * 1025}),
+    ("uniqueness_key_missing", {"u": None}), ("uniqueness_key_invalid", {"u": ""}), ("scheduled_time_missing", {"t": None}),
+    ("time_out_of_range", {"t": datetime(2262, 1, 1, tzinfo=UTC)}), ("too_late", {"t": from_us(NOW - 10_000_001)}),
+    ("handler_invalid", {"h": "a b"}), ("handler_invalid", {"h": "a\n"}), ("handler_invalid", {"h": "x" * 201}),
+    ("queue_invalid", {"q": None}), ("queue_invalid", {"q": ""}), ("priority_invalid", {"n": 256}), ("priority_invalid", {"n": -1}),
+    ("priority_invalid", {"n": None}), ("payload_not_finite", {"p": {"x": float("nan"), "s": None}}),
+    ("payload_not_finite", {"p": {"x": float("-inf"), "s": None}}), ("payload_too_large", {"p": {"x": 1.0, "s": "x" * MAX_PAYLOAD_BYTES}}),
+    ("payload_too_large", {"p": {"x": 1.0, "s": "漢" * (MAX_PAYLOAD_BYTES // 3)}}),
+]  # fmt: skip
+FINE = [
+    {}, {"h": None}, {"p": None}, {"o": "x" * 1024}, {"t": from_us(NOW - 10_000_000)}, {"n": 255}, {"h": "x" * 200}, {"q": "a.b:c@1/d-e_f"},
+    {"p": {"x": 1e300, "s": "y" * (MAX_PAYLOAD_BYTES - 100)}},
+]  # fmt: skip
+SCHEMA = "o string, u string, t timestamp, p struct<x: double, s: string>, h string, q string, n int"
+ROW = {"o": "o", "u": "u", "t": LATER, "p": {"x": 1.0, "s": "s"}, "h": "h", "q": "q", "n": 1}
+
+
+def all_columns():
+    return Columns(F.col("h"), "o", "u", "t", "p", F.col("q"), F.col("n"))
+
+
+def test_each_reason_is_found_and_its_row_would_be_refused_by_ingest(spark):
+    frame = spark.createDataFrame([ROW | change for _, change in REFUSED], SCHEMA)
+    found = enqueue_records(frame, all_columns(), RULES, NOW).collect()
+    assert [row.reason for row in found] == [reason for reason, _ in REFUSED]
+    for row, (_, change) in zip(found, REFUSED, strict=True):
+        # NaN would travel as text, a null setting would be left out, and a record without a key goes to a partition of chance
+        if change.keys() - {"o"} and change not in ({"q": None}, {"n": None}) and row.reason != "payload_not_finite":
+            assert isinstance(judged([row])[0], Rejection), row.reason
+
+
+def test_what_lies_just_within_the_rules_passes_and_is_accepted(spark):
+    frame = spark.createDataFrame([ROW | change for change in FINE], SCHEMA)
+    found = enqueue_records(frame, all_columns(), RULES, NOW).collect()
+    assert [row.reason for row in found] == [None] * len(FINE)
+    assert not any(isinstance(verdict, Rejection) for verdict in judged(found))
+
+
+def test_numbers_that_grow_when_written_again_are_not_refused_later(spark):
+    frame = spark.range(1).select(
+        F.lit("u").alias("u"), F.struct(F.array_repeat(F.lit(1e15), 25_000).alias("x")).alias("p")
+    )
+    (row,) = enqueue_records(frame, Columns("h", "u", "u", LATER, "p"), RULES, NOW).collect()
+    assert len(row.value) < MAX_PAYLOAD_BYTES
+    assert row.reason == "payload_too_large"
+    assert isinstance(judged([row])[0], Rejection)
+
+
+def test_ids_that_are_not_utf8_are_refused(spark):
+    frame = spark.range(1).select(F.unhex(F.lit("61FF")).cast("string").alias("o"), F.lit("u").alias("u"))
+    (row,) = enqueue_records(frame, Columns("h", "o", "u", LATER), RULES, NOW).collect()
+    assert row.reason == "ordering_id_invalid"
+
+
+def test_both_spellings_of_column_names_are_found(spark):
+    snake = spark.createDataFrame(
+        [("o", "u", LATER, "{}")],
+        "ordering_id string, uniqueness_key string, scheduled_time timestamp, task_data string",
+    )
+    camel = spark.createDataFrame(
+        [("o", "u", LATER, "{}")], "orderingId string, uniquenessKey string, scheduledTime timestamp, taskData string"
+    )
+    for names in (
+        ("ordering_id", "uniqueness_key", "scheduled_time", "task_data"),
+        ("orderingId", "uniquenessKey", "scheduledTime", "taskData"),
+    ):
+        values = [
+            bytes(enqueue_records(frame, Columns("h", *names), RULES, NOW).collect()[0].value)
+            for frame in (snake, camel)
+        ]
+        assert values[0] == values[1]
+
+
+def test_odd_column_names_and_nested_fields_are_found(spark):
+    frame = spark.createDataFrame([("o", ("u", 1))], "`a.b c``d` string, s struct<u: string, n: int>")
+    (command,) = judged(enqueue_records(frame, Columns("h", "a.b c`d", "s.u", LATER), RULES, NOW).collect())
+    assert command.key == TaskKey(to_us(LATER), "o", "u")
+
+
+def test_without_ordering_id_and_time_the_key_and_the_moment_serve(spark):
+    frame = spark.createDataFrame([(17,), (18,)], "id long")
+    commands = judged(enqueue_records(frame, Columns(None, None, "id"), RULES, NOW).collect())
+    assert [command.key for command in commands] == [TaskKey(NOW, "17", "17"), TaskKey(NOW, "18", "18")]
+    assert [(command.handler, command.payload) for command in commands] == [(None, "{}")] * 2
+
+
+def test_an_empty_frame_gives_no_records(spark):
+    for schema in (SCHEMA, SCHEMA.replace("struct<x: double, s: string>", "string")):
+        assert enqueue_records(spark.createDataFrame([], schema), all_columns(), RULES, NOW).collect() == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (Columns("h", "nope", "u"), "no column 'nope'"),
+        (Columns("h", "o", 5), "uniqueness_key is 5"),
+        (Columns("h", "o", "u", "o"), "names no instant"),
+        (Columns("h", "o", "u", "d"), "names no instant"),
+        (Columns("h", "o", "u", "wall"), "names no instant"),
+        (Columns("h", "o", "u", datetime(2099, 1, 1)), "no time zone"),  # noqa: DTZ001
+        (Columns("h", "t", "u"), "ordering_id is of type"),
+        (Columns("h", "o", "u", "t", "n"), "payload is of type"),
+        (Columns("a b", "o", "u"), "handler"),
+        (Columns("h", "o", "u", queue=""), "queue"),
+        (Columns("h", "o", "u", priority=300), "priority"),
+    ],
+)
+def test_wrong_columns_are_refused_before_any_job(spark, columns, said):
+    frame = spark.createDataFrame([ROW], SCHEMA).withColumns(
+        {"d": F.to_date("t"), "wall": F.col("t").cast("timestamp_ntz")}
+    )
+    with pytest.raises(ArgumentError, match=said):
+        enqueue_records(frame, columns, RULES, NOW)
+
+
+def test_a_setting_in_a_column_of_a_wrong_type_is_refused(spark):
+    with pytest.raises(ArgumentError, match="priority is of type string"):
+        enqueue_records(spark.createDataFrame([ROW], SCHEMA), Columns("h", "o", "u", priority=F.col("o")), RULES, NOW)
+
+
+def test_a_streamed_record_has_no_stamp_and_a_bad_payload_stays_readable(spark):
+    frame = spark.createDataFrame([("o", "u", 'oops "1"'), ("o", "v", '{"a":1}')], "o string, u string, p string")
+    bad, good = enqueue_records(frame, Columns("h", "o", "u", LATER, "p"), RULES, 0, checked=False).collect()
+    assert json.loads(bytes(bad.value))["taskData"] == 'oops "1"'
+    assert isinstance(judged([bad])[0], Rejection)
+    (command,) = judged([good])
+    assert (command.payload, command.enqueued_us) == ('{"a":1}', NOW)
+
+
+def test_cancels_are_written_for_keys_of_any_time(spark):
+    past = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+    frame = spark.createDataFrame(
+        [('ö"1', "u", past), (None, "u", past), ("o", "u", None)], "o string, u string, t timestamp"
+    )
+    found = cancel_records(frame, Columns(None, "o", "u", "t"), now_us()).collect()
+    assert [row.reason for row in found] == [None, "ordering_id_missing", "scheduled_time_missing"]
+    (command,) = judged(found[:1])
+    assert (command.kind, command.key) == (CANCEL, TaskKey(to_us(past), 'ö"1', "u"))

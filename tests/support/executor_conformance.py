@@ -1,0 +1,361 @@
+"""What every Executor must do. A test module subclasses `ExecutorConformance` and provides the fixture `running`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, Outcome
+from scylla_spark.executors.interface import Executor
+
+HANDLERS = str(Path(__file__).with_name("sample_handlers.py"))
+BATCH_HANDLERS = str(Path(__file__).with_name("sample_batch_handlers.py"))
+GRACE_S = 0.3
+_ids = iter(range(1, 10**9))
+
+
+def eventually(condition, within: float = 10.0) -> bool:
+    """Polls until the condition holds; False after the deadline."""
+    until = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def invocation(
+    handler: str, payload: object = None, *, lane: str | None = None, key: str = "u", timeout_ms: int = 30_000
+) -> Invocation:
+    number = next(_ids)
+    task_key = TaskKey(1_800_000_000_000_000, lane or f"lane-{number}", key)
+    return Invocation(number, task_key, 3, 7, handler, "default", json.dumps(payload), 5, 0, timeout_ms)
+
+
+class Running:
+    """A started executor and everything that it has reported."""
+
+    def __init__(self, executor: Executor, slack_s: float = 0.0) -> None:
+        self.executor = executor
+        self.slack_s = slack_s
+        self.outcomes: list[Outcome] = []
+        self.reported_at: dict[int, float] = {}
+        self._news = threading.Condition()
+        executor.start(self._sink)
+
+    def _sink(self, outcomes: Sequence[Outcome]) -> None:
+        with self._news:
+            self.outcomes += outcomes
+            self.reported_at.update((outcome.id, time.monotonic()) for outcome in outcomes)
+            self._news.notify_all()
+
+    def wait(self, calls: Iterable[Invocation], within: float = 20.0) -> list[Outcome]:
+        """The outcomes of these invocations, in their order, checked to be one each."""
+        calls = list(calls)
+        ids = {call.id for call in calls}
+        with self._news:
+            done = self._news.wait_for(lambda: ids <= self.reported_at.keys(), within + self.slack_s)
+            missing = ids - self.reported_at.keys()
+            assert done, f"{len(missing)} of {len(ids)} invocations were not reported"
+            counts = Counter(outcome.id for outcome in self.outcomes if outcome.id in ids)
+            assert set(counts.values()) == {1}
+            found = {outcome.id: outcome for outcome in self.outcomes if outcome.id in ids}
+        return [found[call.id] for call in calls]
+
+    def run(self, *calls: Invocation, within: float = 20.0) -> list[Outcome]:
+        self.executor.submit(calls)
+        return self.wait(calls, within)
+
+    def one(self, handler: str, payload: object = None, **more) -> Outcome:
+        return self.run(invocation(handler, payload, **more))[0]
+
+
+class ExecutorConformance:
+    """The suite. `running` is a Running of module scope whose grace is GRACE_S, and which can run two tasks at once."""
+
+    def test_task_without_result_succeeds(self, running):
+        before = now_us()
+        outcome = running.one("noop")
+        assert (outcome.outcome, outcome.result, outcome.failure) == ("succeeded", None, None)
+        assert before <= outcome.started_us <= outcome.finished_us <= now_us()
+
+    def test_handler_sees_task_and_context_and_its_result_comes_back(self, running):
+        outcome = running.one("echo", {"a": ["ä", 1, None]}, lane="lane,)x")
+        result = json.loads(outcome.result)
+        assert result.pop("left") < 0
+        assert result == {
+            "payload": {"a": ["ä", 1, None]},
+            "lane": "lane,)x",
+            "queue": "default",
+            "priority": 5,
+            "token": [7, 3],
+        }
+
+    def test_unversioned_name_runs_highest_version(self, running):
+        outcomes = running.run(invocation("versioned"), invocation("versioned@1"))
+        assert [outcome.result for outcome in outcomes] == ["2", "1"]
+
+    @pytest.mark.parametrize("kind", ["ValueError", "KeyboardInterrupt", "BaseException", "SystemExit"])
+    def test_exception_of_any_kind_is_a_failure_with_its_stack(self, running, kind):
+        outcome = running.one("raise", kind)
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", kind)
+        assert "as asked" in outcome.failure.message
+        assert "raise_named" in outcome.failure.stack
+        assert "call.py" not in outcome.failure.stack
+
+    def test_sys_exit_is_named_in_the_message(self, running):
+        assert running.one("raise", "SystemExit").failure.message == "The handler called sys.exit('as asked')."
+
+    def test_exception_that_cannot_be_printed_is_still_a_failure(self, running):
+        outcome = running.one("raise_hostile")
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", "Hostile")
+        assert "RuntimeError" in outcome.failure.message
+
+    @pytest.mark.parametrize("handler", ["raise_huge", "recurse"])
+    def test_long_error_texts_are_cut(self, running, handler):
+        failure = running.one(handler).failure
+        assert failure.kind in ("ValueError", "RecursionError")
+        assert 0 < len(failure.message) <= MAX_ERROR_CHARS
+        assert 0 < len(failure.stack) <= MAX_ERROR_CHARS
+
+    def test_abort_is_terminal_with_its_reason(self, running):
+        outcome = running.one("abort")
+        assert (outcome.outcome, outcome.failure.kind, outcome.failure.message) == ("aborted", "Abort", "card_declined")
+
+    def test_yield_tells_how_long_to_wait(self, running):
+        outcome = running.one("yield")
+        assert (outcome.outcome, outcome.after_ms, outcome.failure) == ("yielded", 90_000, None)
+
+    def test_unknown_handler_is_a_failure(self, running):
+        outcome = running.one("nobody")
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", "handler_unknown")
+        assert "'nobody'" in outcome.failure.message
+
+    @pytest.mark.parametrize(
+        ("what", "kind"),
+        [
+            ("object", "result_not_serialisable"),
+            ("nan", "result_not_serialisable"),
+            ("surrogate", "result_not_serialisable"),
+            ("large", "result_too_large"),
+        ],
+    )
+    def test_result_that_cannot_be_kept_is_a_failure(self, running, what, kind):
+        outcome = running.one("return", what)
+        assert (outcome.outcome, outcome.result, outcome.failure.kind) == ("failed", None, kind)
+
+    def test_exit_of_the_process_fails_only_the_task_that_ran(self, running):
+        calls = [invocation("noop") for _ in range(20)]
+        calls.insert(10, invocation("exit", 7))
+        outcomes = running.run(*calls)
+        died = outcomes.pop(10)
+        assert (died.outcome, died.failure.kind) == ("failed", "child_died")
+        assert "code 7" in died.failure.message
+        assert {outcome.outcome for outcome in outcomes} == {"succeeded"}
+
+    def test_segfault_names_signal_and_line(self, running):
+        outcome = running.one("segfault")
+        assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
+        assert "SIGSEGV" in outcome.failure.message
+        assert "in segfault" in outcome.failure.stack
+
+    def test_copy_of_a_child_that_a_handler_forks_reports_nothing(self, running):
+        assert running.one("fork").result == '"original"'
+
+    def test_child_that_closed_its_descriptors_is_replaced_and_its_outcome_kept(self, running):
+        assert running.one("close_all").outcome == "succeeded"
+        assert running.one("noop").outcome == "succeeded"
+
+    @pytest.mark.parametrize("handler", ["stubborn", "hold_gil"])
+    def test_hanging_task_is_timed_out_within_timeout_and_grace(self, running, handler):
+        call = invocation(handler, timeout_ms=300)
+        outcome = running.run(call)[0]
+        assert (outcome.outcome, outcome.failure.kind) == ("timed_out", "timed_out")
+        assert 300_000 <= outcome.finished_us - outcome.started_us < (0.3 + GRACE_S + 0.5) * 1e6
+
+    def test_printing_100_mb_does_no_harm(self, running):
+        assert running.one("print_much", 100).result == '"printed"'
+
+    def test_grandchildren_die_with_a_timed_out_task(self, running, tmp_path):
+        outcome = running.one("family", str(tmp_path / "pids"), timeout_ms=600)
+        assert outcome.outcome == "timed_out"
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        assert len(pids) == 2
+        assert eventually(lambda: not any(map(alive, pids)))
+
+    def test_grandchildren_die_with_a_child_that_died(self, running, tmp_path):
+        assert running.one("orphan", str(tmp_path / "pid")).failure.kind == "child_died"
+        pid = int((tmp_path / "pid").read_text())
+        assert eventually(lambda: not alive(pid))
+
+    def test_tasks_of_a_lane_run_in_the_order_given(self, running, tmp_path):
+        calls = [
+            invocation("append", {"file": str(tmp_path / f"lane{n % 4}"), "line": n}, lane=f"order-{n % 4}")
+            for n in range(40)
+        ]
+        assert {outcome.outcome for outcome in running.run(*calls)} == {"succeeded"}
+        for lane in range(4):
+            assert (tmp_path / f"lane{lane}").read_text().split() == [str(n) for n in range(lane, 40, 4)]
+
+    def test_batch_handler_gets_arrow_and_gives_one_outcome_per_row(self, running):
+        calls = [invocation("batch_arrow", what) for what in ("ok", "fail", "abort", "ok")]
+        outcomes = running.run(*calls)
+        assert [outcome.outcome for outcome in outcomes] == ["succeeded", "failed", "aborted", "succeeded"]
+        assert outcomes[1].failure.message == outcomes[2].failure.message == "because"
+        assert json.loads(outcomes[3].result)["size"] >= 1
+
+    def test_batch_handler_annotated_with_pandas_gets_a_frame(self, running):
+        outcomes = running.run(*[invocation("batch_pandas", lane=f"b{n}", key=f"k{n}") for n in range(5)])
+        assert [outcome.result for outcome in outcomes] == [f'"b{n}/k{n}"' for n in range(5)]
+
+    def test_batch_handler_that_returns_none_has_succeeded(self, running):
+        outcomes = running.run(*[invocation("batch_none") for _ in range(25)])
+        assert {(outcome.outcome, outcome.result) for outcome in outcomes} == {("succeeded", None)}
+
+    @pytest.mark.parametrize(("handler", "text"), [("batch_short", "1 row"), ("batch_list", "not list")])
+    def test_batch_handler_with_a_wrong_answer_fails_every_task(self, running, handler, text):
+        outcomes = running.run(*[invocation(handler, lane="one lane", key=str(n)) for n in range(5)])
+        assert {(outcome.outcome, outcome.failure.kind) for outcome in outcomes} == {("failed", "batch_result_invalid")}
+        assert text in outcomes[0].failure.message
+
+    def test_batch_handler_that_dies_fails_every_task_of_the_call(self, running):
+        outcomes = running.run(*[invocation("batch_exit", lane="one lane", key=str(n)) for n in range(5)])
+        assert {(outcome.outcome, outcome.failure.kind) for outcome in outcomes} == {("failed", "child_died")}
+
+    @pytest.mark.parametrize("bad", ["abort", "exit"])
+    def test_what_waits_in_a_lane_behind_a_failure_is_handed_back(self, running, bad):
+        running.run(*[invocation("noop") for _ in range(20)])  # fast by now: several of a lane go to one child together
+        lanes = {
+            f"broken-{n}": [invocation("noop" if k != 2 else bad, 3, lane=f"broken-{n}") for k in range(6)]
+            for n in range(3)
+        }
+        running.executor.submit([call for calls in lanes.values() for call in calls])
+        for calls in lanes.values():
+            outcomes = [outcome.outcome for outcome in running.wait(calls)]
+            assert outcomes == [
+                "succeeded",
+                "succeeded",
+                "aborted" if bad == "abort" else "failed",
+                "not_started",
+                "not_started",
+                "not_started",
+            ]
+        again = [invocation("noop", lane="broken-0") for _ in range(6)]
+        running.executor.submit(again)
+        assert {outcome.outcome for outcome in running.wait(again)} == {"succeeded"}
+
+    def test_lane_stays_in_order_through_batches_that_cut_it(self, running, tmp_path):
+        file = tmp_path / "lines"
+        calls = [invocation("batch_append", str(file), lane=f"cut-{n % 3}", key=f"{n:03}") for n in range(60)]
+        assert {outcome.outcome for outcome in running.run(*calls)} == {"succeeded"}
+        lines = [line.split() for line in file.read_text().splitlines()]
+        for lane in range(3):
+            assert [key for name, key in lines if name == f"cut-{lane}"] == [f"{n:03}" for n in range(lane, 60, 3)]
+
+    def test_hanging_task_does_not_delay_the_others(self, running):
+        running.run(*[invocation("noop") for _ in range(50)])
+        hanging = invocation("sleep", 30, timeout_ms=4000 + int(running.slack_s * 1000))
+        others = [invocation("noop") for _ in range(300)]
+        running.executor.submit([*others[:150], hanging, *others[150:]])
+        running.wait(others, within=2)
+        assert hanging.id not in running.reported_at
+        assert eventually(lambda: hanging.id in running.executor.running(), 3 + running.slack_s)
+        running.executor.kill([hanging.id])
+        assert running.wait([hanging])[0].outcome == "timed_out"
+
+    def test_killed_invocations_are_reported_once(self, running):
+        calls = [invocation("sleep", 30) for _ in range(40)]
+        running.executor.submit(calls)
+        running.executor.kill([call.id for call in calls])
+        outcomes = running.wait(calls)
+        assert {outcome.outcome for outcome in outcomes} <= {"timed_out", "not_started"}
+        assert "not_started" in {outcome.outcome for outcome in outcomes}
+
+    def test_task_that_runs_is_named_with_its_start_and_the_one_behind_it_is_not(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"running-{tmp_path}"
+        first, behind = invocation("wait_for_file", str(go), lane=lane), invocation("noop", lane=lane)
+        before = now_us()
+        running.executor.submit([first, behind])
+        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        named = running.executor.running()
+        assert behind.id not in named
+        assert before <= named[first.id] <= now_us()
+        go.touch()
+        outcome = running.wait([first, behind])[0]
+        assert abs(outcome.started_us - named[first.id]) < 100_000
+        assert not {first.id, behind.id} & running.executor.running().keys()
+
+    def test_all_tasks_of_a_batch_run_together(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"batch-{tmp_path}"
+        calls = [invocation("batch_wait", str(go), lane=lane, key=str(n)) for n in range(5)]
+        running.executor.submit(calls)
+        ids = {call.id for call in calls}
+        assert eventually(lambda: ids & running.executor.running().keys(), 10 + running.slack_s)
+        named = running.executor.running()
+        assert ids <= named.keys()
+        assert len({named[one] for one in ids}) == 1
+        go.touch()
+        running.wait(calls)
+        assert not ids & running.executor.running().keys()
+
+    def test_killed_task_is_not_running_any_more(self, running, tmp_path):
+        call = invocation("wait_for_file", str(tmp_path / "never"))
+        running.executor.submit([call])
+        assert eventually(lambda: call.id in running.executor.running(), 10 + running.slack_s)
+        running.executor.kill([call.id])
+        assert running.wait([call])[0].outcome == "timed_out"
+        assert call.id not in running.executor.running()
+
+    def test_task_whose_time_to_start_is_past_is_handed_back_unrun(self, running):
+        calls = [invocation("noop")._replace(start_by_us=1), invocation("noop")]
+        running.executor.submit(calls)
+        assert [outcome.outcome for outcome in running.wait(calls)] == ["not_started", "succeeded"]
+
+    def test_nothing_of_a_lane_overtakes_a_task_that_was_too_late(self, running):
+        late = invocation("noop", lane="overtaken")._replace(start_by_us=1)
+        behind = [invocation("noop", lane="overtaken") for _ in range(3)]
+        running.executor.submit([late, *behind])
+        assert {outcome.outcome for outcome in running.wait([late, *behind])} == {"not_started"}
+
+    def test_time_to_start_that_passes_while_a_task_waits_hands_it_back_unrun(self, running, tmp_path):
+        go, lane = tmp_path / "go", f"late-{tmp_path}"
+        first = invocation("wait_for_file", str(go), lane=lane)
+        behind = invocation("append", {"file": str(tmp_path / "ran"), "line": 1}, lane=lane)
+        running.executor.submit([first])
+        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        behind = behind._replace(start_by_us=boot_us() + 1000)
+        running.executor.submit([behind])
+        assert eventually(lambda: boot_us() > behind.start_by_us)
+        go.touch()
+        assert [outcome.outcome for outcome in running.wait([first, behind])] == ["succeeded", "not_started"]
+        assert not (tmp_path / "ran").exists()
+
+    def test_five_thousand_tasks_are_each_reported_once(self, running):
+        calls = [invocation("noop") for _ in range(5000)]
+        for at in range(0, 5000, 250):
+            running.executor.submit(calls[at : at + 250])
+        assert {outcome.outcome for outcome in running.wait(calls)} == {"succeeded"}
+        assert running.executor.room() > 0
+
+
+def kill_hard(pid: int) -> None:
+    """kill -9."""
+    os.kill(pid, signal.SIGKILL)

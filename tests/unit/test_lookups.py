@@ -1,0 +1,122 @@
+"""Questions of an engine to small tables, answered by the real threads."""
+
+import pytest
+
+from scylla_spark.clock import now_us
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine.feed import ScanRow
+from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.tenure import Basis
+from scylla_spark.core.engine.waiting import Limits
+from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.io.delta.open_tasks import OpenTasksReader
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import COMPLETIONS, TASKS
+from scylla_spark.services.dispatch import lookups, scanner
+from scylla_spark.services.dispatch.lookups import Lookups
+from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.steps import Read, Threads
+from tests.support.delta_tables import append, fact, make, task
+from tests.support.engine_harness import NOW, SECOND, Harness
+
+LANE = next(f"lane-{n}" for n in range(99) if partition_of(f"lane-{n}", 4) == 0)
+FIRST = NOW // HOUR_US * HOUR_US - HOUR_US
+COUNT = 30
+
+
+class Shell:
+    """An engine whose lane is cut after its first two tasks, and what answers it."""
+
+    def __init__(self, path):
+        self.world = Harness(Limits(lane_depth=4))
+        self.engine, self.mailbox = self.world.engine, Mailbox()
+        self.threads = Threads(self.mailbox)
+        self.tables = OpenTasksReader(TableReader(path))
+        self.questions = Lookups(self.tables, self.mailbox, self.engine, self.threads)
+        rows = [ScanRow(Command("enqueue", key_of(n), n, "h")) for n in range(2)]
+        self.engine.rows(self.world.tenure, rows, Basis(), NOW)
+        self.engine.scanned(self.world.tenure, NOW + 300 * SECOND, {LANE: key_of(1)}, Mark(), NOW)
+        self.engine.tick(NOW, {}, start_by_us=0)
+        (self.asked,) = self.engine.actions
+
+    def answers(self, holds):
+        """Hands over messages until the condition holds, twenty seconds at most."""
+        until = now_us() + 20 * SECOND
+        while not holds() and now_us() < until:
+            self.mailbox.wait(0.05)
+            for message in self.mailbox.drain():
+                message(NOW)
+        assert holds()
+
+    @property
+    def lane(self):
+        return self.engine.partitions[0].lanes[LANE]
+
+    def loaded(self):
+        return sorted(self.engine.partitions[0].lanes[LANE].entries)
+
+
+def iter_nothing():
+    """Work that ends at once."""
+    yield Read(lambda: None)
+
+
+def key_of(number):
+    return TaskKey(FIRST + number, LANE, "u")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    make(tmp_path)
+    append(str(tmp_path), TASKS, [task(key_of(n), n) for n in range(COUNT)])
+    append(str(tmp_path), COMPLETIONS, [fact(key_of(3), 1, "succeeded")])
+    shell = Shell(str(tmp_path))
+    yield shell
+    shell.threads.stop()
+
+
+def test_the_next_open_tasks_of_a_lane_come_in_parts(shell, monkeypatch):
+    monkeypatch.setattr(scanner, "ROWS_PER_MESSAGE", 3)
+    shell.questions.reload(shell.asked)
+    shell.answers(lambda: not shell.lane.reloading)
+    assert shell.loaded() == [key_of(n) for n in (0, 1, 2, 4, 5, 6)]
+
+
+def test_what_was_asked_in_an_earlier_tenure_is_not_answered_in_a_later(shell):
+    shell.questions.reload(shell.asked)
+    shell.engine.assign(0, Mark(), NOW)
+    later = shell.threads.run("reload", iter_nothing())
+    shell.answers(later.done)
+    assert shell.engine.partitions[0].lanes == {}
+
+
+def test_a_lane_is_read_again_only_from_tables_that_hold_what_it_let_go_of(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr(lookups, "AGAIN_S", 0.01)
+    progressed = iter([0, 0, COUNT])
+    real, last = shell.tables.marks, []
+
+    def marks():
+        last.append(next(progressed, COUNT))
+        return {0: real().get(0, Mark())._replace(tasks_offset=last[-1])}
+
+    monkeypatch.setattr(shell.tables, "marks", marks)
+    shell.questions.reload(shell.asked._replace(covering=5))
+    shell.answers(lambda: not shell.lane.reloading)
+    assert last[:3] == [0, 0, COUNT]
+    assert len(shell.loaded()) == 6
+
+
+def test_tables_that_cannot_be_read_are_tried_again(shell, monkeypatch):
+    monkeypatch.setattr(lookups, "AGAIN_S", 0.01)
+    tries = iter([OSError("away"), OSError("away")])
+    read = shell.tables.lanes
+
+    def fails(*words):
+        for error in tries:
+            raise error
+        return read(*words)
+
+    monkeypatch.setattr(shell.tables, "lanes", fails)
+    shell.questions.reload(shell.asked)
+    shell.answers(lambda: not shell.lane.reloading)
+    assert len(shell.loaded()) == 6

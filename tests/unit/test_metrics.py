@@ -1,0 +1,103 @@
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import generate_latest
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
+from scylla_spark.services.dispatch.metrics import MOST_VALUES, DispatchMetrics
+
+PLANNED = 1_000_000
+
+
+def run(number, payload="{}", handler="h", queue="q"):
+    key = TaskKey(PLANNED, "a", "u")
+    return SimpleNamespace(invocation=Invocation(number, key, 1, 1, handler, queue, payload, 0, PLANNED, 5000))
+
+
+def samples(measures):
+    lines = generate_latest(measures.registry).decode().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def ended(number, late_us, took_us, outcome=SUCCEEDED):
+    return Outcome(number, outcome, PLANNED + late_us, PLANNED + late_us + took_us)
+
+
+def test_buckets_count_what_is_at_most_their_bound():
+    measures = DispatchMetrics()
+    measures.finished(
+        [ended(1, 1_000, 3_000), ended(2, 1_001, 400_000_000), ended(3, -5, 0, TIMED_OUT)],
+        {n: run(n) for n in (1, 2, 3)},
+    )
+    found = samples(measures)
+    delay = 'scylla_start_delay_seconds_bucket{handler="h",le="%s",queue="q"}'
+    assert [found[delay % bound] for bound in ("0.001", "0.002", "300.0", "+Inf")] == ["2.0", "3.0", "3.0", "3.0"]
+    assert found['scylla_start_delay_seconds_count{handler="h",queue="q"}'] == "3.0"
+    assert float(found['scylla_start_delay_seconds_sum{handler="h",queue="q"}']) == pytest.approx(0.002001)
+    took = 'scylla_execution_seconds_%s{handler="h",%soutcome="succeeded",queue="q"}'
+    assert found[took % ("bucket", 'le="300.0",')] == "1.0"
+    assert found[took % ("count", "")] == "2.0"
+    assert found['scylla_execution_seconds_count{handler="h",outcome="timed_out",queue="q"}'] == "1.0"
+    assert measures.stale == 0
+
+
+def test_what_did_not_start_or_is_unknown_is_not_counted():
+    measures = DispatchMetrics()
+    measures.finished([Outcome(1, NOT_STARTED), ended(9, 0, 0)], {1: run(1)})
+    assert samples(measures) == {}
+
+
+def test_payload_keys_become_labels():
+    measures = DispatchMetrics(["tenant"])
+    measures.finished([ended(1, 301_000_000, 0)], {1: run(1, '{"tenant": "\\"x\\""}')})
+    assert 'tenant="\\"x\\""' in generate_latest(measures.registry).decode()
+    assert measures.stale == 1
+
+
+def test_sends_are_measured():
+    measures = DispatchMetrics()
+    measures.persisted(1_500)
+    assert samples(measures)['scylla_fact_send_seconds_bucket{le="0.002"}'] == "1.0"
+
+
+def counts(measures, label):
+    """How many attempts each value of a label has."""
+    found = {}
+    for name, value in samples(measures).items():
+        if name.startswith("scylla_start_delay_seconds_count"):
+            told = name.partition(f'{label}="')[2].partition('"')[0]
+            found[told] = found.get(told, 0) + float(value)
+    return found
+
+
+@pytest.mark.parametrize("label", ["queue", "handler", "tenant"])
+def test_names_from_data_cost_a_bounded_number_of_series_and_nothing_goes_uncounted(label):
+    measures, many = DispatchMetrics(["tenant"]), 3 * MOST_VALUES
+    for number in range(many):
+        given = {"payload": f'{{"tenant": "{number}"}}'} if label == "tenant" else {label: f"name-{number}"}
+        measures.finished([ended(number, 0, 0)], {number: run(number, **given)})
+    found = counts(measures, label)
+    assert len(found) == MOST_VALUES + 1
+    assert found["other"] == many - MOST_VALUES
+    assert sum(found.values()) == many
+
+
+def test_combinations_of_names_are_bounded_too():
+    measures = DispatchMetrics()
+    for number in range(MOST_VALUES * 40):
+        one = run(number, handler=f"h{number % MOST_VALUES}", queue=f"q{number // MOST_VALUES}")
+        measures.finished([ended(number, 0, 0)], {number: one})
+    series = [name for name in samples(measures) if name.startswith("scylla_start_delay_seconds_count")]
+    assert len(series) < 2_100
+    assert sum(counts(measures, "queue").values()) == MOST_VALUES * 40
+
+
+def test_a_long_name_is_cut_and_a_known_name_keeps_its_own_series():
+    measures = DispatchMetrics()
+    for number in range(2 * MOST_VALUES):
+        measures.finished([ended(number, 0, 0)], {number: run(number, queue=f"{number:03}" * 200)})
+    measures.finished([ended(1, 0, 0)], {1: run(1, queue="000" * 200)})
+    found = counts(measures, "queue")
+    assert max(map(len, found)) == 100
+    assert found[("000" * 200)[:100]] == 2

@@ -1,0 +1,430 @@
+"""Look-ups and listings on small tables."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.command import WireRetry
+from scylla_spark.core.engine.partition import BEFORE_ALL, Mark
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.task import Failure
+from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
+from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_queries import Filter, TaskQueries
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
+from tests.support.delta_tables import append, at, fact, key_columns, make, rejected, task
+
+HOSTILE = ["a' OR '1'='1", 'b"; --', "c,d", "ünï漢字", "x\ny", "%", "*", "`tick`", "\\", "e\u2028"]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("template")
+    make(folder)
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path, template):
+    return str(shutil.copytree(template, tmp_path / "my tables é # ?"))
+
+
+@pytest.fixture
+def readers(path):
+    return TableReader(path)
+
+
+def test_without_tables_every_question_says_what_to_do(tmp_path):
+    for question in (
+        TableReader.rules,
+        TableReader.marks,
+        lambda r: r.task(TaskKey(0, "o", "u")),
+        lambda r: r.completed([TaskKey(0, "o", "u")]),
+    ):
+        with pytest.raises(NotFoundError, match="init"):
+            question(TableReader(str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize("name", ["[1]", "a%20b"])
+def test_a_path_that_delta_rs_cannot_open_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="brackets"):
+        TableReader(str(tmp_path / name))
+
+
+def test_the_rules_are_the_stored_ones(readers):
+    rules = readers.rules()
+    assert (rules.partitions, rules.grace_ms, rules.retention_ms, rules.default_handler) == (
+        4,
+        10_000,
+        86_400_000,
+        None,
+    )
+
+
+def test_marks_tell_both_topics_apart(path, readers):
+    assert readers.marks() == {}
+    append(path, PROGRESS, [
+        {"topic": "tasks", "partition_id": 1, "next_offset": 7},
+        {"topic": "outcomes", "partition_id": 1, "next_offset": 9, "epoch": 3, "nonce": "n", "resigned": False},
+    ])  # fmt: skip
+    tasks, outcomes = readers.marks()[("tasks", 1)], readers.marks()[("outcomes", 1)]
+    assert (tasks.tasks_offset, tasks.outcomes_offset) == (7, 0)
+    assert (outcomes.outcomes_offset, outcomes.fence.epoch, outcomes.fence.nonce, outcomes.resigned) == (
+        9,
+        3,
+        "n",
+        False,
+    )
+
+
+def test_a_task_is_found_by_its_whole_key_only(path, readers):
+    key = TaskKey(at(10, us=1), "o", "u")
+    append(
+        path,
+        TASKS,
+        [
+            task(
+                key,
+                4,
+                payload='{"a":1}',
+                retry={"max_retries": None, "base_ms": 1, "cap_ms": 2},
+                timeout_ms=5,
+                extra='{"e":1}',
+            )
+        ],
+    )
+    row = readers.task(key)
+    assert row.command.key == key
+    assert (row.command.payload, row.command.retry, row.command.timeout_ms, row.command.extra) == (
+        '{"a":1}',
+        WireRetry(None, 1, 2),
+        5,
+        '{"e":1}',
+    )
+    assert not row.cancelled
+    for other in (
+        key._replace(time_us=key.time_us + 1),
+        key._replace(ordering_id="p"),
+        key._replace(uniqueness_key="v"),
+    ):
+        assert readers.task(other) is None
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_are_values_not_code(path, readers, text):
+    key = TaskKey(at(10), text, text)
+    append(path, TASKS, [task(key)])
+    append(path, COMPLETIONS, [fact(key, 1, "succeeded")])
+    assert readers.task(key).command.key == key
+    assert readers.task(key._replace(uniqueness_key="other")) is None
+    assert readers.completed([key, key._replace(uniqueness_key="other")]) == {key}
+    listed = TaskQueries(readers).tasks(Filter(ordering_id=text, queue="default"), 10, now=at(9))
+    assert [row["uniqueness_key"] for row in listed] == [text]
+    assert TaskQueries(readers).tasks(Filter(queue=text), 10, now=at(9)) == []
+
+
+def test_only_a_cancel_is_a_task_without_data(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    append(path, TASKS, [key_columns(key) | {"cancel_offset": 3}])
+    row = readers.task(key)
+    assert (row.command.kind, row.command.offset, row.cancelled) == ("cancel", 3, True)
+
+
+def test_a_repeated_completion_is_told_once_and_the_first_counts(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    append(path, COMPLETIONS, [fact(key, 2, "failed", 9, error_class="E", error_message="m", error_stack="s")])
+    append(
+        path,
+        COMPLETIONS,
+        [fact(key, 2, "failed", 9, error_class="E", error_message="m", error_stack="s"), fact(key, 3, "succeeded", 12)],
+    )
+    ended = readers.completion(key)
+    assert (ended.attempt, ended.outcome, ended.failure, ended.terminal) == (2, "failed", Failure("E", "m", "s"), True)
+    assert readers.completion(key._replace(uniqueness_key="v")) is None
+
+
+def test_attempts_come_in_log_order_with_the_time_of_the_next(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    later = key.scheduled_time + timedelta(seconds=20)
+    append(path, ATTEMPTS, [fact(key, 2, "started", 7), fact(key, 1, "failed", 5, next_at=later)])
+    append(path, ATTEMPTS, [fact(key, 1, "started", 5)])
+    assert [(one.attempt, one.outcome) for one in readers.attempts(key)] == [
+        (1, "started"),
+        (1, "failed"),
+        (2, "started"),
+    ]
+    assert readers.attempts(key)[1].next_us == key.time_us + 20_000_000
+
+
+def test_completed_finds_many_keys_over_partitions_and_hours(path, readers):
+    keys = [TaskKey(at(hour, us=number), f"lane-{number}", "u") for hour in (0, 5, 23) for number in range(20)]
+    append(path, COMPLETIONS, [fact(key, 1, "succeeded") for key in keys[::2]])
+    assert readers.completed(keys) == set(keys[::2])
+    assert readers.completed([]) == set()
+
+
+def test_what_was_appended_since_is_seen(path, readers):
+    keys = [TaskKey(at(10, us=number), "o", "u") for number in range(3)]
+    for key in keys:
+        assert readers.completed([key]) == set()
+        append(path, COMPLETIONS, [fact(key, 1, "succeeded")])
+        assert readers.completed([key]) == {key}
+
+
+def test_the_last_microsecond_of_an_hour_and_the_first_of_the_next_lie_in_different_hours(path, readers):
+    last, first = TaskKey(at(11) - 1, "o", "u"), TaskKey(at(11), "o", "u")
+    append(path, COMPLETIONS, [fact(last, 1, "succeeded"), fact(first, 1, "succeeded")])
+    assert last.hour + 1 == first.hour
+    assert readers.completed([last, first]) == {last, first}
+
+
+def test_a_lane_gives_open_tasks_in_key_order_with_their_newest_attempt(path, readers):
+    keys = [TaskKey(at(10, minute), "o", f"u{minute}") for minute in range(6)]
+    other = TaskKey(at(10), "other", "u")
+    append(path, TASKS, [task(key, number) for number, key in enumerate(reversed(keys))] + [task(other)])
+    append(path, COMPLETIONS, [fact(keys[1], 1, "succeeded")])
+    later = keys[2].scheduled_time + timedelta(hours=1)
+    append(
+        path,
+        ATTEMPTS,
+        [fact(keys[2], 1, "failed", 3, next_at=later), fact(keys[2], 1, "started", 2), fact(keys[3], 1, "failed", 4)],
+    )
+    append(path, ATTEMPTS, [fact(keys[3], 2, "started", 6)])
+    partition = partition_of("o", 4)
+    rows = readers.lane(partition, "o", None, 10)
+    assert [row.command.key for row in rows] == [keys[0], *keys[2:]]
+    assert (rows[1].attempt, rows[1].used, rows[1].next_us) == (1, 1, keys[2].time_us + 3_600_000_000)
+    assert (rows[2].attempt, rows[2].next_us) == (2, 0)
+    assert [row.command.key for row in readers.lane(partition, "o", keys[2], 2)] == keys[3:5]
+    assert readers.lane(partition, "o", keys[5], 2) == []
+
+
+def test_a_lane_goes_on_after_a_key_of_the_same_time(path, readers):
+    keys = sorted(TaskKey(at(10), "o", unique) for unique in "abc")
+    append(path, TASKS, [task(key) for key in keys])
+    assert [row.command.key for row in readers.lane(partition_of("o", 4), "o", keys[0], 5)] == keys[1:]
+
+
+def test_several_lanes_are_read_at_once_each_after_its_own_key(path, readers):
+    partition = partition_of("o", 4)
+    other = next(f"x{n}" for n in range(99) if partition_of(f"x{n}", 4) == partition)
+    keys = [TaskKey(at(10 + n), lane, "u") for lane in ("o", other) for n in range(4)]
+    append(path, TASKS, [task(key, number) for number, key in enumerate(keys)])
+    append(path, COMPLETIONS, [fact(keys[1], 1, "succeeded")])
+    append(path, ATTEMPTS, [fact(keys[3], 2, "failed", 4, next_at=keys[3].scheduled_time)])
+    found = OpenTasksReader(readers).lanes(
+        partition, {"o": (keys[0], 5), other: (BEFORE_ALL, 2), "none": (BEFORE_ALL, 2)}, keys[3].time_us, Mark()
+    )
+    rows, more = found["o"]
+    assert ([row.command.key for row in rows], more) == (keys[2:4], False)
+    assert rows[1].attempt == 2
+    assert ([row.command.key for row in found[other][0]], found[other][1]) == (keys[4:6], True)
+    assert found["none"] == ([], False)
+    assert (
+        OpenTasksReader(readers)
+        .lanes(partition, {"o": (BEFORE_ALL, 9)}, keys[0].time_us, Mark())["o"][0][0]
+        .command.key
+        == keys[0]
+    )
+
+
+def test_a_cancelled_open_task_of_a_lane_is_marked(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    append(path, TASKS, [task(key, 1, cancel_offset=2)])
+    assert [row.cancelled for row in readers.lane(partition_of("o", 4), "o", None, 5)] == [True]
+
+
+def test_scheduled_includes_the_start_and_excludes_the_end_of_a_window(path, readers):
+    keys = [TaskKey(us, "o", "u") for us in (at(10) - 1, at(10), at(11) - 1000, at(11))]
+    append(path, TASKS, [task(key) for key in keys])
+    rows = TaskQueries(readers).scheduled(Filter(start_us=at(10), stop_us=at(11)), 10, now=at(9))
+    assert [row["scheduled_time"] for row in rows] == [at(10), at(11) - 1000]
+
+
+def test_scheduled_is_sorted_by_key_and_continues_after_one(path, readers):
+    keys = sorted(TaskKey(at(10, minute), f"lane-{lane}", "u") for minute in range(3) for lane in range(7))
+    append(path, TASKS, [task(key) for key in keys])
+    append(path, COMPLETIONS, [fact(keys[4], 1, "succeeded")])
+    listings, found, after = TaskQueries(readers), [], None
+    while rows := listings.scheduled(Filter(start_us=at(10), stop_us=at(18), after=after), 4, now=at(9)):
+        found += [TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in rows]
+        after = found[-1]
+    assert found == keys[:4] + keys[5:]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "limit", "said"),
+    [
+        (Filter(start_us=at(10)), 5, "Both ends"),
+        (Filter(stop_us=at(10)), 5, "Both ends"),
+        (Filter(start_us=at(10), stop_us=at(10)), 5, "empty"),
+        (Filter(start_us=at(10), stop_us=at(18) + 1), 5, "8 hours"),
+        (Filter(start_us=at(10), stop_us=at(11)), 0, "limit"),
+        (Filter(start_us=at(10), stop_us=at(11)), 10_001, "limit"),
+    ],
+)
+def test_a_bad_window_or_limit_is_refused_with_the_reason(readers, wanted, limit, said):
+    with pytest.raises(ArgumentError, match=said):
+        TaskQueries(readers).scheduled(wanted, limit, now=at(9))
+
+
+def test_tasks_are_listed_by_state(path, readers):
+    keys = {name: TaskKey(at(10), "o", name) for name in ("scheduled", "ready", "running", "retry_wait", "failed")}
+    keys["scheduled"] = TaskKey(at(12), "o", "scheduled")
+    append(path, TASKS, [task(key) for key in keys.values()])
+    later = keys["retry_wait"].scheduled_time + timedelta(hours=1)
+    append(path, ATTEMPTS, [fact(keys["running"], 1, "started"), fact(keys["retry_wait"], 3, "failed", next_at=later)])
+    append(path, COMPLETIONS, [fact(keys["failed"], 2, "failed"), fact(keys["failed"], 2, "failed")])
+    listings = TaskQueries(readers)
+    rows = listings.tasks(Filter(), 100, now=at(10, 30))
+    assert {row["uniqueness_key"]: row["state"] for row in rows} == {name: name for name in keys}
+    assert {row["uniqueness_key"]: row["attempts"] for row in rows} == {
+        "scheduled": 0,
+        "ready": 0,
+        "running": 1,
+        "retry_wait": 3,
+        "failed": 2,
+    }
+    for name in keys:
+        assert [row["uniqueness_key"] for row in listings.tasks(Filter(states=[name]), 100, now=at(10, 30))] == [name]
+    with pytest.raises(ArgumentError, match="no state"):
+        listings.tasks(Filter(states=["done"]), 100, now=0)
+
+
+def test_tasks_are_listed_by_queue_lane_handler_and_partition(path, readers):
+    mail, other = TaskKey(at(10), "o", "mail"), TaskKey(at(10), "p", "other")
+    append(path, TASKS, [task(mail, queue="mail", handler="send"), task(other)])
+    for wanted in (
+        Filter(queue="mail"), Filter(ordering_id="o"), Filter(handler="send"), Filter(ordering_id="o", partition=partition_of("o", 4)),
+    ):  # fmt: skip
+        assert [row["uniqueness_key"] for row in TaskQueries(readers).tasks(wanted, 10, now=0)] == ["mail"]
+
+
+def test_rejected_records_come_newest_first_and_once(path, readers):
+    days = [datetime(2026, 1, day, 12, tzinfo=UTC) for day in (1, 2, 3)]
+    append(
+        path,
+        REJECTED,
+        [
+            rejected(number, reason, b"\xff", day)
+            for number, (day, reason) in enumerate(zip(days, ("a", "b", "a"), strict=True))
+        ],
+    )
+    append(path, REJECTED, [rejected(2, "a", b"\xff", days[2])])
+    listings = TaskQueries(readers)
+    assert [row["offset"] for row in listings.rejected(10)] == [2, 1, 0]
+    assert [row["offset"] for row in listings.rejected(1, reason="a")] == [2]
+    since = int(days[1].timestamp() * 1e6)
+    assert [row["offset"] for row in listings.rejected(10, since_us=since)] == [2, 1]
+
+
+def test_sizes_count_rows_and_files(path, readers):
+    append(path, TASKS, [task(TaskKey(at(hour), "o", "u")) for hour in (1, 2)])
+    sizes = {row["table"]: row for row in TaskQueries(readers).sizes()}
+    assert (sizes["tasks"]["rows"], sizes["tasks"]["files"]) == (2, 2)
+    assert sizes["completions"]["rows"] == 0
+    assert sizes["tasks"]["bytes"] > 0
+
+
+# -- deferred tasks ----------------------------------------------------------------------------------------------------
+
+
+def deferred(path, *operations, until):
+    """Appends operations to `deferred`, each as a file of its own; progress says what is folded."""
+    for row in operations:
+        append(path, DEFERRED, [row])
+    append(path, PROGRESS, [{"topic": "tasks", "partition_id": 0, "next_offset": 9, "folded_until": from_us(until)}])
+
+
+def test_a_deferred_task_is_folded_from_its_operations_and_what_was_merged_since(path, readers):
+    key, other, merged = (TaskKey(at(10, us=123_456), "o", unique) for unique in ("a", "b", "c"))
+    operations = [
+        task(key, 7, payload='{"v":7}'),
+        task(key, 4),
+        key_columns(other) | {"cancel_offset": 5},
+        task(other, 6),
+        task(merged, 1),
+    ]
+    deferred(path, *operations, until=at(9))
+    append(path, TASKS, [key_columns(merged) | {"cancel_offset": 8}])
+    assert (readers.task(key).command.payload, readers.task(key).cancelled) == ('{"v":7}', False)
+    assert (readers.task(other).command.offset, readers.task(other).cancelled) == (6, True)
+    assert (readers.task(merged).command.offset, readers.task(merged).cancelled) == (1, True)
+    assert readers.task(key._replace(time_us=key.time_us + 1)) is None
+    assert [row.command.offset for row in readers.lane(partition_of("o", 4), "o", None, 9)] == [7, 6, 1]
+    assert [row["uniqueness_key"] for row in TaskQueries(readers).tasks(Filter(), 9, now=at(1))] == ["a", "b", "c"]
+
+
+def test_what_is_near_is_read_from_tasks_alone(path, readers):
+    near, stale, far = (TaskKey(at(hour), "o", "u") for hour in (8, 7, 10))
+    append(path, TASKS, [task(near, 2)])
+    deferred(path, task(stale, 1), task(far, 3), until=at(9))
+    readers.frame = spied(readers.frame, seen := [])
+    listings = TaskQueries(readers)
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 1, now=0)] == [at(8)]
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(stop_us=at(9)), 9, now=0)] == [at(8)]
+    assert (
+        len(readers.lane(partition_of("o", 4), "o", None, 9, at(9) - 1))
+        == len(readers.lane(partition_of("o", 4), "o", None, 1))
+        == 1
+    )
+    assert readers.task(stale) is None
+    assert DEFERRED.name not in seen
+    assert [row["scheduled_time"] for row in listings.tasks(Filter(), 2, now=0)] == [at(8), at(10)]
+    assert DEFERRED.name in seen
+
+
+def test_deferred_tasks_are_read_for_their_own_partition_only(path, readers):
+    lanes = {partition_of(f"x{n}", 4): f"x{n}" for n in range(40)}
+    keys = {number: TaskKey(at(10), lane, "u") for number, lane in lanes.items()}
+    deferred(path, *(task(key) for key in keys.values()), until=at(9))
+    mark, openings = Mark(folded_until_us=at(9)), OpenTasksReader(readers)
+    bound = Bound(100, 1 << 30)
+    for number, key in keys.items():
+        assert [row.command.key for row in openings.partition(number, mark, at(11), bound)] == [key]
+        assert list(openings.cancelled(number, mark, at(9), at(11))) == []
+        found = TaskQueries(readers).tasks(Filter(partition=number), 9, now=at(1))
+        assert [row["ordering_id"] for row in found] == [key.ordering_id]
+
+
+def test_open_tasks_are_read_within_a_bound_of_bytes_and_of_large_ones_fewer_at_a_time(path, readers, monkeypatch):
+    partition, lane = partition_of("o", 4), "o"
+    keys = [TaskKey(at(10 + n), lane, "u") for n in range(6)]
+    append(path, TASKS, [task(key, n, payload='{"x":"' + "x" * 5000 + '"}') for n, key in enumerate(keys)])
+    assert OpenTasksReader(readers).partition(partition, Mark(), at(20), Bound(100, 20_000)) is None
+    assert len(OpenTasksReader(readers).partition(partition, Mark(), at(20), Bound(100, 50_000))) == 6
+    monkeypatch.setattr("scylla_spark.io.delta.open_tasks.MOST_BYTES", 13_000)
+    rows, more = OpenTasksReader(readers).lanes(partition, {lane: (BEFORE_ALL, 5)}, at(20), Mark())[lane]
+    assert ([row.command.key for row in rows], more) == (keys[:2], True)
+    rows, more = OpenTasksReader(readers).lanes(partition, {lane: (keys[3], 5)}, at(20), Mark())[lane]
+    assert ([row.command.key for row in rows], more) == (keys[4:], False)
+
+
+def spied(frame, seen):
+    def call(table, pruning=None):
+        seen.append(table.name)
+        return frame(table, pruning)
+
+    return call
+
+
+def test_a_deferred_overwrite_moves_a_task_to_another_queue(path, readers):
+    key = TaskKey(at(10), "o", "u")
+    deferred(path, task(key, 1, queue="old"), task(key, 2, queue="new"), until=at(9))
+    for queue, count in (("old", 0), ("new", 1)):
+        assert len(TaskQueries(readers).tasks(Filter(queue=queue, states=["scheduled"]), 9, now=at(1))) == count
+
+
+def test_files_tell_where_rows_lie(path, readers):
+    append(path, TASKS, [task(TaskKey(at(hour), "o", "u")) for hour in (1, 2)])
+    append(path, DEFERRED, [task(TaskKey(at(hour), "o", "u")) for hour in (4, 3)])
+    assert sorted((file["hour"] * 3_600_000_000, file["rows"]) for file in readers.files(TASKS)) == [
+        (at(1), 1),
+        (at(2), 1),
+    ]
+    (file,) = readers.files(DEFERRED)
+    assert (file["rows"], file["first_at"]) == (2, from_us(at(3)))
+    assert readers.files(COMPLETIONS) == []

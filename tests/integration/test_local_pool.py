@@ -229,7 +229,7 @@ class TestLocalPool:
         pids = tmp_path / "pids"
         script = f"""
 import threading
-from tests.executor_conformance import HANDLERS, Running, invocation
+from tests.support.executor_conformance import HANDLERS, Running, invocation
 from scylla_spark.executors.local import LocalPool
 running = Running(LocalPool([HANDLERS]))
 running.executor.submit([invocation("family", {str(pids)!r}), invocation("stubborn")])

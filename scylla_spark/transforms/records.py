@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.command import Command, Rejection, Rules, encode, validate
-from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import NEWER as NEWER  # the kind of its row, too
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.mark import Mark
 from scylla_spark.core.rejection import of_defect, said
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column

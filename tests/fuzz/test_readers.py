@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.command import CANCEL, Command, Rejection, Rules, encode, validate
-from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import (
     MAX_GROUP_BYTES,
     MAX_RECORD_BYTES,
@@ -28,6 +27,7 @@ from scylla_spark.core.fact import (
     encode_facts,
 )
 from scylla_spark.core.fold import fold
+from scylla_spark.core.mark import Mark
 from scylla_spark.io.kafka.sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our

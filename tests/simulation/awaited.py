@@ -9,34 +9,33 @@ from collections.abc import Iterator
 
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
-from scylla_spark.core.engine.partition import ACTIVE
+from scylla_spark.core.engine.partition import ACTIVE, Partition
 
 
 def sleepers(engine: Engine) -> Iterator[str]:
     """What is wrong, of each lane that nothing will wake."""
     held = [partition for partition in engine.partitions.values() if partition.state is ACTIVE]
-    timers = {(id(lane), stamp, at) for at, _, stamp, lane in engine._timers}
+    timers = {(id(lane), stamp, at) for at, _, stamp, _, lane in engine._waiting.timers()}
     unscanned = {id(lane) for partition in held for lane in partition.unscanned}
     queued = {(id(lane), stamp) for partition in held for stamp, lane in partition.overflow}
-    for queues in engine._ready.values():
-        queued |= {(id(lane), stamp) for heap in queues.values() for *_, stamp, lane in heap}
-    for gate in engine._gates.values():
-        queued |= {(id(lane), stamp) for group in gate._groups.values() for stamp, lane in group.waiting}
-    for lane in [lane for partition in held for lane in partition.lanes.values()]:
+    queued |= {(id(place.lane), place.stamp) for place in engine._ready.places()}
+    for gate in engine._gates.all():
+        queued |= {(id(lane), stamp) for group in gate._groups.values() for stamp, _, lane in group.waiting}
+    for partition, lane in [(found, lane) for found in held for lane in found.lanes.values()]:
         head = lane.head()
         if lane.state is WAITING and head is not None:
             awaited = id(lane) in unscanned or (id(lane), lane.stamp, head.next_us) in timers
         elif lane.state is READY:
             awaited = lane.active is head is not None and (id(lane), lane.stamp) in queued
         else:
-            awaited = _answered(lane)
+            awaited = _answered(partition, lane)
         if not awaited:
             yield f"lane {lane.ordering_id} is {lane.state}, and nothing will wake it; head {head and head.key}"
 
 
-def _answered(lane: Lane) -> bool:
+def _answered(partition: Partition, lane: Lane) -> bool:
     """Whether what a lane without a ready or waiting head waits for is under way."""
-    recording = any(key.ordering_id == lane.ordering_id for key, *_ in lane.partition.unrecorded)
+    recording = any(key.ordering_id == lane.ordering_id for key, *_ in partition.outbox.unrecorded)
     if lane.state is WAITING:
         return lane.frontier is None or lane.reloading or recording
     if lane.state is RUNNING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from kafka import TopicPartition
 from kafka.errors import IllegalGenerationError, KafkaTimeoutError
 
-from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import decode
+from scylla_spark.core.mark import Mark
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
@@ -132,7 +132,7 @@ class Process:
         self.dispatcher.step()
         self.steps += 1
         if self.world.broken("forgets_timers") and self.world.rng.random() < 0.01:
-            self.engine._timers.clear()
+            self.engine._waiting._timers.clear()
         self.world.judge_engine(self)
         if self.steps % LOOK_EVERY == 0 and (asleep := list(sleepers(self.engine))):
             self.world.violated(f"process {self.number}: {'; '.join(asleep)}")
@@ -440,7 +440,7 @@ class ModelProducer:
         partition = self._process.engine.partitions.get(number)
         if partition is not None and self._process.world.broken("acts_on_sends"):
             for fact in decode(value).facts:
-                self._process.engine._apply(
+                self._process.engine._outcomes._apply(
                     partition, fact, len(self._process.world.outcomes[number]), self._process.world.now
                 )
         future.succeed()

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command
-from scylla_spark.core.engine.cancels import Known
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark, joined
 from scylla_spark.core.fact import FenceLog
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.mark import Mark, joined
+from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import STARTED
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice

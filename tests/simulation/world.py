@@ -21,12 +21,13 @@ from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.engine.holding import fact_bytes, note_bytes
 from scylla_spark.core.engine.lane import Entry
-from scylla_spark.core.engine.partition import Partition, fact_bytes, note_bytes
-from scylla_spark.core.engine.tenure import Basis
+from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.fact import TOO_LATE, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
+from scylla_spark.core.tenure import Basis
 from tests.simulation.process import Process
 from tests.simulation.tables import ModelTables
 
@@ -515,23 +516,23 @@ class World:
     def judge_engine(self, process: Process) -> None:
         """Limits hold, and memory stays within its bound."""
         engine = process.engine
-        for name, gate in engine._gates.items():
+        for name, gate in engine._gates._gates.items():
             before = self.running_before.get((process.number, name), 0)
             if gate._slots is not None and gate.running > max(gate._slots, before):
                 raise Violation(f"{gate.running} tasks of queue {name} run where {gate._slots} may")
             self.running_before[process.number, name] = gate.running
-            most = gate.terms.group_concurrency
+            most = gate.limits.group_concurrency
             if most is not None and any(group.running > most for group in gate._groups.values()):
                 raise Violation(f"a group of queue {name} runs more than {most} tasks")
         limit = engine.limits.max_held_bytes
-        if engine.meter.bytes > 2 * limit + 60 * 1024:
-            raise Violation(f"process {process.number} holds {engine.meter.bytes} bytes where {limit} are the limit")
+        if engine.held_bytes > 2 * limit + 60 * 1024:
+            raise Violation(f"process {process.number} holds {engine.held_bytes} bytes where {limit} are the limit")
         if process.steps % 16 == 0:
             for partition in engine.partitions.values():
                 held = _held(partition)
-                if held != partition.held_bytes:
+                if held != partition.holding.bytes:
                     raise Violation(
-                        f"partition {partition.number} counts {partition.held_bytes} bytes and holds {held}"
+                        f"partition {partition.number} counts {partition.holding.bytes} bytes and holds {held}"
                     )
 
     def check_end(self) -> None:
@@ -564,12 +565,13 @@ def _held(partition: Partition) -> int:
 # -- rules broken on purpose --------------------------------------------------------------------------------------------
 
 
-def _wrap(name: str, around: Callable[..., Any]) -> Callable[[Process], None]:
-    """Replaces a method of the engine: `around(process, the method, *arguments)`."""
+def _wrap(name: str, around: Callable[..., Any], part: str = "") -> Callable[[Process], None]:
+    """Replaces a method of the engine, or of a part of it: `around(process, the method, *arguments)`."""
 
     def apply(process: Process) -> None:
-        method = getattr(process.engine, name)
-        setattr(process.engine, name, lambda *args, **options: around(process, method, *args, **options))
+        owner = getattr(process.engine, part) if part else process.engine
+        method = getattr(owner, name)
+        setattr(owner, name, lambda *args, **options: around(process, method, *args, **options))
 
     return apply
 
@@ -603,7 +605,7 @@ def _for_good(_process: Process, method: Callable[..., Any], partition: Partitio
 
 def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
     method(*args)
-    process.engine.choked = process.engine.pressed
+    process.engine._unloading.choked = process.engine._unloading.pressed
 
 
 def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
@@ -627,8 +629,8 @@ def _blind_to_clocks(process: Process) -> None:
 
 
 def _hoard(process: Process) -> None:
-    process.engine._trim_all = lambda _now: None  # type: ignore[method-assign]
-    process.engine._unload = lambda _target, _now: None  # type: ignore[method-assign]
+    process.engine._unloading._trim_all = lambda _now: None  # type: ignore[method-assign]
+    process.engine._unloading._unload = lambda _target, _now: None  # type: ignore[method-assign]
 
 
 def _hasty(process: Process) -> None:
@@ -638,7 +640,7 @@ def _hasty(process: Process) -> None:
 
 
 def _any_tenure(process: Process) -> None:
-    process.engine.held = lambda tenure: process.engine.partitions.get(tenure.partition)  # type: ignore[method-assign]
+    process.engine._state.held = lambda tenure: process.engine.partitions.get(tenure.partition)  # type: ignore[method-assign]
 
 
 _BREAKS: dict[str, Callable[[Process], None]] = {
@@ -648,15 +650,15 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
     "starts_without_membership": _certain,
     "ignores_clock_steps": _blind_to_clocks,
-    "offers_of_other_partitions": _wrap("_ours", lambda *_: True),
+    "offers_of_other_partitions": _wrap("_ours", lambda *_: True, "_feed"),
     "answers_outlive_tenures": _any_tenure,
-    "old_answers_count": _wrap("_forget", _no_floor),
-    "forgets_for_good": _wrap("_forget", _for_good),
-    "chokes_while_taking": _wrap("_relieve", _choke),
+    "old_answers_count": _wrap("_forget", _no_floor, "_feed"),
+    "forgets_for_good": _wrap("_forget", _for_good, "_feed"),
+    "chokes_while_taking": _wrap("relieve", _choke, "_unloading"),
     "never_lets_go": _hoard,
     "reads_too_early": _hasty,
-    "drops_its_own_fence": _wrap("_fence", _fence_once),
-    "answers_one": _wrap("_tell", _answer_last),
+    "drops_its_own_fence": _wrap("_fence", _fence_once, "_ownership"),
+    "answers_one": _wrap("answer", _answer_last, "_recorder"),
 }
 
 

@@ -5,10 +5,11 @@ import random
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.waiting import NEVER, HandlerPolicy, Limits
+from scylla_spark.core.engine.limits import HandlerPolicy, Limits
+from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.fact import decode
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
 from scylla_spark.core.task import SUCCEEDED, Outcome, Retry
 
 SECOND = 1_000_000
@@ -48,8 +49,7 @@ class Harness:
         """
         before = len(self.released)
         self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)
-        while self.engine.actions or (patient and self.linger(room, may_start=may_start)):
-            actions, self.engine.actions = self.engine.actions, []
+        while (actions := self.engine.take_actions()) or (patient and self.linger(room, may_start=may_start)):
             for item in actions:
                 match item:
                     case action.Send(tenure, fence, records) if deliver:
@@ -67,7 +67,7 @@ class Harness:
 
     def linger(self, room, *, may_start):
         """Lets the time pass until decided facts are sent; False if there are none."""
-        sends_from = min(map(self.engine._sends_from, self.engine.partitions.values()), default=NEVER)
+        sends_from = self.engine._recorder.next_us()
         if sends_from < NEVER:
             self.now = max(self.now, sends_from)
             self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)

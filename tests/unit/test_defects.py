@@ -4,11 +4,11 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.core.command import Command
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.tenure import Basis
 from scylla_spark.core.fact import Fact, OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import FAILED, SUCCEEDED
+from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 
@@ -38,7 +38,7 @@ def test_a_record_that_meets_a_defect_is_set_aside_and_its_lane_goes_on(planted,
     assert ("poison", FAILED, "defect") in told(world)
     assert world.engine.counts["defects"] == 1
     assert "InjectedFault" in next(fact.failure.stack for fact in world.facts if fact.failure)
-    assert len(world.engine.defects) == 1
+    assert len(world.engine.take_defects()) == 1
 
 
 def test_a_row_of_the_tables_that_meets_a_defect_is_set_aside(planted):

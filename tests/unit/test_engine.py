@@ -6,14 +6,13 @@ import pytest
 
 from scylla_spark.core.command import Command, WireRetry
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.cancels import Known
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Basis
-from scylla_spark.core.engine.waiting import NEVER, HandlerPolicy, Limits
+from scylla_spark.core.engine.limits import HandlerPolicy, Limits
+from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import (
     ABORTED,
     CANCELLED,
@@ -25,6 +24,7 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
+from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 
@@ -106,16 +106,16 @@ def test_what_is_in_memory_is_counted_until_it_has_ended(world):
     partition = world.engine.partitions[0]
     world.enqueue(unique="1", due=1, payload='{"v":"' + "x" * 100 + '"}')
     world.enqueue(unique="2", due=1, payload="{}")
-    large = partition.held_bytes
-    assert partition.loaded == 2
+    large = partition.holding.bytes
+    assert partition.holding.tasks == 2
     world.enqueue(unique="1", due=1, payload='{"v":3}')
-    assert (partition.loaded, partition.held_bytes) == (2, large - 101)
+    assert (partition.holding.tasks, partition.holding.bytes) == (2, large - 101)
     world.command("cancel", TaskKey(NOW + SECOND, "a", "2"))
     world.pump()
     for invocation in world.at(1):
         world.finish(invocation)
     world.pump()
-    assert (partition.loaded, partition.held_bytes, world.engine.meter.bytes) == (0, 0, 0)
+    assert (partition.holding.tasks, partition.holding.bytes, world.engine.held_bytes) == (0, 0, 0)
 
 
 def test_a_key_re_sent_while_it_runs_changes_only_the_next_attempt(world):
@@ -327,7 +327,7 @@ def test_a_failed_send_fences_again_and_sends_what_did_not_land():
     (invocation,) = world.pump()
     world.finish(invocation)
     world.engine.tick(world.now, {"local": 9}, start_by_us=NEVER)
-    world.engine.actions.clear()  # lost
+    world.engine.take_actions()  # lost
     world.engine.sent(world.tenure, world.fence, ok=False, now=world.now)
     world.pump()
     world.engine.confirmed(world.tenure, world.fence, world.offset, world.now)

@@ -4,11 +4,11 @@ import pytest
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.command import Command
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Basis
-from scylla_spark.core.engine.waiting import Limits
+from scylla_spark.core.engine.limits import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.tenure import Basis
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import COMPLETIONS, TASKS
@@ -37,7 +37,7 @@ class Shell:
         self.engine.rows(self.world.tenure, rows, Basis(), NOW)
         self.engine.scanned(self.world.tenure, NOW + 300 * SECOND, {LANE: key_of(1)}, Mark(), NOW)
         self.engine.tick(NOW, {}, start_by_us=0)
-        (self.asked,) = self.engine.actions
+        (self.asked,) = self.engine.take_actions()
 
     def answers(self, holds):
         """Hands over messages until the condition holds, twenty seconds at most."""

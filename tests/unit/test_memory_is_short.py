@@ -5,13 +5,13 @@ import pytest
 from scylla_spark.core.command import Command, WireRetry
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.engine.limits import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.engine.tenure import Basis
-from scylla_spark.core.engine.waiting import HandlerPolicy, Limits
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import FAILED
+from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
@@ -46,7 +46,7 @@ def test_what_cannot_start_does_not_keep_out_what_can(world, stuck, lanes):
         world.enqueue(lane=f"stuck{number % lanes}", unique=f"{number:03}", **({"due": -1} | stuck))
     world.enqueue(lane="fine")
     assert [i.key.ordering_id for i in world.pump()] == ["fine"]
-    assert world.engine.meter.bytes <= LIMIT
+    assert world.engine.held_bytes <= LIMIT
     assert not world.engine.choked
 
 
@@ -61,7 +61,7 @@ def test_a_lane_that_fails_again_and_again_keeps_its_head_only(world):
     world.enqueue(lane="fine", due=4)
     assert [i.key.ordering_id for i in world.pump()] == ["fine"]
     assert not world.engine.choked
-    assert world.engine.meter.bytes <= LIMIT
+    assert world.engine.held_bytes <= LIMIT
 
 
 def test_what_was_let_go_of_is_read_again_from_tables_that_hold_it(world):
@@ -97,7 +97,7 @@ def test_a_partition_that_waits_for_the_tail_is_never_held_up_by_memory():
         command = Command("enqueue", TaskKey(NOW, f"lane{number}", "u"), number, "h")
         engine.commands(tenure, [command], number + 1, NOW)
         assert not engine.choked
-    assert engine.meter.bytes <= 2 * LIMIT
+    assert engine.held_bytes <= 2 * LIMIT
     assert len(engine.partitions[0].unloaded) > 900
 
 
@@ -129,12 +129,12 @@ def test_tasks_that_can_start_make_the_tail_wait_and_go_on_as_they_end(world):
 
 
 def test_cancels_and_facts_of_tasks_that_are_not_loaded_count_as_held(world):
-    before = world.engine.meter.bytes
+    before = world.engine.held_bytes
     for number in range(20):
         world.command("cancel", TaskKey(NOW + SECOND, f"nobody{number}" + "é" * 100, "u"))
-    assert world.engine.meter.bytes > before + 20 * 500
+    assert world.engine.held_bytes > before + 20 * 500
     world.pump()
-    assert world.engine.meter.bytes == before
+    assert world.engine.held_bytes == before
 
 
 def test_release_stops_while_too_many_ended_keys_wait_for_the_tables_and_says_so():
@@ -175,8 +175,8 @@ def test_names_from_data_are_not_remembered(world):
             world.finish(invocation)
         world.pump()
     engine = world.engine
-    assert set(engine._gates) == {"", "paused"}
-    assert {name for queues in engine._ready.values() for name in queues} == {""}
+    assert set(engine._gates._gates) == {"", "paused"}
+    assert {name for heaps in engine._ready._heaps.values() for name in heaps} == {""}
     assert engine.gate("queue7") is engine.gate("another")
 
 

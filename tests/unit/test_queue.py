@@ -2,8 +2,8 @@
 
 import pytest
 
+from scylla_spark.core.engine.limits import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import Gate, QueueLimits
-from scylla_spark.core.engine.waiting import HandlerPolicy, Limits
 from scylla_spark.core.task import FAILED, NOT_STARTED
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
@@ -91,7 +91,7 @@ def test_shares_of_all_dispatchers_add_up_to_the_limit():
         gate.share(frozenset(owned), 8)
     admitted = []
     for gate in gates:
-        gate.terms = QueueLimits(concurrency=5)
+        gate.limits = QueueLimits(concurrency=5)
         count = 0
         while gate._slots is not None and gate.running < gate._slots:
             gate.begin(f"lane{count}", 0)

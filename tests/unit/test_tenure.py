@@ -4,14 +4,13 @@ import pytest
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.cancels import Known
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Basis
-from scylla_spark.core.engine.waiting import Limits
+from scylla_spark.core.engine.limits import Limits
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
+from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 KEY = TaskKey(NOW, "a", "u")
@@ -68,13 +67,11 @@ def test_after_two_failed_sends_the_newest_fence_holds_and_the_partition_is_kept
     world = Harness()
     sent = world.fence
     world.engine.sent(world.tenure, sent, ok=False, now=NOW)
-    (first,) = world.engine.actions
-    world.engine.actions = []
+    (first,) = world.engine.take_actions()
     world.engine.sent(world.tenure, sent, ok=False, now=NOW)  # the second send of the group
-    assert world.engine.actions == []
+    assert world.engine.take_actions() == []
     world.engine.sent(world.tenure, first.fence, ok=False, now=NOW)  # that of the fence, which lands all the same
-    (second,) = world.engine.actions
-    world.engine.actions = []
+    (second,) = world.engine.take_actions()
     assert (first.fence.epoch, second.fence.epoch) == (2, 3)
     world.append(OutcomeRecord(first.fence, "fence"))
     assert world.partition.state == "fencing"
@@ -88,7 +85,7 @@ def test_a_clock_set_while_a_fence_is_under_way_needs_another_fence():
     world = Harness()
     world.engine.sent(world.tenure, world.fence, ok=False, now=NOW)
     world.engine.doubt(world.now)
-    first, second = world.engine.actions
+    first, second = world.engine.take_actions()
     world.append(OutcomeRecord(first.fence, "fence"))
     assert world.partition.state == "fencing", "it was sent by the clock as it was"
     world.append(OutcomeRecord(second.fence, "fence"))

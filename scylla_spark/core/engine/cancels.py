@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
-from scylla_spark.core.engine.tenure import Basis, Tenure
-from scylla_spark.core.engine.waiting import LaneKeeper
+from scylla_spark.core.engine.recorder import Recorder
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.stored import Known
 from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.tenure import Basis, Tenure
 
 
-class Known(NamedTuple):
-    """What the tables hold of a key: whether it has ended, and its latest attempt (0: none)."""
+class Cancels:
+    """What becomes of cancels, and of questions to the tables.
 
-    ended: bool = False
-    attempt: int = 0
-    used: int = 0
-    next_us: int = 0
+    Args:
+        state: of the engine.
+        waiting: where lanes go on.
+        recorder: writes the ends of cancelled tasks, and answers.
+    """
 
-
-class Canceller(LaneKeeper):
-    """What becomes of cancels, and of questions to the tables."""
+    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder) -> None:
+        self._state = state
+        self._waiting = waiting
+        self._recorder = recorder
 
     def remember_cancelled(self, tenure: Tenure, keys: Iterable[TaskKey]) -> None:
         """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         if partition is None:
             return
         for key in keys:
@@ -50,11 +54,11 @@ class Canceller(LaneKeeper):
             basis: how far the tables were, from a progress that was read before them.
             now: microseconds since the epoch.
         """
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         if partition is None:
             return
         if not basis.covers(partition.floor):
-            self.actions.append(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
+            self._state.ask(action.Lookup(tenure, list(answers)))  # what ended meanwhile is forgotten by now
             return
         for key, known in answers.items():
             self._known(partition, key, known, now)
@@ -65,7 +69,7 @@ class Canceller(LaneKeeper):
         entry = lane.find(key) if lane is not None else None
         waiting = partition.lookups.pop(key, [])
         if done or (entry is not None and entry.stage is not OPEN):
-            self._tell(partition, key, requests_of(waiting), now)
+            self._recorder.answer(partition, key, requests_of(waiting), now)
         elif entry is not None:
             entry.requests += requests_of(waiting)
         elif waiting:
@@ -75,22 +79,23 @@ class Canceller(LaneKeeper):
         entry.verified = True
         entry.note_attempt(known.attempt, known.used, known.next_us)
         if done:
-            self._tell(partition, entry.key, entry.requests, now)
+            self._recorder.answer(partition, entry.key, entry.requests, now)
             lane.remove(key)
         elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:
-            self._close_cancelled(partition, entry, now)
+            self.close(partition, entry, now)
         if lane.state is LOOKUP and lane.active in (entry, None):
             lane.state = WAITING
-        self._settle(partition, lane, now)
+        self._waiting.settle(partition, lane, now)
 
-    def _cancel(self, partition: Partition, command: Command, now: int) -> None:
+    def cancel(self, partition: Partition, command: Command, now: int) -> None:
+        """A cancel of an active partition: its key ends, unless it has ended already or something else ends it."""
         key = command.key
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
         if key in partition.ended or key in partition.ending:
-            self._answer(partition, key, command.request_id, now)
+            self._recorder.answer(partition, key, [command.request_id], now)
         elif lane is not None and entry is not None:
-            self._cancel_entry(partition, lane, entry, command, now)
+            self.cancel_entry(partition, lane, entry, command, now)
         elif not partition.left(key) and self._surely_new(partition, command):
             partition.told[key] = None
             self._cancel_unknown(partition, key, requests_of([command]), now)
@@ -112,42 +117,39 @@ class Canceller(LaneKeeper):
         waiting = partition.lookups.setdefault(command.key, [])
         waiting.append(command)
         if len(waiting) == 1:
-            self.actions.append(action.Lookup(partition.tenure, [command.key]))
+            self._state.ask(action.Lookup(partition.tenure, [command.key]))
 
     def _cancel_unknown(self, partition: Partition, key: TaskKey, requests: tuple[str, ...], now: int) -> None:
         """Ends a key of which no task is loaded; once, however many cancels there are."""
         partition.ending.add(key)
         first = requests[0] if requests else None
-        self._record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=first), now)
-        self._tell(partition, key, requests[1:], now)
+        self._recorder.record(partition, Fact(key, 0, CANCELLED, finished_us=now, request_id=first), now)
+        self._recorder.answer(partition, key, requests[1:], now)
 
-    def _cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
+    def cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
+        """A cancel of a task that is loaded; it ends at once where nothing runs and nobody can have ended it before."""
         entry.cancelled = True
         starting = entry is lane.active and lane.state is STARTING
         if starting or entry.stage is not OPEN:
-            self._answer(partition, entry.key, command.request_id, now)
+            self._recorder.answer(partition, entry.key, [command.request_id], now)
             return
         entry.requests += requests_of([command])
         if partition.state is ACTIVE:
             if not entry.verified and not self._surely_new(partition, command):
                 self._look_up_for(partition, command._replace(request_id=None))
                 return
-            self._close_cancelled(partition, entry, now)
+            self.close(partition, entry, now)
             if lane.state in IDLE:
-                self._settle(partition, lane, now)
+                self._waiting.settle(partition, lane, now)
 
-    def _close_cancelled(self, partition: Partition, entry: Entry, now: int) -> None:
+    def close(self, partition: Partition, entry: Entry, now: int) -> None:
         """Ends a task that a cancel was seen of; whoever else asked for it hears after the completion that it has ended."""
         entry.stage = CLOSING
         first = entry.requests[0] if entry.requests else None
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first)
-        self._record(partition, fact, now)
-        self._tell(partition, entry.key, entry.requests[1:], now)
+        self._recorder.record(partition, fact, now)
+        self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()
-
-    def _tell(self, partition: Partition, key: TaskKey, requests: Iterable[str], now: int) -> None:
-        for request_id in requests:
-            self._answer(partition, key, request_id, now)
 
 
 def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:

@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.core.command import CANCEL, Command
+from scylla_spark.core.engine.cancels import Cancels
+from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Entry, Lane
-from scylla_spark.core.engine.partition import ACTIVE, Mark, Partition
-from scylla_spark.core.engine.tenure import Basis, Tenure
-from scylla_spark.core.engine.unloading import Reliever
+from scylla_spark.core.engine.ownership import Ownership
+from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unloading import Unloading
+from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey, place_of
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
 
 
-class ScanRow(NamedTuple):
-    """One open task as read from the tables.
+class Feed:
+    """What is offered to the lanes.
 
-    Attributes:
-        cancelled: a cancel stands, but no completion yet.
-        attempt: last recorded attempt; 0 if none.
-        used: recorded attempts that count against the retry policy.
-        next_us: earliest next start; 0 if none was recorded.
+    Args:
+        state: of the engine.
+        waiting: loads tasks, and settles their lanes.
+        cancels: what becomes of cancels.
+        ownership: a partition is taken once both feeds have come far enough.
+        unloading: where memory is short.
+        defects: of ours, that a record meets.
     """
 
-    command: Command
-    cancelled: bool = False
-    attempt: int = 0
-    used: int = 0
-    next_us: int = 0
-
-
-class Feeder(Reliever):
-    """What is offered to the lanes."""
+    def __init__(
+        self,
+        state: EngineState,
+        *,
+        waiting: Waiting,
+        cancels: Cancels,
+        ownership: Ownership,
+        unloading: Unloading,
+        defects: Defects,
+    ) -> None:
+        self._state = state
+        self._waiting = waiting
+        self._cancels = cancels
+        self._ownership = ownership
+        self._unloading = unloading
+        self._defects = defects
 
     def commands(self, tenure: Tenure, commands: Iterable[Command], next_offset: int, now: int) -> None:
         """The tail: commands of one partition in offset order; `next_offset` is the position after them."""
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         if partition is None:
             return
         for command in commands:
@@ -51,10 +66,10 @@ class Feeder(Reliever):
                 else:
                     self._offer(partition, command, now)
             except Exception as error:
-                self._set_aside(partition, command.key, error, now)
+                self._defects.set_aside(partition, command.key, error, now)
         partition.tasks_position = max(partition.tasks_position, next_offset)
-        self._relieve(now)
-        self._activate_if_loaded(partition, now)
+        self._unloading.relieve(now)
+        self._ownership.activate_if_loaded(partition, now)
 
     def _cancel_offered(self, partition: Partition, command: Command, now: int) -> None:
         if command.key.time_us > partition.horizon_us:
@@ -62,13 +77,13 @@ class Feeder(Reliever):
         elif command.key not in partition.ended:
             partition.remember_cancel(command.key, command.offset)
         if partition.state is ACTIVE:
-            self._cancel(partition, command, now)
+            self._cancels.cancel(partition, command, now)
         else:
             partition.hold_cancel(command)
 
     def raise_horizon(self, tenure: Tenure, until_us: int) -> int:
         """Lets the tail keep tasks up to `until_us`; returns the offset that a scan up to there must cover (-1: none)."""
-        partition = self.partitions[tenure.partition]
+        partition = self._state.partitions[tenure.partition]
         if until_us > partition.horizon_us:
             partition.horizon_us = until_us
             partition.far_before = partition.far_offset  # what is dropped from now on lies past `until_us`
@@ -84,7 +99,7 @@ class Feeder(Reliever):
             now: microseconds since the epoch.
             whole: the scan began at the earliest task, so the rows of a lane are its first ones.
         """
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         if partition is None or not basis.covers(partition.floor):
             return
         partition.receiving = partition.receiving or whole
@@ -96,7 +111,7 @@ class Feeder(Reliever):
                 if covers >= (basis.tasks_offset if whole else -1):
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
-                    partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)
+                    partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
             self._offer_row(partition, row, now, cautious=first)
 
     def scanned(
@@ -121,7 +136,7 @@ class Feeder(Reliever):
         Returns:
             Whether it counts; else its rows were older than what has been forgotten, and it is to be repeated.
         """
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         if partition is None or not mark.basis.covers(partition.floor):
             return False
         if partition.cautious and not partition.scanned:
@@ -138,9 +153,9 @@ class Feeder(Reliever):
             unscanned, partition.unscanned = partition.unscanned, []
             for lane in unscanned:
                 if partition.lanes.get(lane.ordering_id) is lane:
-                    self._settle(partition, lane, now)
-        self._relieve(now)
-        self._activate_if_loaded(partition, now)
+                    self._waiting.settle(partition, lane, now)
+        self._unloading.relieve(now)
+        self._ownership.activate_if_loaded(partition, now)
         return True
 
     def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
@@ -149,7 +164,7 @@ class Feeder(Reliever):
         lane = partition.lane(ordering_id)
         if lane.frontier is None:
             lane.cut(frontier)
-            self._settle(partition, lane, now)
+            self._waiting.settle(partition, lane, now)
         else:
             lane.missed = lane.reloading
 
@@ -166,7 +181,7 @@ class Feeder(Reliever):
             lane.let_pass(covers)
             if lane.frontier is None:
                 lane.cut(BEFORE_ALL)
-                self._settle(partition, lane, now)
+                self._waiting.settle(partition, lane, now)
             else:
                 lane.missed = lane.reloading
 
@@ -209,7 +224,7 @@ class Feeder(Reliever):
             more: the tables hold further tasks of the lane.
             last: no further part comes.
         """
-        partition = self.held(tenure)
+        partition = self._state.held(tenure)
         lane = partition.lanes.get(ordering_id) if partition is not None else None
         if partition is None or lane is None or not lane.reloading:
             return
@@ -218,7 +233,7 @@ class Feeder(Reliever):
             lane.missed = not last
             lane.reloading = not last
             if last:
-                self._settle(partition, lane, now)
+                self._waiting.settle(partition, lane, now)
             return
         frontier = rows[-1].command.key if rows else lane.frontier
         lane.reloading = not last
@@ -227,12 +242,12 @@ class Feeder(Reliever):
         lane.cut(frontier if more or not last else None)
         for row in rows:
             self._offer_row(partition, row, now, cautious=False)
-        self._settle(partition, lane, now)
+        self._waiting.settle(partition, lane, now)
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
         key = command.key
         if key in partition.ended or key in partition.cancelled or key in partition.ending:
-            self.counts["offers_ended"] += 1
+            self._state.counts["offers_ended"] += 1
             return
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
@@ -240,19 +255,19 @@ class Feeder(Reliever):
             if command.offset > entry.data.offset:
                 lane.overwrite(entry, command)
                 if lane.state in IDLE:
-                    self._settle(partition, lane, now)
+                    self._waiting.settle(partition, lane, now)
         elif key.time_us > partition.horizon_us:
             partition.far_offset = command.offset
         elif lane is None and not self._ours(partition, key):
-            self.counts["offers_misplaced"] += 1
-        elif self.meter.bytes > self.limits.max_held_bytes and self._leave_to_tables(partition, lane, command, now):
-            self.counts["offers_left"] += 1
+            self._state.counts["offers_misplaced"] += 1
+        elif self._unloading.pressed and self._unloading.leave_to_tables(partition, lane, command, now):
+            self._state.counts["offers_left"] += 1
         else:
-            self._insert(partition, Entry(command, verified=False), now)
+            self._waiting.insert(partition, Entry(command, verified=False), now)
 
     def _ours(self, partition: Partition, key: TaskKey) -> bool:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
-        return place_of(key.ordering_id, self.limits.partitions) == partition.number
+        return place_of(key.ordering_id, self._state.limits.partitions) == partition.number
 
     def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         try:
@@ -260,14 +275,14 @@ class Feeder(Reliever):
                 failpoint.reach("engine.row", row.command.key.uniqueness_key)
             self._row(partition, row, now, cautious=cautious)
         except Exception as error:
-            self._set_aside(partition, row.command.key, error, now)
+            self._defects.set_aside(partition, row.command.key, error, now)
 
     def _row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
         if key.ordering_id not in partition.lanes and not self._ours(partition, key):
-            self.counts["offers_misplaced"] += 1
+            self._state.counts["offers_misplaced"] += 1
             return
         lane = partition.lane(key.ordering_id)
         if partition.uncertain:
@@ -281,12 +296,12 @@ class Feeder(Reliever):
                 lane.missed = lane.missed or lane.reloading
                 return
             entry = Entry(row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us)
-            self._insert(partition, entry, now)
+            self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True
             if row.command.offset > entry.data.offset:
                 lane.overwrite(entry, row.command)
             if entry.note_attempt(row.attempt, row.used, row.next_us) and lane.state in IDLE:
-                self._settle(partition, lane, now)
+                self._waiting.settle(partition, lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
-            self._cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)
+            self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.engine.holding import Holding, cost_of
 from scylla_spark.core.key import TaskKey
 
-if TYPE_CHECKING:
-    from scylla_spark.core.engine.partition import Partition
-
-
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
-_ENTRY_BYTES: Final = 1024  # of a task without its texts, with its place in lanes, heaps and indexes
-
-
-def size_of(text: str | None) -> int:
-    """About how many bytes a text takes."""
-    return 0 if text is None else len(text) if text.isascii() else 4 * len(text)
-
-
-def cost_of(command: Command) -> int:
-    """About how many bytes a loaded task takes; the engine asks it of every task."""
-    _, ordering_id, uniqueness_key = command.key
-    payload, extra = command.payload, command.extra
-    chars = len(payload) + len(ordering_id) + len(uniqueness_key) + (len(extra) if extra is not None else 0)
-    plain = payload.isascii() and ordering_id.isascii() and uniqueness_key.isascii()
-    return _ENTRY_BYTES + (chars if plain else 4 * chars)
 
 
 class LaneState(StrEnum):
@@ -134,6 +116,10 @@ class Entry:
 class Lane:
     """Loaded open tasks of one ordering id, in key order.
 
+    Args:
+        ordering_id: shared by all its tasks.
+        holding: counts what the partition holds.
+
     Attributes:
         frontier: where the tables hold more of this lane than is loaded: the last loaded key; nothing beyond counts as loaded.
         beyond: arrivals past the frontier, kept until a reload reaches them.
@@ -148,12 +134,12 @@ class Lane:
     """
 
     __slots__ = (
-        "_aside", "_heap", "active", "asked_us", "beyond", "cautious", "covers", "depth", "entries", "frontier", "held",
-        "missed", "ordering_id", "out", "partition", "reloading", "stamp", "state",
+        "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "cautious", "covers", "depth", "entries", "frontier", "held",
+        "missed", "ordering_id", "out", "reloading", "stamp", "state",
     )  # fmt: skip
 
-    def __init__(self, partition: Partition, ordering_id: str) -> None:
-        self.partition = partition
+    def __init__(self, ordering_id: str, holding: Holding) -> None:
+        self._holding = holding
         self.ordering_id = ordering_id
         self.entries: dict[TaskKey, Entry] = {}
         self.beyond: dict[TaskKey, Entry] = {}
@@ -172,8 +158,14 @@ class Lane:
         self._heap: list[TaskKey] = []
         self._aside: list[TaskKey] = []  # keys of `beyond`, and some that have left it
 
+    def load(self, entry: Entry) -> None:
+        """Takes a task that was not known here before, and counts it."""
+        self._holding.tasks += 1
+        self._holding.add(entry.cost)
+        self.add(entry)
+
     def add(self, entry: Entry) -> None:
-        """Takes an open task; past the frontier it is only kept aside."""
+        """Takes an open task that is counted already; past the frontier it is only kept aside."""
         if self.frontier is not None and entry.key > self.frontier:
             self._set_aside(entry)
             return
@@ -183,7 +175,7 @@ class Lane:
     def overwrite(self, entry: Entry, command: Command) -> None:
         """A newer enqueue of a task; it applies from the next attempt on."""
         cost = cost_of(command)
-        self.partition.hold(cost - entry.cost)
+        self._holding.add(cost - entry.cost)
         entry.data, entry.cost = command, cost
 
     def find(self, key: TaskKey) -> Entry | None:
@@ -196,8 +188,8 @@ class Lane:
         aside = self.beyond.pop(key, None) if self.beyond else None
         known = entry or aside
         if known is not None:
-            self.partition.loaded -= 1
-            self.partition.hold(-known.cost)
+            self._holding.tasks -= 1
+            self._holding.add(-known.cost)
         if entry is not None:
             self.let_go(entry)
             if entry is self.active:
@@ -269,8 +261,8 @@ class Lane:
         if not entry.spare or entry is self.active:
             return False
         del among[entry.key]
-        self.partition.loaded -= 1
-        self.partition.hold(-entry.cost)
+        self._holding.tasks -= 1
+        self._holding.add(-entry.cost)
         self.let_pass(entry.data.offset)
         return True
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple
 
 from scylla_spark.core.command import Command
-from scylla_spark.core.engine.lane import BEFORE_ALL, Lane, size_of
+from scylla_spark.core.engine.holding import Holding, Meter, fact_bytes, note_bytes
+from scylla_spark.core.engine.lane import BEFORE_ALL, Lane
+from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
-from scylla_spark.core.engine.tenure import Basis, Tenure
-from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog
+from scylla_spark.core.fact import Fact, Fence, FenceLog
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.fingerprint import fingerprint
 
 CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less
-_NOTE_BYTES = 300  # of a remembered key or fact without its texts
 
 
 class PartitionState(StrEnum):
@@ -31,72 +31,6 @@ class PartitionState(StrEnum):
 
 
 READING, FENCING, LOADING, ACTIVE, DRAINING, DROPPED = PartitionState
-
-ALL_FOLDED_US = 1 << 62  # later than any task
-
-
-class Mark(NamedTuple):
-    """How far the tables are, for one partition: next offsets of both topics, and the fence that holds at the second.
-
-    Attributes:
-        resigned: the holder of that fence stopped cleanly.
-        folded_until_us: tasks due before this stand in `tasks` alone, later ones also in `deferred`; microseconds since the epoch.
-        closed_hour: in all hours below, every task has its completion …
-        open_hours: … except in these.
-        appended_us: append time of the last record of `tasks` below tasks_offset; 0: none yet.
-    """
-
-    tasks_offset: int = 0
-    outcomes_offset: int = 0
-    fence: Fence = NO_FENCE
-    resigned: bool = True
-    folded_until_us: int = ALL_FOLDED_US
-    closed_hour: int = 0
-    open_hours: tuple[int, ...] = ()
-    appended_us: int = 0
-
-    @property
-    def basis(self) -> Basis:
-        """How far tables are at least that are read after this mark."""
-        return Basis(self.tasks_offset, self.outcomes_offset)
-
-
-def stored_mark(row: Mapping[str, Any]) -> Mark:
-    """The mark in a row of `progress`, instants as microseconds; only what concerns the row's own topic is set in it."""
-    fence = Fence(row["epoch"] or 0, row["nonce"] or "")
-    if row["topic"] != "tasks":
-        return Mark(0, row["next_offset"], fence, row["resigned"] is not False)
-    folded = row["folded_until"]
-    return Mark(
-        row["next_offset"],
-        folded_until_us=ALL_FOLDED_US if folded is None else folded,
-        closed_hour=row["closed_hour"] or 0,
-        open_hours=tuple(row["open_hours"] or ()),
-        appended_us=row["appended_at"] or 0,
-    )
-
-
-def joined(marks: Mapping[tuple[str, int], Mark]) -> dict[int, Mark]:
-    """The marks of both topics of each partition in one: partition → mark."""
-    found: dict[int, Mark] = {}
-    for (topic, number), mark in marks.items():
-        known = found.get(number, Mark())
-        about_outcomes, about_tasks = (known, mark) if topic == "tasks" else (mark, known)
-        found[number] = about_tasks._replace(
-            outcomes_offset=about_outcomes.outcomes_offset,
-            fence=about_outcomes.fence,
-            resigned=about_outcomes.resigned,
-        )
-    return found
-
-
-class Meter:
-    """How many bytes all partitions of an engine hold together, about."""
-
-    __slots__ = ("bytes",)
-
-    def __init__(self) -> None:
-        self.bytes = 0
 
 
 class Partition:
@@ -137,9 +71,7 @@ class Partition:
             set()
         )  # fingerprints of lanes, not loaded yet, of which something may have been running
         self.lanes: dict[str, Lane] = {}
-        self.loaded = 0  # tasks in them …
-        self.held_bytes = 0  # … and how large all is that is held, about
-        self._meter = meter
+        self.holding = Holding(meter)
         self.ended = RecentlyEnded(now + CLOCK_MARGIN_US)
         self.cancelled: dict[TaskKey, int] = {}  # offset of the cancel; -1 if it was read from the tables
         self.ending: set[TaskKey] = set()  # keys without a loaded task whose completion is being written
@@ -149,11 +81,7 @@ class Partition:
         # offset and newest attempt, seen before the task was loaded
         self.early_facts: dict[TaskKey, tuple[int, Fact]] = {}
         self.lookups: dict[TaskKey, list[Command]] = {}  # cancels that wait for an answer of the tables
-        self.outbox: deque[Fact] = deque()
-        self.send_by_us = 1 << 62  # the outbox, at the latest
-        self.sending = False
-        self.unrecorded: dict[FactIdentity, tuple[Fact, int]] = {}
-        self.unrecorded_bytes = 0
+        self.outbox = Outbox()
         self.in_flight = 0
         self.overflow: list[
             tuple[int, Lane]
@@ -166,6 +94,10 @@ class Partition:
         """Whether facts may be written: fenced, and not left."""
         return self.state in (LOADING, ACTIVE, DRAINING)
 
+    def is_fresh(self, key: TaskKey) -> bool:
+        """Whether a key of which no completion is remembered has surely not ended, so that the tables need not be asked."""
+        return key.time_us >= self.ended.since_us and key not in self.told
+
     @property
     def owes_caution(self) -> bool:
         """Whether the owner before was cut off, and tasks of it may still have to announce their start."""
@@ -173,25 +105,11 @@ class Partition:
             return False
         return not self.scanned or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
 
-    def hold(self, size: int) -> None:
-        """So many bytes more are held, or less."""
-        self.held_bytes += size
-        self._meter.bytes += size
-
-    def hold_nothing(self) -> None:
-        """The partition is left: what it held no longer counts."""
-        self.hold(-self.held_bytes)
-        self._meter = Meter()
-
-    def oldest_unrecorded_us(self, now: int) -> int:
-        """Age of the oldest fact that was decided but not read back."""
-        return now - next(iter(self.unrecorded.values()))[1] if self.unrecorded else 0
-
     def lane(self, ordering_id: str) -> Lane:
         """The lane, made if need be; cut before its first task if its tasks were left in the tables."""
         lane = self.lanes.get(ordering_id)
         if lane is None:
-            lane = self.lanes[ordering_id] = Lane(self, ordering_id)
+            lane = self.lanes[ordering_id] = Lane(ordering_id, self.holding)
             if self.unloaded:
                 covers = self.unloaded.get(fingerprint(ordering_id))
                 if covers is not None:
@@ -223,53 +141,35 @@ class Partition:
     def remember_cancel(self, key: TaskKey, offset: int) -> None:
         """A cancel of the key was seen; -1: in the tables."""
         if key not in self.cancelled:
-            self.hold(note_bytes(key))
+            self.holding.add(note_bytes(key))
         self.cancelled[key] = max(offset, self.cancelled.get(key, -1))
 
     def forget_cancels(self, keys: Iterable[TaskKey]) -> None:
         """Nothing need be known of cancels of these keys any more."""
         for key in keys:
             if self.cancelled.pop(key, None) is not None:
-                self.hold(-note_bytes(key))
+                self.holding.add(-note_bytes(key))
             self.told.pop(key, None)
 
     def hold_cancel(self, command: Command) -> None:
         """A cancel waits until the partition is active."""
         self.early_cancels.append(command)
-        self.hold(note_bytes(command.key))
+        self.holding.add(note_bytes(command.key))
 
     def held_cancels(self) -> list[Command]:
         """The cancels that waited; they are no longer held."""
         early, self.early_cancels = self.early_cancels, []
-        self.hold(-sum(note_bytes(command.key) for command in early))
+        self.holding.add(-sum(note_bytes(command.key) for command in early))
         return early
 
     def note_early(self, offset: int, fact: Fact) -> None:
         """An attempt of a task that is not loaded."""
         self.forget_early(fact.key)
         self.early_facts[fact.key] = offset, fact
-        self.hold(note_bytes(fact.key) + fact_bytes(fact))
+        self.holding.add(note_bytes(fact.key) + fact_bytes(fact))
 
     def forget_early(self, key: TaskKey) -> None:
         """Nothing need be known of attempts of this key any more."""
         known = self.early_facts.pop(key, None)
         if known is not None:
-            self.hold(-note_bytes(key) - fact_bytes(known[1]))
-
-
-FactIdentity = tuple[TaskKey, int, str, str | None]
-
-
-def identity_of(fact: Fact) -> FactIdentity:
-    """What tells the facts of a partition apart that are being written."""
-    return fact.key, fact.attempt, fact.outcome, fact.request_id
-
-
-def note_bytes(key: TaskKey) -> int:
-    """About how many bytes a remembered key takes."""
-    return _NOTE_BYTES + size_of(key.ordering_id) + size_of(key.uniqueness_key)
-
-
-def fact_bytes(fact: Fact) -> int:
-    """About how many bytes the texts of a fact take."""
-    return size_of(fact.result) + (sum(map(size_of, fact.failure)) if fact.failure is not None else 0)
+            self.holding.add(-note_bytes(key) - fact_bytes(known[1]))

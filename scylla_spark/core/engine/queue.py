@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scylla_spark.core.engine.lane import Lane
+from scylla_spark.core.engine.lane import Lane
+from scylla_spark.core.engine.partition import Partition
 
 SLACK_US = 50_000  # starts that a busy dispatcher missed within this time may be made up for
 
@@ -40,61 +40,61 @@ class Gate:
     """What this dispatcher may start of one queue: its share of the limits, by the partitions that it holds.
 
     Args:
-        terms: limits of the queue.
+        limits: of the queue.
     """
 
-    __slots__ = ("_bounded", "_groups", "_slots", "_step_us", "next_us", "running", "terms")
+    __slots__ = ("_bounded", "_groups", "_slots", "_step_us", "limits", "next_us", "running")
 
-    def __init__(self, terms: QueueLimits = FREE) -> None:
-        self.terms = terms
+    def __init__(self, limits: QueueLimits = FREE) -> None:
+        self.limits = limits
         self.running = 0
         self.next_us = 0  # when the rate allows the next start
         self._slots: int | None = None
         self._step_us = 0.0
         self._groups: dict[str, _Group] = {}
-        self._bounded = terms.paused or terms.concurrency is not None or terms.rate is not None
+        self._bounded = limits.paused or limits.concurrency is not None or limits.rate is not None
 
     def share(self, owned: frozenset[int], partitions: int) -> None:
         """Takes the part of the limits that belongs to these partitions; of concurrency one slot at least."""
-        terms = self.terms
-        if terms.concurrency is not None:
-            mine = sum((n + 1) * terms.concurrency // partitions - n * terms.concurrency // partitions for n in owned)
+        limits = self.limits
+        if limits.concurrency is not None:
+            mine = sum((n + 1) * limits.concurrency // partitions - n * limits.concurrency // partitions for n in owned)
             self._slots = max(1, mine)
-        if terms.rate is not None:
-            self._step_us = 1e6 * partitions / (terms.rate * max(1, len(owned)))
+        if limits.rate is not None:
+            self._step_us = 1e6 * partitions / (limits.rate * max(1, len(owned)))
 
     @property
     def limited(self) -> bool:
         """Whether anything bounds how many run at once."""
-        return self._slots is not None or self.terms.group_concurrency is not None
+        return self._slots is not None or self.limits.group_concurrency is not None
 
     def is_open(self, now: int) -> bool:
         """Whether another task may start now, groups apart."""
         return not self._bounded or (
-            not self.terms.paused
+            not self.limits.paused
             and (self._slots is None or self.running < self._slots)
             and (not self._step_us or self.next_us <= now)
         )
 
     def opens_us(self) -> int | None:
         """When the rate allows the next start, if nothing but the rate forbids it."""
-        if not self._step_us or self.terms.paused or (self._slots is not None and self.running >= self._slots):
+        if not self._step_us or self.limits.paused or (self._slots is not None and self.running >= self._slots):
             return None
         return self.next_us
 
-    def admits(self, lane: Lane) -> bool:
+    def admits(self, partition: Partition, lane: Lane) -> bool:
         """Whether the lane's group has a slot; else the lane waits for one."""
-        if self.terms.group_concurrency is None:
+        if self.limits.group_concurrency is None:
             return True
         group = self._groups.setdefault(self._group_of(lane.ordering_id), _Group())
-        if group.running < self.terms.group_concurrency:
+        if group.running < self.limits.group_concurrency:
             return True
-        group.waiting.append((lane.stamp, lane))
+        group.waiting.append((lane.stamp, partition, lane))
         return False
 
     def admits_more(self, ordering_id: str) -> bool:
         """Whether the group of a lane that has just started something has a slot for more."""
-        most = self.terms.group_concurrency
+        most = self.limits.group_concurrency
         return most is None or self._groups[self._group_of(ordering_id)].running < most
 
     def begin(self, ordering_id: str, now: int) -> None:
@@ -102,40 +102,40 @@ class Gate:
         self.running += 1
         if self._step_us:
             self.next_us = int(max(self.next_us, now - SLACK_US) + self._step_us)
-        if self.terms.group_concurrency is not None:
+        if self.limits.group_concurrency is not None:
             self._groups.setdefault(self._group_of(ordering_id), _Group()).running += 1
 
-    def end(self, ordering_id: str) -> tuple[int, Lane] | None:
-        """A task is over: returns a lane of its group that waited, with its stamp then, which may start instead."""
+    def end(self, ordering_id: str) -> tuple[Partition, Lane] | None:
+        """A task is over: returns a lane of its group that waited, which may start instead."""
         self.running -= 1
-        if self.terms.group_concurrency is None:
+        if self.limits.group_concurrency is None:
             return None
         self._groups[self._group_of(ordering_id)].running -= 1
         return self.instead(ordering_id)
 
-    def instead(self, ordering_id: str) -> tuple[int, Lane] | None:
+    def instead(self, ordering_id: str) -> tuple[Partition, Lane] | None:
         """A lane of the same group that waits, where one of it did not start after all."""
         name = self._group_of(ordering_id)
         group = self._groups.get(name)
         while group is not None and group.waiting:
-            stamp, lane = group.waiting.popleft()
+            stamp, partition, lane = group.waiting.popleft()
             if stamp == lane.stamp:
-                return stamp, lane
+                return partition, lane
         if group is not None and not group.running:
             del self._groups[name]
         return None
 
     def _group_of(self, ordering_id: str) -> str:
-        return ordering_id.partition(self.terms.group_separator)[0]
+        return ordering_id.partition(self.limits.group_separator)[0]
 
     def why(self) -> str:
         """Why nothing of this queue starts now, or nothing."""
-        if self.terms.paused:
+        if self.limits.paused:
             return "is paused"
         if self._slots is not None and self.running >= self._slots:
             return f"runs as many tasks as it may at once ({self._slots} here)"
-        if self._step_us and self.terms.rate is not None:
-            return f"starts at most {self.terms.rate:g} tasks a second"
+        if self._step_us and self.limits.rate is not None:
+            return f"starts at most {self.limits.rate:g} tasks a second"
         return ""
 
 
@@ -144,4 +144,38 @@ class _Group:
 
     def __init__(self) -> None:
         self.running = 0
-        self.waiting: deque[tuple[int, Lane]] = deque()
+        self.waiting: deque[tuple[int, Partition, Lane]] = deque()
+
+
+UNLISTED = ""  # stands for all queues without limits of their own: their names come from data
+
+
+class Gates:
+    """The gates of all queues; those without limits share one.
+
+    Args:
+        limits: queue → what it allows.
+    """
+
+    def __init__(self, limits: Mapping[str, QueueLimits]) -> None:
+        self._gates = {name: Gate(allowed) for name, allowed in limits.items()} | {UNLISTED: Gate(FREE)}
+
+    def __getitem__(self, name: str) -> Gate:
+        return self._gates[name]
+
+    def all(self) -> Iterable[Gate]:
+        """Every gate."""
+        return self._gates.values()
+
+    def name_of(self, queue: str) -> str:
+        """The name under which the queue has its gate."""
+        return queue if queue in self._gates else UNLISTED
+
+    def of(self, queue: str) -> Gate:
+        """What may start of a queue."""
+        return self._gates.get(queue) or self._gates[UNLISTED]
+
+    def share(self, owned: frozenset[int], partitions: int) -> None:
+        """The set of held partitions has changed, and with it our share of what queues allow."""
+        for gate in self._gates.values():
+            gate.share(owned, partitions)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.command import Command
-from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, OPEN, PARKED, READY, RECORDING, RUNNING, WAITING, Lane
-from scylla_spark.core.engine.ownership import Taker
+from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, PARKED, READY, RUNNING, Lane
+from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
-from scylla_spark.core.engine.waiting import NEVER
-from scylla_spark.core.fact import Fact
-from scylla_spark.core.key import TaskKey
-from scylla_spark.core.rejection import of_defect
-from scylla_spark.core.task import FAILED, Failure
+from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.waiting import Waiting
 
 SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
 _STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head
@@ -25,20 +23,34 @@ _PATIENCE_US: Final = 10_000_000  # how long the tail may wait for what is held 
 _DEEP: Final = 25  # times lane_depth: what a lane keeps that runs
 
 
-class Reliever(Taker):
-    """Keeps what is held below the limit, and the rest going when a record meets a defect of ours."""
+class Unloading:
+    """Keeps what is held below the limit.
 
-    _looked_us = 0
-    _looked_bytes = 0
-    _choked_us = 0
-    _keep = 0
+    Args:
+        state: of the engine.
+        gates: of the queues; a paused one starts nothing.
+        waiting: where lanes go on that were cut.
+
+    Attributes:
+        choked: so much is held, and is about to start, that the tail should wait.
+    """
+
+    def __init__(self, state: EngineState, gates: Gates, waiting: Waiting) -> None:
+        self._state = state
+        self._gates = gates
+        self._waiting = waiting
+        self.choked = False
+        self._looked_us = 0
+        self._looked_bytes = 0
+        self._choked_us = 0
+        self._keep = 0
 
     @property
     def pressed(self) -> bool:
         """Whether more is held than should be."""
-        return self.meter.bytes > self.limits.max_held_bytes
+        return self._state.meter.bytes > self._state.limits.max_held_bytes
 
-    def _leave_to_tables(self, partition: Partition, lane: Lane | None, command: Command, now: int) -> bool:
+    def leave_to_tables(self, partition: Partition, lane: Lane | None, command: Command, now: int) -> bool:
         """Whether a new task is not kept, because it could not start now anyway."""
         if lane is not None:
             if lane.frontier is None or command.key <= lane.frontier:
@@ -52,26 +64,26 @@ class Reliever(Taker):
 
     def _starts_us(self, command: Command) -> int:
         """When a task may start, by its time and what is fixed for this process."""
-        parked = not self._terms(command).executor or self.gate(command.queue).terms.paused
+        parked = not self._state.policy_of(command).executor or self._gates.of(command.queue).limits.paused
         return NEVER if parked else command.key.time_us
 
-    def _relieve(self, now: int) -> None:
+    def relieve(self, now: int) -> None:
         """Lets go of what cannot start, if too much is held; what is left is about to start, and the tail should wait for it.
 
         It looks at all lanes, so it looks again only when more has come, or after a while.
         """
-        most = self.limits.max_held_bytes
-        if self.meter.bytes <= most:
-            if self.meter.bytes <= most - most // 20:
+        most = self._state.limits.max_held_bytes
+        if self._state.meter.bytes <= most:
+            if self._state.meter.bytes <= most - most // 20:
                 self.choked, self._keep = False, 0
             return
-        if now - self._looked_us >= _LOOK_EVERY_US or self.meter.bytes > self._looked_bytes + most // 20:
+        if now - self._looked_us >= _LOOK_EVERY_US or self._state.meter.bytes > self._looked_bytes + most // 20:
             self._trim_all(now)
-            if self.meter.bytes > most:
+            if self._state.meter.bytes > most:
                 self._unload(most - most // 10, now)
-            self._looked_us, self._looked_bytes = now, self.meter.bytes
-        loading = any(partition.state is not ACTIVE for partition in self.partitions.values())
-        choked = self.meter.bytes > most and not loading
+            self._looked_us, self._looked_bytes = now, self._state.meter.bytes
+        loading = any(partition.state is not ACTIVE for partition in self._state.partitions.values())
+        choked = self._state.meter.bytes > most and not loading
         if choked and not self.choked:
             self._choked_us = now
         elif choked and now - self._choked_us > _PATIENCE_US:
@@ -80,10 +92,10 @@ class Reliever(Taker):
 
     def _kept(self) -> int:
         """How many tasks a lane that runs may keep."""
-        return self._keep or _DEEP * self.limits.lane_depth
+        return self._keep or _DEEP * self._state.limits.lane_depth
 
     def _trim_all(self, now: int) -> None:
-        for partition in self.partitions.values():
+        for partition in self._state.partitions.values():
             if partition.receiving:
                 continue  # of a lane the first tasks may be still to come
             for lane in list(partition.lanes.values()):
@@ -94,7 +106,7 @@ class Reliever(Taker):
                 keep = 1 if self._stuck(partition, lane, now) else self._kept()
                 if len(lane.entries) > keep or lane.beyond:
                     lane.trim(keep)
-                    self._settle(partition, lane, now)
+                    self._waiting.settle(partition, lane, now)
 
     def _stuck(self, partition: Partition, lane: Lane, now: int) -> bool:
         if partition.state is not ACTIVE or lane.state is PARKED:
@@ -102,43 +114,21 @@ class Reliever(Taker):
         head = lane.head()
         if head is None or lane.state is RUNNING:
             return False
-        return head.next_us > now + _STUCK_US or (lane.state is READY and self.gate(head.data.queue).terms.paused)
+        return head.next_us > now + _STUCK_US or (lane.state is READY and self._gates.of(head.data.queue).limits.paused)
 
     def _unload(self, target: int, now: int) -> None:
         """Leaves whole lanes to the tables, those first that will start last."""
-        idle: list[tuple[int, int, Lane]] = []
-        for partition in self.partitions.values():
+        idle: list[tuple[int, int, Partition, Lane]] = []
+        for partition in self._state.partitions.values():
             for lane in partition.lanes.values() if not partition.receiving else ():
                 head = lane.head()
                 if lane.state in IDLE and head is not None and not lane.held and not lane.cautious:
                     starts_us = max(self._starts_us(head.data), head.next_us)
                     if partition.state is not ACTIVE or starts_us > now + SOON_US:
-                        idle.append((-starts_us, len(idle), lane))
-        for _, _, lane in sorted(idle):
-            if self.meter.bytes <= target:
+                        idle.append((-starts_us, len(idle), partition, lane))
+        for _, _, partition, lane in sorted(idle):
+            if self._state.meter.bytes <= target:
                 break
             lane.active = None
-            if not lane.partition.unload(lane):
-                self._settle(lane.partition, lane, now)
-
-    def _note_defect(self, key: TaskKey, error: Exception) -> None:
-        self.counts["defects"] += 1
-        self.defects.append((key, error))
-
-    def _set_aside(self, partition: Partition, key: TaskKey, error: Exception, now: int) -> None:
-        """A defect of ours met this task: it ends as failed, with the stack, and everything else goes on."""
-        self._note_defect(key, error)
-        lane = partition.lanes.get(key.ordering_id)
-        entry = lane.find(key) if lane is not None else None
-        if entry is not None and entry.stage is not OPEN:
-            return  # what runs ends by itself
-        attempt, used = (entry.attempt, entry.used) if entry is not None else (0, 0)
-        if lane is not None and entry is not None:
-            lane.remove(key)
-            lane.state = RUNNING if lane.out else RECORDING if lane.held else WAITING
-        partition.ending.add(key)
-        kind, stack = of_defect(error)
-        failure = Failure(kind, f"{type(error).__name__}: {error}"[:1000], stack)
-        self._record(partition, Fact(key, attempt, FAILED, finished_us=now, used=used, failure=failure), now)
-        if lane is not None:
-            self._settle(partition, lane, now)
+            if not partition.unload(lane):
+                self._waiting.settle(partition, lane, now)

@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us, both_us, now_us
+from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.departure import Departure, this_clock
-from scylla_spark.executors.durations import HandlerDurations
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.begun import BegunListener

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
-from scylla_spark.core.engine.feed import ScanRow
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.schemas import DATA
 

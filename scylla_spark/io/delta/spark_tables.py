@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
-from scylla_spark.core.engine.partition import ALL_FOLDED_US, Mark, joined, stored_mark
 from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.mark import ALL_FOLDED_US, Mark, joined, stored_mark
 from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rules, stored_version
 from scylla_spark.io.delta.migration import migrate, missing
 from scylla_spark.io.delta.table_reader import TableReader

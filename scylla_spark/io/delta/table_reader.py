@@ -15,11 +15,10 @@ from urllib.parse import unquote
 from scylla_spark.clock import from_us, to_us
 from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.command import Rules
-from scylla_spark.core.engine.cancels import Known
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import ALL_FOLDED_US, Mark, stored_mark
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.mark import ALL_FOLDED_US, Mark, stored_mark
+from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.io.delta.deployment_record import stored_rules
 from scylla_spark.io.delta.rows import (  # fmt: skip

@@ -175,8 +175,8 @@ def _partition(partition: Partition) -> dict[str, Any]:
     return {
         "partition": partition.number, "state": str(partition.state), "epoch": partition.mine.epoch if partition.mine else None,
         "lanes": len(partition.lanes), "loaded": sum(len(lane.entries) for lane in partition.lanes.values()),
-        "held_bytes": partition.held_bytes, "left_to_tables": len(partition.unloaded), "ended_keys": len(partition.ended),
-        "in_flight": partition.in_flight, "unrecorded": len(partition.unrecorded), "tasks_position": partition.tasks_position,
+        "held_bytes": partition.holding.bytes, "left_to_tables": len(partition.unloaded), "ended_keys": len(partition.ended),
+        "in_flight": partition.in_flight, "unrecorded": len(partition.outbox.unrecorded), "tasks_position": partition.tasks_position,
         "outcomes_position": partition.outcomes_position,
     }  # fmt: skip
 

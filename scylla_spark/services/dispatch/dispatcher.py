@@ -21,12 +21,12 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Tenure
-from scylla_spark.core.engine.waiting import HandlerPolicy
+from scylla_spark.core.engine.limits import HandlerPolicy
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
 from scylla_spark.core.task import Outcome, Retry
+from scylla_spark.core.tenure import Tenure
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.spark_tables import Tables
@@ -222,9 +222,8 @@ class Dispatcher:
         room = {name: executor.room() for name, executor in self.executors.items()}
         start_by_us = self._tasks.certain_until_us() if self._tasks is not None else 0
         self.engine.tick(now, room, start_by_us=start_by_us)
-        actions, self.engine.actions = self.engine.actions, []
         lookups: dict[Tenure, list[TaskKey]] = {}
-        for item in actions:
+        for item in self.engine.take_actions():
             if isinstance(item, action.Release):
                 self._release(item)
             elif isinstance(item, action.Lookup):
@@ -246,8 +245,7 @@ class Dispatcher:
         return self._now
 
     def _report_defects(self) -> None:
-        defects, self.engine.defects = self.engine.defects, []
-        for key, error in defects:
+        for key, error in self.engine.take_defects():
             log.error("a defect of scylla-spark: the task is set aside", key=str(key), exc_info=error)
 
     def _release(self, item: action.Release) -> None:

@@ -11,10 +11,10 @@ import structlog
 
 from scylla_spark.core.engine.action import Reload
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Basis, Tenure
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
 from scylla_spark.services.dispatch.steps import Ask, Pause, Read, Runner, Steps

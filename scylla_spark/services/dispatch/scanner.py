@@ -12,13 +12,12 @@ import structlog
 
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.cancels import Known
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.feed import ScanRow
-from scylla_spark.core.engine.lane import cost_of
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Basis, Tenure
+from scylla_spark.core.engine.holding import cost_of
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import Known, ScanRow
+from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scan_rows import Slice

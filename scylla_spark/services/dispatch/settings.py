@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.engine.limits import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.engine.waiting import Limits
 
 
 def engine_limits(settings: Settings) -> Limits:

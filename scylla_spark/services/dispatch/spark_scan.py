@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.mark import Mark
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
 from scylla_spark.services.dispatch.scan_rows import Slice, slices

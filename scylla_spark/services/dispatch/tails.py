@@ -24,10 +24,10 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.engine.action import Confirm
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.partition import Mark
-from scylla_spark.core.engine.tenure import Tenure
 from scylla_spark.core.fact import OutcomeRecord, Unreadable, decode
+from scylla_spark.core.mark import Mark
 from scylla_spark.core.rejection import DEFECT
+from scylla_spark.core.tenure import Tenure
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.mailbox import Mailbox

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
-from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import Fence
+from scylla_spark.core.mark import Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.stream_offsets import Range

@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, from_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.mark import Mark
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables, before, in_places
 from scylla_spark.io.delta.table_reader import TableReader

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from scylla_spark.core.engine.partition import ALL_FOLDED_US, Mark
+from scylla_spark.core.mark import ALL_FOLDED_US, Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 

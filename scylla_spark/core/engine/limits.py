@@ -1,0 +1,46 @@
+"""What the engine is given: its bounds, and how the tasks of a handler run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scylla_spark.core.task import Retry
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerPolicy:
+    """How commands of one handler run: executor name ("" parks the lane), time limit, retry policy, and tasks per call."""
+
+    executor: str
+    timeout_ms: int
+    retry: Retry
+    max_batch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the engine.
+
+    Attributes:
+        max_in_flight: released and unfinished tasks per partition.
+        lane_depth: tasks of a lane loaded at a time, at first; a reload is asked for at half of it.
+        stall_us: release stops while the oldest unrecorded fact is older than this.
+        drain_us: how long running tasks may finish after a revocation.
+        partitions: how many the deployment has, over which limits of queues are shared out.
+        max_unrecorded: release stops while so many facts of a partition were decided but not read back …
+        max_unrecorded_bytes: … or facts whose texts take so many bytes.
+        max_ended: release stops while so many ended keys of a partition wait for the tables to hold their completions.
+        max_held_bytes: above this, what cannot start is left to the tables, and then the tail is to wait.
+        least_wait_us: shortest wait between two attempts of a task, whatever its policy says.
+    """
+
+    max_in_flight: int = 1_000
+    lane_depth: int = 200
+    stall_us: int = 2_000_000
+    drain_us: int = 10_000_000
+    partitions: int = 1
+    max_unrecorded: int = 20_000
+    max_unrecorded_bytes: int = 64 * 1024 * 1024
+    max_ended: int = 4_000_000
+    max_held_bytes: int = 1 << 30
+    least_wait_us: int = 100_000

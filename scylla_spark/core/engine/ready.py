@@ -1,0 +1,77 @@
+"""Lanes whose head is due: by executor and queue, the most urgent first."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from scylla_spark.core.engine.lane import Entry, Lane
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.queue import Gate, Gates
+
+NEVER = 1 << 62
+
+
+class Place(NamedTuple):
+    """A lane in the queue for room; the smallest place is the most urgent.
+
+    Attributes:
+        rank: priority, negated.
+        planned_us: when its head was to start, microseconds since the epoch.
+        number: no two places have the same.
+        stamp: of the lane, when it queued up; the place is void once the lane has another.
+    """
+
+    rank: int
+    planned_us: int
+    number: int
+    stamp: int
+    partition: Partition
+    lane: Lane
+
+
+class ReadyLanes:
+    """Ready lanes of all held partitions.
+
+    Args:
+        gates: which queues are open.
+    """
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._heaps: dict[str, dict[str, list[Place]]] = {}  # executor → name of the gate → heap
+
+    def push(self, executor: str, partition: Partition, lane: Lane, head: Entry, number: int) -> None:
+        """A lane waits for room at an executor."""
+        heaps = self._heaps.get(executor)
+        if heaps is None:
+            heaps = self._heaps[executor] = {}
+        name = self._gates.name_of(head.data.queue)
+        heap = heaps.get(name)
+        if heap is None:
+            heap = heaps[name] = []
+        heappush(heap, Place(-head.data.priority, head.next_us, number, lane.stamp, partition, lane))
+
+    def pop(self, executor: str, now: int) -> tuple[Place, Gate] | None:
+        """The most urgent lane of an executor whose queue is open, with its gate; it may be void."""
+        best: tuple[list[Place], Gate] | None = None
+        for name, heap in self._heaps[executor].items():
+            if heap and (best is None or heap[0] < best[0][0]):
+                gate = self._gates[name]
+                if gate.is_open(now):
+                    best = (heap, gate)
+        return (heappop(best[0]), best[1]) if best is not None else None
+
+    def executors(self) -> list[str]:
+        """The executors for which any lane has ever waited."""
+        return list(self._heaps)
+
+    def places(self) -> list[Place]:
+        """All places, void ones included, in no order."""
+        return [place for heaps in self._heaps.values() for heap in heaps.values() for place in heap]
+
+    def next_us(self) -> int:
+        """When the rate of a queue lets its next lane start; NEVER: no rate holds one back."""
+        names = {name for heaps in self._heaps.values() for name, heap in heaps.items() if heap}
+        opens = [self._gates[name].opens_us() for name in names]
+        return min([at for at in opens if at is not None], default=NEVER)

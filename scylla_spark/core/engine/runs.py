@@ -1,0 +1,119 @@
+"""What executors have: invocations under way, and which of them run so long that their start becomes a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.lane import Entry, Lane
+from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.queue import Gate
+from scylla_spark.core.engine.recorder import LINGER_US, Recorder
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.task import STARTED, Invocation, Retry
+
+LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
+_LOOK_AGAIN_US = 500_000  # between two looks at what was handed over and has no start fact yet
+
+
+class Run(NamedTuple):
+    """An invocation under way."""
+
+    partition: Partition
+    lane: Lane
+    entry: Entry
+    invocation: Invocation
+    executor: str
+    gate: Gate
+    retry: Retry
+
+
+class Runs:
+    """All invocations that were released and have not been reported back.
+
+    Args:
+        state: of the engine.
+        waiting: where lanes go that waited for a slot.
+        recorder: writes start facts.
+
+    Attributes:
+        by_id: invocation id → run.
+    """
+
+    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder) -> None:
+        self._state = state
+        self._waiting = waiting
+        self._recorder = recorder
+        self.by_id: dict[int, Run] = {}
+        self._handed: list[tuple[int, int]] = []  # (when to look whether it runs long, invocation id)
+
+    def begin(self, run: Run) -> None:
+        """A task is released."""
+        self.by_id[run.invocation.id] = run
+        run.partition.in_flight += 1
+
+    def end(self, number: int) -> Run | None:
+        """An invocation is no longer under way, whatever became of it; None if it was given up before."""
+        run = self.by_id.pop(number, None)
+        if run is not None:
+            run.partition.in_flight -= 1
+            self._waiting.let_in(run.gate.end(run.lane.ordering_id))
+        return run
+
+    def kill(self, partition: Partition) -> None:
+        """Asks executors to end what runs of a partition."""
+        of_executor: dict[str, list[int]] = {}
+        for number, run in self.by_id.items():
+            if run.partition is partition:
+                of_executor.setdefault(run.executor, []).append(number)
+        for executor, ids in of_executor.items():
+            self._state.ask(action.Kill(executor, ids))
+
+    def give_up(self, partition: Partition) -> None:
+        """The partition is lost: what runs of it is killed, and whatever is reported of it does not matter."""
+        self.kill(partition)
+        for number in [number for number, run in self.by_id.items() if run.partition is partition]:
+            self.end(number)
+
+    def handed(self, ids: Iterable[int], now: int) -> None:
+        """The shell handed these invocations over; those still under way after a second may be long runs."""
+        for number in ids:
+            heappush(self._handed, (now + LONG_RUN_US, number))
+
+    def next_look_us(self) -> int:
+        """When something may have run for a second without a start fact; NEVER: nothing is under way."""
+        while self._handed and self._handed[0][1] not in self.by_id:
+            heappop(self._handed)
+        return self._handed[0][0] if self._handed else NEVER
+
+    def running(self, began_us: Mapping[int, int], now: int) -> None:
+        """What executors have begun, and when; what has run for a second gets a start fact. The rest waits in an executor.
+
+        Args:
+            began_us: invocation id → wall clock at which its handler began, microseconds since the epoch.
+            now: microseconds since the epoch.
+        """
+        again: list[int] = []
+        while self._handed and self._handed[0][0] <= now:
+            number = heappop(self._handed)[1]
+            run = self.by_id.get(number)
+            if run is None or run.entry.attempt >= run.invocation.attempt:
+                continue  # it has ended, or its start is recorded
+            again.append(number)  # also with a start fact, until that counts: a new fence may have cut it off
+            began = began_us.get(number)
+            if began is not None and began <= now - LONG_RUN_US and run.partition.deciding:
+                self._recorder.record(run.partition, _start_of(run, began), now, now + LINGER_US)
+        for number in again:
+            heappush(self._handed, (now + _LOOK_AGAIN_US, number))
+
+
+def _start_of(run: Run, began_us: int) -> Fact:
+    invocation = run.invocation
+    return Fact(
+        run.entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=run.entry.used + 1
+    )

@@ -17,8 +17,9 @@ from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YI
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from scylla_spark.services.dispatch.mailbox import Mailbox
+from scylla_spark.services.dispatch.outcomes_tail import OutcomesTail
 from scylla_spark.services.dispatch.steps import Ask, Pause, Steps
-from scylla_spark.services.dispatch.tails import OutcomesTail, TasksTail
+from scylla_spark.services.dispatch.tasks_tail import TasksTail
 from tests.simulation.awaited import sleepers
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -35,10 +35,11 @@ from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
+from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail, clock_offset_us
 from scylla_spark.services.dispatch.scanner import OpenTasks, Scanner, ScanQuery
 from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
-from scylla_spark.services.dispatch.tails import Delivered, OutcomesTail, TasksTail, clock_offset_us
+from scylla_spark.services.dispatch.tasks_tail import TasksTail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +75,18 @@ class Surroundings:
     rng: random.Random = field(default_factory=random.Random)
 
 
+class _Glance(NamedTuple):
+    """What other threads see of the engine without asking it: as it was after its last step.
+
+    Attributes:
+        choked: reading is to wait for memory.
+        runs: invocations under way.
+    """
+
+    choked: bool = False
+    runs: int = 0
+
+
 class Dispatcher:
     """One dispatcher process.
 
@@ -107,9 +120,10 @@ class Dispatcher:
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
         self._scan_query = ScanQuery(self._tick, int(settings.dispatch.trigger.total_seconds() * 1000))
         self._producer: Any = None
-        self._fences: dict[Tenure, int] = {}
+        self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
+        self._glance = _Glance()
         self._now = 0
         self._offset = self._around.wall_us() - self._around.boot_us()  # changes when the clock is set
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -156,7 +170,7 @@ class Dispatcher:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
         if self._tasks is not None:
             self._tasks.stop()
-        drain_s = self.settings.dispatch.drain.total_seconds() if self.engine.runs and self.failure is None else 0.0
+        drain_s = self.settings.dispatch.drain.total_seconds() if self._glance.runs and self.failure is None else 0.0
         for executor in self.executors.values():
             executor.stop(drain_s=drain_s)
         self._scan_query.stop()
@@ -233,6 +247,11 @@ class Dispatcher:
         for tenure, keys in lookups.items():
             self._questions.look_up(tenure, keys)
         self._report_defects()
+        self._glance = _Glance(self.engine.choked, len(self.engine.runs))
+
+    def choked(self) -> bool:
+        """Whether so much is held in memory, and about to start, that reading is to wait."""
+        return self._glance.choked
 
     def _clock(self) -> int:
         """The time, which never falls here. Whether the clock was set is seen in the very reading that is used."""
@@ -263,7 +282,7 @@ class Dispatcher:
                 self._send(item.tenure, item.fence, records)
             case action.SendFence(tenure, fence, record):
                 failpoint.reach("dispatch.take.fencing")
-                self._fences[tenure] = self._around.wall_us()
+                self._fences[tenure] = fence, self._around.wall_us()
                 self._send(tenure, fence, [record])
             case action.Confirm():
                 if self._tasks is not None:
@@ -402,10 +421,10 @@ class Dispatcher:
         self.mailbox.post(lambda now: self.engine.outcome_records(tenure, plain, next_offset, now))
 
     def _check_clock(self, tenure: Tenure, record: OutcomeRecord, append_ms: int) -> None:
-        taken = self.engine.held(tenure)
-        if taken is None or record.fence != taken.mine:
+        fence, sent_us = self._fences.get(tenure, (None, 0))
+        if record.fence != fence:
             return
-        offset = clock_offset_us(append_ms, self._fences.get(tenure, 0), self._around.wall_us())
+        offset = clock_offset_us(append_ms, sent_us, self._around.wall_us())
         if abs(offset) > _CLOCK_TOLERANCE_US:
             raise RuntimeError(
                 f"This machine's clock is {offset / 1e6:+.1f} s off the broker's; tasks would start at wrong times. Set the clock."

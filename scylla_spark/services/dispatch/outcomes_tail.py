@@ -1,0 +1,154 @@
+"""The tail of `outcomes`: facts of the owned partitions, read back by kafka-python and handed to the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+import structlog
+from kafka import KafkaConsumer, TopicPartition
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.fact import OutcomeRecord, Unreadable, decode
+from scylla_spark.core.tenure import Tenure
+from scylla_spark.io.kafka.topics import consumer
+
+log = structlog.get_logger("dispatch")
+
+POLL_MS = 100
+MOST_EXPECTED = 10_000
+
+
+class Delivered(NamedTuple):
+    """Records of `outcomes` as they were read: offset, content, and the broker's append time in milliseconds."""
+
+    offset: int
+    record: OutcomeRecord | Unreadable
+    append_ms: int
+
+
+class OutcomesTail:
+    """Tail of `outcomes` for the owned partitions, in a thread of its own.
+
+    Args:
+        settings: with the broker's address.
+        deliver: called with (tenure, records in offset order, next offset).
+        ended: called with (tenure, end offset) once for every tenure added.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        deliver: Callable[[Tenure, list[Delivered], int], None],
+        ended: Callable[[Tenure, int], None],
+    ) -> None:
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._topic = settings.topics.outcomes
+        self._deliver = deliver
+        self._expected: dict[bytes, OutcomeRecord] = {}  # what we have written ourselves
+        self._ended = ended
+        self._owned: dict[int, Tenure] = {}
+        self._controls: SimpleQueue[tuple[Tenure | None, int | None]] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._reader: KafkaConsumer = None
+        self._thread = threading.Thread(target=self._run, name="outcomes-tail", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends reading."""
+        self._stopping.set()
+        self._controls.put((None, None))
+        self._thread.join(timeout=30)
+
+    def add(self, tenure: Tenure, offset: int) -> None:
+        """Reads a partition from an offset on."""
+        self._controls.put((tenure, offset))
+
+    def expect(self, value: bytes, record: OutcomeRecord) -> None:
+        """We write this, so it need not be decoded when it is read."""
+        if len(self._expected) >= MOST_EXPECTED:
+            self._expected.clear()  # left over from sends that failed
+        self._expected[value] = record
+
+    def remove(self, tenure: Tenure) -> None:
+        """Stops reading a partition."""
+        self._controls.put((tenure, None))
+
+    def _run(self) -> None:
+        try:
+            with consumer(self._settings) as reader:
+                self.use(reader)
+                while not self._stopping.is_set():
+                    self.turn(wait_s=1.0)
+        except BaseException as error:
+            self.failure = error
+            log.error("outcomes tail ended", error=repr(error))
+
+    def use(self, reader: KafkaConsumer) -> None:
+        """Reads by this consumer."""
+        self._reader = reader
+
+    def turn(self, *, wait_s: float) -> None:
+        """Begins or ends to read partitions as asked for, and reads what has come; waits for either, some time at most."""
+        self._obey(wait_s)
+        if self._owned:
+            self._poll()
+
+    def _obey(self, wait_s: float) -> None:
+        added: dict[int, int] = {}
+        changed = False
+        try:
+            while True:
+                tenure, offset = self._controls.get(block=not self._owned and not changed, timeout=wait_s)
+                changed = True
+                if tenure is None:
+                    continue
+                if offset is not None:
+                    self._owned[tenure.partition], added[tenure.partition] = tenure, offset
+                elif self._owned.get(tenure.partition) == tenure:
+                    del self._owned[tenure.partition]
+                    added.pop(tenure.partition, None)
+        except Empty:
+            pass
+        if changed:
+            self._begin(added)
+
+    def _begin(self, added: Mapping[int, int]) -> None:
+        self._reader.assign([TopicPartition(self._topic, number) for number in sorted(self._owned)])
+        places = {TopicPartition(self._topic, number): offset for number, offset in added.items()}
+        for place, offset in places.items():
+            self._reader.seek(place, offset)
+        if places:
+            for place, end in self._reader.end_offsets(list(places)).items():
+                self._ended(self._owned[place.partition], end)
+
+    def _poll(self) -> None:
+        for place, records in self._reader.poll(timeout_ms=POLL_MS).items():
+            tenure = self._owned.get(place.partition)
+            if tenure is not None:
+                found = [Delivered(record.offset, self._decoded(record.value), record.timestamp) for record in records]
+                self._deliver(tenure, found, records[-1].offset + 1)
+
+    def _decoded(self, value: bytes | None) -> OutcomeRecord | Unreadable:
+        own = self._expected.pop(value, None) if value is not None else None
+        return own if own is not None else decode(value)
+
+
+def clock_offset_us(append_ms: int, sent_us: int, now: int) -> int:
+    """How far our clock is from the broker's, at least: 0 if the append time lies between the send and now.
+
+    Args:
+        append_ms: the broker's append time of a record of ours.
+        sent_us: our clock when it was sent.
+        now: our clock.
+    """
+    append_us = append_ms * 1000
+    if append_us + 1000 < sent_us:
+        return append_us - sent_us
+    return max(append_us - now, 0)

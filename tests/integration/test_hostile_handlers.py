@@ -233,8 +233,8 @@ def test_calls_whose_bytes_a_handler_has_read_go_elsewhere(small, monkeypatch):
     assert {outcome.outcome for outcome in small.wait(calls, within=40)} <= {"succeeded", "failed"}
 
 
-def test_zygote_that_a_handler_has_frozen_is_replaced(monkeypatch):
-    monkeypatch.setattr(supervisor, "_STUCK_ZYGOTE_US", 2_000_000)
+def test_forkserver_that_a_handler_has_frozen_is_replaced(monkeypatch):
+    monkeypatch.setattr(supervisor, "_STUCK_FORKSERVER_US", 2_000_000)
     executor = LocalPool([HANDLERS], min_children=1, max_children=2, kill_grace_s=0.1)
     running = Running(executor)
     try:
@@ -312,7 +312,7 @@ threading.Thread(target=speak, daemon=True).start()
 """
 
 
-def test_zygote_that_talks_nonsense_is_replaced(tmp_path):
+def test_forkserver_that_talks_nonsense_is_replaced(tmp_path):
     module, mark = tmp_path / "later_handlers.py", tmp_path / "speak"
     module.write_text(SPEAKS_LATER % str(mark))
     executor = LocalPool([str(module)], min_children=1, kill_grace_s=GRACE_S)

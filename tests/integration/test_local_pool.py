@@ -212,14 +212,14 @@ class TestLocalPool:
         running.executor.submit([invocation("noop")])
         assert running.outcomes == []
 
-    def test_pool_survives_the_death_of_its_zygote(self, make_pool, tmp_path):
+    def test_pool_survives_the_death_of_its_forkserver(self, make_pool, tmp_path):
         running = make_pool(min_children=1)
         child = int(running.one("pid").result)
         call = invocation("stubborn", str(tmp_path / "begun"))
         running.executor.submit([call])
         assert eventually((tmp_path / "begun").exists)
-        zygote = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
-        kill_hard(zygote)
+        forkserver = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+        kill_hard(forkserver)
         outcome = running.wait([call])[0]
         assert (outcome.outcome, outcome.failure.kind) == ("failed", "child_died")
         assert running.one("noop").outcome == "succeeded"
@@ -235,7 +235,7 @@ running = Running(LocalPool([HANDLERS]))
 running.executor.submit([invocation("family", {str(pids)!r}), invocation("stubborn")])
 threading.Event().wait()
 """
-        with subprocess.Popen([sys.executable, "-c", script], cwd=Path(HANDLERS).parent.parent) as driver:
+        with subprocess.Popen([sys.executable, "-c", script], cwd=Path(HANDLERS).parents[2]) as driver:
             begun = eventually(lambda: pids.exists() and pids.read_text().count(" ") == 1)
             family = _descendants(driver.pid)
             kill_hard(driver.pid)

@@ -27,8 +27,8 @@ SEEDS = 400
 class Puppet:
     """A child that does what the dice say."""
 
-    def __init__(self, member: ChildHandle, dice: random.Random, *, honest: bool = False) -> None:
-        sock, slot_fd = member.hand_over()
+    def __init__(self, child: ChildHandle, dice: random.Random, *, honest: bool = False) -> None:
+        sock, slot_fd = child.hand_over()
         self.sock = sock.dup()
         self.sock.setblocking(False)
         self.slot = SharedMemory(slot_fd)
@@ -45,8 +45,8 @@ class Puppet:
             else dice.sample([self.babble, self.half, self.mutate, self.scribble, self.hush, self.jump], 2)
         )
         self.habits = [self.work] * dice.choice([4, 40, 100]) + [self.rest, *wild]
-        member.handed_over()
-        member.pid = 2
+        child.handed_over()
+        child.pid = 2
 
     def close(self) -> None:
         self.sock.close()
@@ -146,7 +146,7 @@ class Puppet:
 
 
 class Stage:
-    """A crew whose children are puppets."""
+    """A supervisor whose children are puppets."""
 
     def __init__(self, seed: int, *, honest: bool = False) -> None:
         self.honest = honest
@@ -155,11 +155,11 @@ class Stage:
         self.dice = random.Random(seed)
         self.now = boot_us()
         self.puppets: dict[int, Puppet] = {}
-        self.crew = Supervisor(LIMITS, HANDLERS, self)
+        self.supervisor = Supervisor(LIMITS, HANDLERS, self)
         self.told: Counter[int] = Counter()
 
-    def spawn(self, member: ChildHandle) -> None:
-        self.puppets[member.number] = Puppet(member, self.dice, honest=self.honest)
+    def spawn(self, child: ChildHandle) -> None:
+        self.puppets[child.number] = Puppet(child, self.dice, honest=self.honest)
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         self.puppets[number].killed = True
@@ -169,26 +169,26 @@ class Stage:
         self.now += self.dice.choice([1_000, 10_000, 200_000, 1_000_000])
         for number, puppet in list(self.puppets.items()):
             puppet.step(self.now)
-            member = self.crew.members[number]
-            if not member.deaf and not self.crew.receive(member, self.now):
-                member.deaf = True
-        self.crew.watch(self.now)
+            child = self.supervisor.children[number]
+            if not child.deaf and not self.supervisor.receive(child, self.now):
+                child.deaf = True
+        self.supervisor.watch(self.now)
         for number in [number for number, puppet in self.puppets.items() if puppet.killed]:
-            self.crew.died(self.crew.members[number], -9, self.now)
+            self.supervisor.died(self.supervisor.children[number], -9, self.now)
             self.puppets.pop(number).close()
-        self.crew.fill(self.now) or self.crew.grow(self.now)
-        running = self.crew.running(Moment(0, self.now))
-        done = {outcome.id for outcome in self.crew.done} | set(self.told)
+        self.supervisor.fill(self.now) or self.supervisor.grow(self.now)
+        running = self.supervisor.running(Moment(0, self.now))
+        done = {outcome.id for outcome in self.supervisor.done} | set(self.told)
         assert not done & running.keys(), "what has ended is named as running"
         self.named |= running.keys()
-        self.handed_back |= {outcome.id for outcome in self.crew.done if outcome.outcome == NOT_STARTED}
-        self.told.update(outcome.id for outcome in self.crew.done)
-        self.crew.done.clear()
+        self.handed_back |= {outcome.id for outcome in self.supervisor.done if outcome.outcome == NOT_STARTED}
+        self.told.update(outcome.id for outcome in self.supervisor.done)
+        self.supervisor.done.clear()
 
     def close(self) -> None:
         for number, puppet in self.puppets.items():
             puppet.close()
-            self.crew.members[number].close()
+            self.supervisor.children[number].close()
 
 
 @pytest.mark.parametrize("part", range(5))
@@ -199,7 +199,7 @@ def test_children_that_do_anything_leave_one_outcome_for_each_invocation(part):
             invocation(stage.dice.choice(["noop", "many"]), lane=f"l{stage.dice.randrange(20)}", timeout_ms=3000)
             for _ in range(30)
         ]
-        stage.crew.submit(calls)
+        stage.supervisor.submit(calls)
         for _ in range(4000):
             stage.turn()
             if len(stage.told) == len(calls):
@@ -220,11 +220,11 @@ def test_what_was_named_as_running_is_never_handed_back(part):
             )._replace(start_by_us=dice.choice([1, 1 << 62, 1 << 62]))
             for _ in range(60)
         ]
-        stage.crew.submit(calls)
+        stage.supervisor.submit(calls)
         for _ in range(4000):
             stage.turn()
             if dice.random() < 0.02:
-                stage.crew.kill([call.id for call in dice.sample(calls, 3)], stage.now)
+                stage.supervisor.kill([call.id for call in dice.sample(calls, 3)], stage.now)
             if len(stage.told) == len(calls):
                 break
         stage.close()

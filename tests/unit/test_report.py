@@ -10,6 +10,7 @@ import pytest
 from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES
 from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
 from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.messages import CallRecord
 from scylla_spark.executors.local.report import read
 
 GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
@@ -24,14 +25,14 @@ def test_record_of_ours_is_read():
         "out",
     )
     assert report.verdicts == (("succeeded", '{"a":1}', None, 0),)
-    assert read([3, "returned"]).verdicts == ()
+    assert read([*CallRecord(3, "returned")]).verdicts == ()
     assert len(read([3, "batch", 1, 1, [["succeeded", None, None, 0]] * 4, None, 0, ""]).verdicts) == 4
 
 
 @pytest.mark.parametrize("record", [[3, "failed", 1, 1, None, None, 0, ""], [3, "succeeded", 1, 1, None, ["a", "b", "c"], 0, ""],
                                     [3, "yielded", 1, 1, '"x"', None, 0, ""], [3, "yielded", 1, 1, None, None, 10**15, ""],
                                     [3, "cancelled", 1, 1, None, ["a", "b", "c"], 0, ""], [3, "not_started", 1, 1, None, None, 0, ""],
-                                    [True, "returned"], [3.0, "returned"], None, "x", 7, {}])  # fmt: skip
+                                    [*CallRecord(True, "returned")], [*CallRecord(3.0, "returned")], [3, "returned"], None, "x", 7, {}])  # fmt: skip
 def test_record_that_contradicts_itself_is_refused(record):
     with pytest.raises(ProtocolError):
         read(record)
@@ -120,12 +121,12 @@ def test_reader_refuses_a_length_before_its_bytes_are_there():
 
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b'["forked",1]', b'["forked","1",2]', b'["forked",1,"2"]', b'["forked",1,1]',
                                   b'["exit",1,null]', b'["kill",1,2]', b"[" * 100_000])  # fmt: skip
-def test_message_that_is_not_of_a_zygote_is_refused(data):
+def test_message_that_is_not_of_a_forkserver_is_refused(data):
     with pytest.raises(ProtocolError):
         parse_news(data)
 
 
-def test_message_of_a_zygote_is_read():
+def test_message_of_a_forkserver_is_read():
     assert parse_news(b'["exit",4,-9]') == News("exit", 4, -9)
     assert parse_news(b'["unforked",4,"no memory"]') == News("unforked", 4, 1)
 

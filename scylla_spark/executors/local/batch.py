@@ -25,29 +25,30 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED
-from scylla_spark.executors.local.call import OK, Verdict, describe, encode_result, failed, stack_of, verdict_of
+from scylla_spark.executors.local.call import OK, describe, encode_result, failed, stack_of, verdict_of
+from scylla_spark.executors.local.messages import TaskRow, Verdict
 from scylla_spark.executors.registry import Handler
 
-# position of each column in the rows that `call` documents
+# column → field of `TaskRow`
 _COLUMNS: Final = {
-    "ordering_id": 1,
-    "uniqueness_key": 2,
-    "scheduled_time": 0,
-    "payload": 3,
-    "attempt": 4,
-    "epoch": 5,
-    "priority": 7,
-    "queue": 6,
+    "ordering_id": "ordering_id",
+    "uniqueness_key": "uniqueness_key",
+    "scheduled_time": "time_us",
+    "payload": "payload",
+    "attempt": "attempt",
+    "epoch": "epoch",
+    "priority": "priority",
+    "queue": "queue",
 }
 _WRONG: Final = "batch_result_invalid"
 
 
-def call_batch(handler: Handler, rows: list[list[Any]]) -> list[Verdict]:
+def call_batch(handler: Handler, rows: list[TaskRow]) -> list[Verdict]:
     """Runs one call for many tasks and returns a verdict for each, in their order.
 
     Args:
         handler: a handler with max_batch.
-        rows: one per task, as for `call.call`.
+        rows: one per task.
     """
     try:
         table = to_table(rows)
@@ -62,7 +63,7 @@ def call_batch(handler: Handler, rows: list[list[Any]]) -> list[Verdict]:
         return [failed(_WRONG, f"The returned table cannot be read. {describe(error)}", stack_of(error))] * len(rows)
 
 
-def to_table(rows: list[list[Any]]) -> Any:
+def to_table(rows: list[TaskRow]) -> Any:
     """The tasks as a pyarrow.Table with the columns of this module's documentation."""
     import pyarrow as pa
 
@@ -73,8 +74,9 @@ def to_table(rows: list[list[Any]]) -> Any:
         "priority": pa.int32(),
     }
     schema = pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 9
-    return pa.table([pa.array(columns[at], schema.field(name).type) for name, at in _COLUMNS.items()], schema=schema)
+    columns = TaskRow(*zip(*rows, strict=True)) if rows else TaskRow(*[()] * len(TaskRow._fields))  # type: ignore[arg-type]
+    arrays = [pa.array(getattr(columns, field), schema.field(name).type) for name, field in _COLUMNS.items()]
+    return pa.table(arrays, schema=schema)
 
 
 def _verdicts(answer: Any, expected: int) -> list[Verdict]:
@@ -109,7 +111,7 @@ def _verdict(outcome: object, result: object, error: object) -> Verdict:
     if outcome == FAILED:
         return failed("batch_row_failed", message)
     if outcome == ABORTED:
-        return (ABORTED, *failed("Abort", message)[1:])
+        return failed("Abort", message)._replace(outcome=ABORTED)
     return failed(_WRONG, f"The column outcome holds {outcome!r}; it may hold succeeded, failed, aborted or null.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import (
@@ -20,37 +20,36 @@ from scylla_spark.core.task import (
 )
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import Abort, ArgumentError, Yield
+from scylla_spark.executors.local.messages import TaskRow, Verdict
 from scylla_spark.executors.registry import Handler
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40
 _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
-# outcome, result (JSON text), failure (kind, message, stack), wait after a yield in ms
-Verdict = tuple[str, str | None, tuple[str, str, str] | None, int]
-OK: Final[Verdict] = (SUCCEEDED, None, None, 0)
+OK: Final = Verdict(SUCCEEDED)
 
 
-def call(handler: Handler, row: list[Any], started_us: int) -> Verdict:
+def call(handler: Handler, row: TaskRow, started_us: int) -> Verdict:
     """Runs one task in this thread. Nothing that the handler raises gets through.
 
     Args:
         handler: the function to call.
-        row: time_us, ordering_id, uniqueness_key, payload text, attempt, epoch, queue, priority, timeout_ms.
+        row: the task.
         started_us: wall clock now.
     """
-    time_us, ordering_id, uniqueness_key, payload, attempt, epoch, queue, priority, timeout_ms = row
     try:
-        value = json.loads(payload)
+        value = json.loads(row.payload)
     except (ValueError, RecursionError) as error:
         return failed("payload_invalid", f"The payload is not JSON: {error}")
-    task = Task(TaskKey(time_us, ordering_id, uniqueness_key), value, handler.info.name, queue, priority)
+    key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
+    task = Task(key, value, handler.info.name, row.queue, row.priority)
     try:
         if handler.parameters == 1:
             result = handler.function(task)
         else:
-            deadline = _EPOCH + timedelta(microseconds=started_us + timeout_ms * 1000)
-            result = handler.function(task, TaskContext(attempt, epoch, deadline))
+            deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
+            result = handler.function(task, TaskContext(row.attempt, row.epoch, deadline))
     except BaseException as error:
         return verdict_of(error)
     return OK if result is None else encode_result(result)
@@ -69,14 +68,14 @@ def encode_result(result: object) -> Verdict:
             "result_too_large",
             f"The result has {size} bytes; at most {MAX_RESULT_BYTES} are kept. Store it and return where.",
         )
-    return (SUCCEEDED, text, None, 0)
+    return Verdict(SUCCEEDED, text)
 
 
 def verdict_of(error: BaseException) -> Verdict:
     """What an exception that left a handler means."""
     try:
         if isinstance(error, Abort):
-            return (ABORTED, *failed("Abort", _text(error))[1:])
+            return failed("Abort", _text(error))._replace(outcome=ABORTED)
         if isinstance(error, Yield):
             return _yielded(error)
         if isinstance(error, SystemExit):
@@ -88,14 +87,14 @@ def verdict_of(error: BaseException) -> Verdict:
 
 def _yielded(error: Yield) -> Verdict:
     try:
-        return (YIELDED, None, None, 0 if error.after is None else duration_ms(error.after))
+        return Verdict(YIELDED, after_ms=0 if error.after is None else duration_ms(error.after))
     except ArgumentError as wrong:
         return failed("ArgumentError", f"Yield cannot wait that long: {wrong}")
 
 
 def failed(kind: str, message: str, stack: str = "") -> Verdict:
     """Failed, with texts cut to what is kept, and fit for UTF-8."""
-    return (FAILED, None, (clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack)), 0)
+    return Verdict(FAILED, None, (clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack)))
 
 
 def clean(text: str) -> str:

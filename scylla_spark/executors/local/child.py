@@ -4,11 +4,8 @@ A single thread, so that handlers may fork, and so that no switching between thr
 work while a handler runs (taking work back, seeing who runs since when) goes through the shared `SharedMemory` and needs no
 help from here.
 
-Frames to the child: a list of calls. A call is `[number, handler, start_by_us, *row]`, or `[number, handler,
-start_by_us, [row, …]]` for a batch handler; for `row` see `call.call`. A negative number says: only if the call
-before it succeeded. Frames from the child: a list of records, `[number, outcome, started_us, duration_us, result,
-failure, after_ms, output]`; for a batch, outcome is "batch" and result the list of verdicts; for a call that was
-found revoked, came too late, or must not run because of the one before it, `[number, "returned"]`.
+Frames to the child are lists of `messages.Order`, frames from it lists of `messages.CallRecord`; a call that was found revoked, came
+too late, or must not run because of the one before it, is RETURNED.
 """
 
 from __future__ import annotations
@@ -29,11 +26,10 @@ from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
+from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.executors.registry import Handler
 
-RETURNED: Final = "returned"
-BATCH: Final = "batch"
 FLUSH_RECORDS: Final = 64
 FLUSH_US: Final = 3_000
 QUICK_US: Final = 1_000
@@ -85,28 +81,22 @@ class Child:
         reader = FrameReader()
         while data := self._sock.recv(_RECV_BYTES):
             for calls in reader.feed(data):
-                for item in calls:
-                    self._run(item)
+                for fields in calls:
+                    self._run(Order(*fields))
             self._flush()
 
-    def _run(self, item: list[Any]) -> None:
-        number, name = abs(item[0]), item[1]
+    def _run(self, order: Order) -> None:
+        number, name = order.number, order.handler
         if self._unsent and name not in self._quick:
             self._flush()  # the next one may take long, or may be the last
         started, begun = both_us()
-        void = begun > item[2] or (item[0] < 0 and self._failed == number - 1)
+        void = begun > order.start_by_us or (order.follows and self._failed == number - 1)
         if not self._slot.claim(number, 0 if void else begun) or void:
             self._failed = number
-            self._report([number, RETURNED], begun)
+            self._report(CallRecord(number, RETURNED), begun)
             return
         sys.stdout = sys.stderr = self._output
-        handler = self._handlers.get(name)
-        if handler is None:
-            record: list[Any] = [*failed("handler_unknown", f"No handler {name!r} is registered here.")]
-        elif handler.info.max_batch is not None:
-            record = [BATCH, call_batch(handler, item[3]), None, 0]
-        else:
-            record = [*call(handler, item[3:], started)]
+        outcome, result, failure, after_ms = self._called(order, started)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
         ended = boot_us()
@@ -116,15 +106,21 @@ class Child:
         else:
             self._quick.discard(name)
         text = self._output.take()
-        outcome, result, failure, after_ms = record
         if outcome != SUCCEEDED:
             self._failed = number
-        self._report(
-            [number, outcome, started, duration, result, failure, after_ms, clean(text) if self._wants_output else ""],
-            ended,
-        )
+        output = clean(text) if self._wants_output else ""
+        self._report(CallRecord(number, outcome, started, duration, result, failure, after_ms, output), ended)
 
-    def _report(self, record: list[Any], now: int) -> None:
+    def _called(self, order: Order, started_us: int) -> tuple[str, Any, tuple[str, str, str] | None, int]:
+        """Outcome, result, failure and wait, as in `CallRecord`."""
+        handler = self._handlers.get(order.handler)
+        if handler is None:
+            return failed("handler_unknown", f"No handler {order.handler!r} is registered here.")
+        if handler.info.max_batch is not None:
+            return BATCH, call_batch(handler, [TaskRow(*row) for row in order.tasks]), None, 0
+        return call(handler, TaskRow(*order.tasks[0]), started_us)
+
+    def _report(self, record: CallRecord, now: int) -> None:
         """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's."""
         data = _encode(record).encode()
         if len(data) > MAX_FRAME_BYTES - 2:
@@ -149,11 +145,10 @@ class Child:
             self._unsent = 0
 
 
-def _too_large(record: list[Any]) -> list[Any]:
+def _too_large(record: CallRecord) -> CallRecord:
     """In place of a record that no frame takes: only that of a large batch can be one."""
-    number, outcome, started, duration, result, *_ = record
     verdict = failed("result_too_large", f"The results of the batch do not fit into {MAX_FRAME_BYTES} bytes.")
-    return [number, outcome, started, duration, [verdict] * len(result), None, 0, ""]
+    return record._replace(result=[verdict] * len(record.result), failure=None, after_ms=0, output="")
 
 
 def run(
@@ -162,7 +157,7 @@ def run(
     handlers: Mapping[str, Handler],
     output: Capture,
     *,
-    zygote: int,
+    forkserver: int,
     wants_output: bool,
 ) -> None:
     """Everything a freshly forked child does; never returns.
@@ -172,13 +167,13 @@ def run(
         slot_fd: see `SharedMemory.create_fd`.
         handlers: what tasks may name.
         output: takes what the handlers print.
-        zygote: process id of the parent.
+        forkserver: process id of the parent.
         wants_output: whether output is sent along.
     """
     code = 1
     try:
         os.setsid()
-        die_with_parent(signal.SIGKILL, zygote)
+        die_with_parent(signal.SIGKILL, forkserver)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

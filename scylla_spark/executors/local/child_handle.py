@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.messages import Order, task_row
 from scylla_spark.executors.local.report import Report, read
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
@@ -34,16 +35,16 @@ class ChildHandle:
     """One child, seen from the pool. Not thread-safe.
 
     Attributes:
-        number: which child this is, for the zygote.
+        number: which child this is, for the forkserver.
         calls: unfinished calls by their number, in the order sent.
-        pid: 0 until the zygote has told.
+        pid: 0 until the forkserver has told.
         ending: why it is being killed (a failure kind), or empty.
         victim: number of the call because of which it is being killed.
         deaf: its socket is not read any more; it dies, or has died.
         fault: what it did that no child of ours does, or empty; then nothing of its socket counts any more.
         depth: how many calls it may have, as long as it has any.
         idle_us: boot clock since when it has had nothing to do.
-        asked_us: boot clock when the zygote was asked for it, and later for its end.
+        asked_us: boot clock when the forkserver was asked for it, and later for its end.
     """
 
     def __init__(self, number: int, now: int) -> None:
@@ -76,7 +77,7 @@ class ChildHandle:
         self._unsent = bytearray()
 
     def hand_over(self) -> tuple[socket.socket, int]:
-        """The child's ends of socket and memory, for the zygote."""
+        """The child's ends of socket and memory, for the forkserver."""
         return self._theirs, self._slot_fd
 
     def handed_over(self) -> None:
@@ -123,21 +124,18 @@ class ChildHandle:
             batches: names of batch handlers.
             followers: ids of invocations that run only if the call before succeeded.
         """
-        rows = []
+        orders = []
         for call in calls:
             number = self._next
             self._next = number + 1
             self.calls[number] = call
             first = call[0]
-            if first.handler in batches:
-                start_by = min(item.start_by_us for item in call)
-                rows.append([number, first.handler, start_by, [_row(item) for item in call]])
-            elif first.id in followers:
+            follows = first.handler not in batches and first.id in followers
+            if follows:
                 self._followers.add(number)
-                rows.append([-number, first.handler, first.start_by_us, *_row(first)])
-            else:
-                rows.append([number, first.handler, first.start_by_us, *_row(first)])
-        self._unsent += pack(fast_json.dump(rows))
+            start_by = first.start_by_us if len(call) == 1 else min(item.start_by_us for item in call)
+            orders.append(Order(number, first.handler, start_by, follows, list(map(task_row, call))))
+        self._unsent += pack(fast_json.dump(orders))
         self.flush()
 
     def flush(self) -> None:
@@ -148,7 +146,7 @@ class ChildHandle:
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent.clear()  # it is dead, as the zygote will tell
+            self._unsent.clear()  # it is dead, as the forkserver will tell
 
     def receive(self, now: int) -> tuple[list[Finished], bool]:
         """Reports that have arrived, and whether the child may send more; see `fault`."""
@@ -302,7 +300,7 @@ class ChildHandle:
         return [self.pop(number) for number in reversed(numbers)]
 
     def close(self) -> None:
-        """Frees what belongs to the member."""
+        """Frees what belongs to the child."""
         self.sock.close()
         self.slot.close()
 
@@ -310,15 +308,8 @@ class ChildHandle:
 class Nursery(Protocol):
     """Where children come from and end."""
 
-    def spawn(self, member: ChildHandle) -> None:
-        """Starts the child of `member`; if that fails, its death is reported like any other."""
+    def spawn(self, child: ChildHandle) -> None:
+        """Starts the child of `child`; if that fails, its death is reported like any other."""
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         """Ends a child and its process group."""
-
-
-def _row(item: Invocation) -> tuple[object, ...]:
-    key = item.key
-    return (
-        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-    )  # fmt: skip

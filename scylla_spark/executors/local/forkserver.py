@@ -36,6 +36,7 @@ from scylla_spark.executors.local import child
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.registry import Handler, load
 
 MESSAGE_BYTES: Final = 64 * 1024
@@ -80,7 +81,7 @@ class Forkserver:
                 data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
                 if not data:
                     return
-                self._obey(json.loads(data), fds)
+                self._obey(ForkserverOrder(*json.loads(data)), fds)
 
     def end(self) -> None:
         """Kills every child group, then whatever descended from them and was left to us."""
@@ -99,13 +100,13 @@ class Forkserver:
                     os.kill(pid, signal.SIGKILL)
             select.select([], [], [], 0.01)
 
-    def _obey(self, message: list[Any], fds: list[int]) -> None:
-        verb, number = message[0], message[1]
-        if verb == "fork":
+    def _obey(self, order: ForkserverOrder, fds: list[int]) -> None:
+        number = order.number
+        if order.verb == "fork":
             self._fork(number, *fds)
-        elif verb == "kill" and number in self._pids and number not in self._kill_at:
+        elif order.verb == "kill" and number in self._pids and number not in self._kill_at:
             _kill_group(self._pids[number], signal.SIGTERM)
-            self._kill_at[number] = boot_us() + message[2] * 1000
+            self._kill_at[number] = boot_us() + order.grace_ms * 1000
 
     def _fork(self, number: int, sock_fd: int, slot_fd: int) -> None:
         parent = os.getpid()
@@ -121,7 +122,7 @@ class Forkserver:
                     slot_fd,
                     self._handlers,
                     self._output,
-                    zygote=parent,
+                    forkserver=parent,
                     wants_output=self._wants_output,
                 )
             self._pids[number] = pid
@@ -131,7 +132,7 @@ class Forkserver:
             os.close(slot_fd)
 
     def _forget(self) -> None:
-        """In a new child: lets go of what belongs to the zygote alone."""
+        """In a new child: lets go of what belongs to the forkserver alone."""
         signal.set_wakeup_fd(-1)
         self._control.close()
         os.close(self._wake)
@@ -163,7 +164,7 @@ class Forkserver:
 
 
 def describe_handler(name: str, entry: Handler) -> list[Any]:
-    """A handler as message; `zygote_process.parse_handler` is its inverse."""
+    """A handler as message; `forkserver_handle.parse_handler` is its inverse."""
     info = entry.info
     retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
     return ["handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry]
@@ -201,20 +202,20 @@ def main() -> NoReturn:
     # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
     _adopt_orphans()
-    zygote = Forkserver(control, handlers, output, wants_output=config["output"])
+    forkserver = Forkserver(control, handlers, output, wants_output=config["output"])
 
     me = os.getpid()
 
     def die(*_: object) -> None:
         if os.getpid() == me:  # a child that was forked a moment ago still has this signal handler
-            zygote.end()
+            forkserver.end()
         os._exit(0)
 
     signal.signal(signal.SIGTERM, die)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child.die_with_parent(signal.SIGTERM, config["parent"])
     try:
-        zygote.serve()
+        forkserver.serve()
     finally:
         die()
     raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""The pool's handle of its zygote: start it, ask it for children, hear what became of them."""
+"""The pool's handle of its forkserver: start it, ask it for children, hear what became of them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from scylla_spark.executors.environment import handler_environment
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
 from scylla_spark.executors.local.framing import ProtocolError
+from scylla_spark.executors.local.messages import ForkserverOrder
 
 FORKED: Final = "forked"
 UNFORKED: Final = "unforked"
@@ -46,7 +47,7 @@ class News(NamedTuple):
 
 
 class ForkserverHandle:
-    """A running zygote. Make it in a thread that lives as long as the pool: its end is the zygote's death signal.
+    """A running forkserver. Make it in a thread that lives as long as the pool: its end is the forkserver's death signal.
 
     Args:
         modules: what it imports (see `registry.load`).
@@ -97,17 +98,17 @@ class ForkserverHandle:
         """Asks for a child; it will be reported as forked or unforked.
 
         Raises:
-            OSError: the zygote is gone.
+            OSError: the forkserver is gone.
         """
-        socket.send_fds(self.control, [json.dumps(["fork", child]).encode()], [sock.fileno(), slot_fd])
+        socket.send_fds(self.control, [json.dumps(ForkserverOrder("fork", child)).encode()], [sock.fileno(), slot_fd])
 
     def kill(self, child: int, grace_ms: int) -> None:
         """Asks for the end of a child and its group; it will be reported as exit."""
         with contextlib.suppress(OSError):  # then its death is reported by the end of the control socket
-            self.control.send(json.dumps(["kill", child, grace_ms]).encode())
+            self.control.send(json.dumps(ForkserverOrder("kill", child, grace_ms)).encode())
 
     def messages(self) -> list[News] | None:
-        """What it has said since the last call, without waiting; None when it is dead, or says what no zygote does."""
+        """What it has said since the last call, without waiting; None when it is dead, or says what no forkserver does."""
         found: list[News] = []
         while not self._babbles:
             try:
@@ -170,7 +171,7 @@ def _broken(kind: str = "", text: str = "", stack: str = "") -> ArgumentError | 
 
 
 def parse_news(data: bytes) -> News:
-    """A message about a child (see `zygote`).
+    """A message about a child (see `forkserver`).
 
     Raises:
         ProtocolError: it is none.
@@ -187,10 +188,10 @@ def parse_news(data: bytes) -> News:
 
 
 def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
-    """The inverse of `zygote.describe_handler`, with the name that tasks use.
+    """The inverse of `forkserver.describe_handler`, with the name that tasks use.
 
     Raises:
-        ConfigError: something else than a zygote has sent it.
+        ConfigError: something else than a forkserver has sent it.
     """
     try:
         _, name, own, runs_on, max_batch, timeout_ms, retry = message

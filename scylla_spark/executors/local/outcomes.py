@@ -55,31 +55,31 @@ def _started_us(report: Report, now: Moment) -> int:
 
 
 def lost(
-    member: ChildHandle, number: int, call: Call, status: int, killed: Container[int], now: Moment
+    child: ChildHandle, number: int, call: Call, status: int, killed: Container[int], now: Moment
 ) -> list[Outcome]:
     """The outcomes of a call that ran when its child died.
 
     Args:
-        member: the child's member, with its shared memory.
+        child: the child, as the pool sees it.
         number: of the call.
         call: its invocations.
         status: exit code, or a negative signal.
         killed: ids whose end was asked for.
         now: of the pool.
     """
-    began, finished = member.began(number, now.boot_us), now.wall_us
+    began, finished = child.began(number, now.boot_us), now.wall_us
     started = finished - (now.boot_us - began) if began else finished
-    if member.ending == BROKE_PROTOCOL:
-        message = f"Its child process did what only user code in our place does ({member.fault}), and was killed."
+    if child.ending == BROKE_PROTOCOL:
+        message = f"Its child process did what only user code in our place does ({child.fault}), and was killed."
         failure, outcome = Failure(CHILD_DIED, message), FAILED
-    elif number != member.victim:
+    elif number != child.victim:
         message = f"The child process {exit_text(status)} while it ran this task."
-        failure, outcome = Failure(CHILD_DIED, message, member.slot.fault()), FAILED
-    elif member.ending == TIMED_OUT:
+        failure, outcome = Failure(CHILD_DIED, message, child.slot.fault()), FAILED
+    elif child.ending == TIMED_OUT:
         message = f"It had not ended after {timeout_us(call) / 1e6:g} s and was killed."
         failure, outcome = Failure(TIMED_OUT, message), TIMED_OUT
     else:
-        failure, outcome = Failure(member.ending, "It was killed while it ran."), FAILED
+        failure, outcome = Failure(child.ending, "It was killed while it ran."), FAILED
     return [
         Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure)
         for item in call

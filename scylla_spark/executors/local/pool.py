@@ -68,9 +68,9 @@ class LocalPool:
         self._started = threading.Event()
         self._error: BaseException | None = None
         self._selector: selectors.BaseSelector
-        self._zygote: ForkserverHandle
-        self._zygote_died = False
-        self._crew: Supervisor
+        self._forkserver: ForkserverHandle
+        self._forkserver_died = False
+        self._supervisor: Supervisor
         self._sink: Sink
 
     def start(self, sink: Sink) -> None:
@@ -93,38 +93,38 @@ class LocalPool:
 
     def handlers(self) -> dict[str, HandlerInfo]:
         """Every name that tasks may use; after `start`."""
-        return dict(self._zygote.handlers)
+        return dict(self._forkserver.handlers)
 
     def room(self) -> int:
         """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back."""
         with self._lock:
-            return self._crew.room()
+            return self._supervisor.room()
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
         with self._lock:
-            return self._crew.running(Moment(*both_us()))
+            return self._supervisor.running(Moment(*both_us()))
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations and gives them to children that are free, without waiting for anything."""
         if not batch:
             return
         with self._lock:
-            crew = self._crew
-            crew.submit(batch)
+            supervisor = self._supervisor
+            supervisor.submit(batch)
             now = boot_us()
-            crew.fill(now)
+            supervisor.fill(now)
             soonest = now + 1000 * min(item.timeout_ms for item in batch)
             if len(batch) > 1:
                 soonest = min(soonest, now + _SOON_US)
-            urgent = soonest < self._look_at or crew.wants_attention
+            urgent = soonest < self._look_at or supervisor.wants_attention
         if urgent:
             self._nudge()
 
     def kill(self, ids: Sequence[int]) -> None:
         """Ends these invocations: those that run as timed_out (within the grace), others as not_started."""
         with self._lock:
-            self._crew.kill(ids, boot_us())
+            self._supervisor.kill(ids, boot_us())
         self._nudge()
 
     def stop(self, *, drain_s: float) -> None:
@@ -133,51 +133,53 @@ class LocalPool:
         if thread is None or not thread.is_alive():
             return
         with self._lock:
-            self._crew.stop(boot_us() + round(drain_s * 1e6))
+            self._supervisor.stop(boot_us() + round(drain_s * 1e6))
         self._nudge()
         if thread is not threading.current_thread():
             thread.join()
 
     # ---- what Supervisor asks of us, always from the pool's thread ----
 
-    def spawn(self, member: ChildHandle) -> None:
-        """Has a child forked for `member`."""
+    def spawn(self, child: ChildHandle) -> None:
+        """Has a child forked for `child`."""
         try:
-            self._zygote.fork(member.number, *member.hand_over())
+            self._forkserver.fork(child.number, *child.hand_over())
         except OSError:
-            self._zygote_died = True
-        member.handed_over()
-        self._selector.register(member.sock, _READ, member)
+            self._forkserver_died = True
+        child.handed_over()
+        self._selector.register(child.sock, _READ, child)
 
     def kill_child(self, number: int, grace_ms: int) -> None:
         """Has the child's process group killed."""
-        self._zygote.kill(number, grace_ms)
+        self._forkserver.kill(number, grace_ms)
 
     # ---- the pool's thread ----
 
     def _main(self) -> None:
         try:
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._zygote = self._new_zygote()
+            self._forkserver = self._new_forkserver()
         except BaseException as error:
             self._error = error
             os.close(self._wake)
             self._started.set()
             return
         with selectors.DefaultSelector() as self._selector:
-            self._crew = Supervisor(self._limits, self._zygote.handlers, self)
+            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self)
             self._selector.register(self._wake, _READ)
-            self._selector.register(self._zygote.control, _READ)
-            self._crew.grow(boot_us())
+            self._selector.register(self._forkserver.control, _READ)
+            self._supervisor.grow(boot_us())
             self._started.set()
             hard_us = round(1000 * self._limits.grace_ms + 2e6)
-            while not self._crew.stopping or not (self._crew.finished or boot_us() > self._crew.stopping + hard_us):
+            while not self._supervisor.stopping or not (
+                self._supervisor.finished or boot_us() > self._supervisor.stopping + hard_us
+            ):
                 try:
                     self._turn()
                 except Exception:  # a defect of ours: say so and go on, for the sake of all other tasks
                     _log.exception("the pool's thread stumbled")
                     threading.Event().wait(_STUMBLE_S)
-            self._zygote.close()
+            self._forkserver.close()
             with self._lock:
                 self._bury_all()
             self._hand_on()
@@ -196,97 +198,97 @@ class LocalPool:
                     os.eventfd_read(self._wake)
                 else:
                     self._hear(now)
-            crew = self._crew
-            look_at = crew.watch(now)
-            if crew.fill(now) or crew.grow(now):
+            supervisor = self._supervisor
+            look_at = supervisor.watch(now)
+            if supervisor.fill(now) or supervisor.grow(now):
                 look_at = min(look_at, now + _SOON_US)
             self._look_at = look_at
-            for member in crew.members.values():
-                if member.blocked and member.sock in self._selector.get_map():
-                    self._selector.modify(member.sock, _READ | _WRITE, member)
+            for child in supervisor.children.values():
+                if child.blocked and child.sock in self._selector.get_map():
+                    self._selector.modify(child.sock, _READ | _WRITE, child)
         self._hand_on()
-        if self._zygote_died or crew.zygote_stuck:
-            self._replace_zygote()
+        if self._forkserver_died or supervisor.forkserver_stuck:
+            self._replace_forkserver()
 
-    def _attend(self, member: ChildHandle, mask: int, now: int) -> None:
+    def _attend(self, child: ChildHandle, mask: int, now: int) -> None:
         """Serves a child; whatever it has sent to make that fail costs only this child its life."""
         try:
-            self._serve(member, mask, now)
+            self._serve(child, mask, now)
         except Exception:
-            _log.exception("what child %d sent cannot be read", member.number)
-            member.fault = member.fault or "it sent what nobody can read"
-            self._crew.expel(member, now)
+            _log.exception("what child %d sent cannot be read", child.number)
+            child.fault = child.fault or "it sent what nobody can read"
+            self._supervisor.expel(child, now)
 
-    def _serve(self, member: ChildHandle, mask: int, now: int) -> None:
-        if member.number not in self._crew.members:
+    def _serve(self, child: ChildHandle, mask: int, now: int) -> None:
+        if child.number not in self._supervisor.children:
             return  # buried a moment ago, by a message that came with this event
         if mask & _WRITE:
-            member.flush()
-            if not member.blocked:
-                self._selector.modify(member.sock, _READ, member)
-        if mask & _READ and not self._crew.receive(member, now):
-            self._selector.unregister(member.sock)
-            member.deaf = True  # it is dead, or will be when it misses its socket
+            child.flush()
+            if not child.blocked:
+                self._selector.modify(child.sock, _READ, child)
+        if mask & _READ and not self._supervisor.receive(child, now):
+            self._selector.unregister(child.sock)
+            child.deaf = True  # it is dead, or will be when it misses its socket
 
     def _hear(self, now: int) -> None:
-        messages = self._zygote.messages()
+        messages = self._forkserver.messages()
         if messages is None:
-            self._zygote_died = True
+            self._forkserver_died = True
             return
         for verb, number, value in messages:
-            member = self._crew.members.get(number)
-            if member is None:
+            child = self._supervisor.children.get(number)
+            if child is None:
                 continue
             if verb == FORKED:
-                member.pid = value
+                child.pid = value
                 continue
             if verb == UNFORKED:
                 _log.warning("no new child could be forked")
-            self._bury(member, value, now)
+            self._bury(child, value, now)
 
-    def _bury(self, member: ChildHandle, status: int, now: int) -> None:
+    def _bury(self, child: ChildHandle, status: int, now: int) -> None:
         with contextlib.suppress(KeyError):
-            self._selector.unregister(member.sock)
-        self._crew.died(member, status, now)
+            self._selector.unregister(child.sock)
+        self._supervisor.died(child, status, now)
 
     def _bury_all(self) -> None:
-        """After the end of the zygote, which takes its children along; their groups are left to us."""
-        for member in list(self._crew.members.values()):
-            if member.pid:
+        """After the end of the forkserver, which takes its children along; their groups are left to us."""
+        for child in list(self._supervisor.children.values()):
+            if child.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(member.pid, signal.SIGKILL)
-            self._bury(member, -signal.SIGKILL, boot_us())
+                    os.killpg(child.pid, signal.SIGKILL)
+            self._bury(child, -signal.SIGKILL, boot_us())
 
-    def _new_zygote(self) -> ForkserverHandle:
+    def _new_forkserver(self) -> ForkserverHandle:
         wants_output = self._on_output is not None
         return ForkserverHandle(self._modules, wants_output=wants_output, pass_environment=self._pass_environment)
 
-    def _replace_zygote(self) -> None:
+    def _replace_forkserver(self) -> None:
         """Outside the lock: imports may take long, and `submit` must not wait for them."""
-        if self._zygote.control in self._selector.get_map():
-            self._selector.unregister(self._zygote.control)
-        self._zygote.close(patiently=not self._crew.zygote_stuck)
+        if self._forkserver.control in self._selector.get_map():
+            self._selector.unregister(self._forkserver.control)
+        self._forkserver.close(patiently=not self._supervisor.forkserver_stuck)
         with self._lock:
-            self._crew.zygote_stuck = False
+            self._supervisor.forkserver_stuck = False
             self._bury_all()
-            self._crew.postpone(boot_us() + _RETRY_US)
+            self._supervisor.postpone(boot_us() + _RETRY_US)
         self._hand_on()
         try:
-            zygote = self._new_zygote()
+            forkserver = self._new_forkserver()
         except SchedulerError:
             _log.exception("the handlers' process ended and cannot be started again; trying on")
             self._look_at = boot_us() + _RETRY_US
             return
         with self._lock:
-            self._zygote, self._zygote_died = zygote, False
-            self._selector.register(zygote.control, _READ)
-            self._crew.postpone(0)
+            self._forkserver, self._forkserver_died = forkserver, False
+            self._selector.register(forkserver.control, _READ)
+            self._supervisor.postpone(0)
         self._look_at = 0
 
     def _hand_on(self) -> None:
         with self._lock:
-            done, self._crew.done = self._crew.done, []
-            outputs, self._crew.outputs = self._crew.outputs, []
+            done, self._supervisor.done = self._supervisor.done, []
+            outputs, self._supervisor.outputs = self._supervisor.outputs, []
         try:
             if outputs and self._on_output is not None:
                 for call, text in outputs:

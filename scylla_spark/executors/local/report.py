@@ -18,9 +18,10 @@ from scylla_spark.core.task import (
 )
 from scylla_spark.executors.local.call import clean, failed
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
-from scylla_spark.executors.local.child import BATCH, RETURNED
 from scylla_spark.executors.local.framing import ProtocolError
+from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord
 
+_FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62
 _MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
 _OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
@@ -28,8 +29,8 @@ _NO_FAILURE: Final = frozenset({SUCCEEDED, YIELDED})
 _OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
 
 
-class Verdict(NamedTuple):
-    """How one task of a call ended."""
+class TaskEnd(NamedTuple):
+    """How one task of a call ended: a verdict, checked."""
 
     outcome: str
     result: str | None
@@ -49,33 +50,30 @@ class Report(NamedTuple):
     """
 
     number: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[TaskEnd, ...]
     started_us: int = 0
     duration_us: int = 0
     output: str = ""
 
 
-_SUCCEEDED: Final = (Verdict(SUCCEEDED, None, None, 0),)
+_SUCCEEDED: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
 
 
 def read(record: object) -> Report:
-    """The report that a record stands for (see `child` for its fields).
+    """The report that a `CallRecord` stands for.
 
     Results and texts of errors that are too long are cut or replaced here, as the child should have done.
 
     Raises:
         ProtocolError: it is not of the form that our children send.
     """
-    if type(record) is not list or len(record) not in (2, 8):
-        raise ProtocolError("a record that is no list of two or eight fields")
-    number = record[0]
+    if type(record) is not list or len(record) != _FIELDS:
+        raise ProtocolError(f"a record that is no list of {_FIELDS} fields")
+    number, outcome, started, duration, result, failure, after_ms, output = record
     if type(number) is not int or not 1 <= number <= _MAX_US:
         raise ProtocolError("a call number that is no number from 1")
-    if len(record) == 2:
-        if record[1] != RETURNED:
-            raise ProtocolError("a record of two fields that returns nothing")
+    if outcome == RETURNED:
         return Report(number, ())
-    _, outcome, started, duration, result, failure, after_ms, output = record
     if (
         type(started) is not int
         or type(duration) is not int
@@ -95,7 +93,7 @@ def read(record: object) -> Report:
     return Report(number, tuple(map(_verdict, result)), started, duration, output)
 
 
-def _verdict(row: Any) -> Verdict:
+def _verdict(row: Any) -> TaskEnd:
     if type(row) is not list or len(row) != 4:
         raise ProtocolError("an outcome that is no list of four fields")
     outcome, result, failure, after_ms = row
@@ -107,18 +105,18 @@ def _verdict(row: Any) -> Verdict:
         raise ProtocolError("a failure of what did not fail, or none of what did")
     if result is not None:
         return _with_result(result, outcome)
-    return Verdict(outcome, None, None if failure is None else _failure(failure), after_ms)
+    return TaskEnd(outcome, None, None if failure is None else _failure(failure), after_ms)
 
 
-def _with_result(text: object, outcome: str) -> Verdict:
+def _with_result(text: object, outcome: str) -> TaskEnd:
     if type(text) is not str or outcome != SUCCEEDED:
         raise ProtocolError("a result that is no text, or of what did not succeed")
     wrong = _flaw(text)
     if wrong is None:
-        return Verdict(SUCCEEDED, text, None, 0)
-    why = failed(*wrong)[2]
+        return TaskEnd(SUCCEEDED, text, None, 0)
+    why = failed(*wrong).failure
     assert why is not None
-    return Verdict(FAILED, None, Failure(*why), 0)
+    return TaskEnd(FAILED, None, Failure(*why), 0)
 
 
 def _flaw(text: str) -> tuple[str, str] | None:

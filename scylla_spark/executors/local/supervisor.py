@@ -21,7 +21,7 @@ IDLE: Final = "idle"
 _TICK_US: Final = 10_000
 _LONGEST_TICK_US: Final = 1_000_000
 _HELD_UP_US: Final = 3_000_000
-_STUCK_ZYGOTE_US: Final = 30_000_000
+_STUCK_FORKSERVER_US: Final = 30_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Limits:
 
 
 class Supervisor:
-    """The members of a pool and the work that they have or wait for. Not thread-safe.
+    """The children of a pool and the work that they have or wait for. Not thread-safe.
 
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
         outputs: what finished calls printed, to be handed on.
-        zygote_stuck: what it was asked for long ago has not happened; it should be replaced.
+        forkserver_stuck: what it was asked for long ago has not happened; it should be replaced.
     """
 
     def __init__(self, limits: Limits, handlers: Mapping[str, HandlerInfo], nursery: Nursery) -> None:
         self.limits = limits
-        self.members: dict[int, ChildHandle] = {}
+        self.children: dict[int, ChildHandle] = {}
         self.done: list[Outcome] = []
         self.outputs: list[tuple[Call, str]] = []
         self._handlers = handlers
@@ -69,7 +69,7 @@ class Supervisor:
         self._stop_us = 0
         self._watched_us = 0
         self._unbegun: set[int] = set()  # ids that a child did not begin though it should have; once is excused
-        self.zygote_stuck = False
+        self.forkserver_stuck = False
 
     # ---- requests ----
 
@@ -93,7 +93,7 @@ class Supervisor:
         wanted = set(ids)
         self.done += [Outcome(item.id, NOT_STARTED) for item in self._backlog.discard(wanted)]
         self._killed |= wanted.intersection(
-            item.id for member in self.members.values() for call in member.calls.values() for item in call
+            item.id for child in self.children.values() for call in child.calls.values() for item in call
         )
         self.watch(now)
 
@@ -114,17 +114,17 @@ class Supervisor:
     @property
     def finished(self) -> bool:
         """Whether nothing runs or waits."""
-        return not len(self._backlog) and not any(member.calls for member in self.members.values())
+        return not len(self._backlog) and not any(child.calls for child in self.children.values())
 
     def room(self) -> int:
         """Free and possible children, and prefetch space in those that run fast handlers, less what waits."""
         if self._stop_us:
             return 0
-        members = list(self.members.values())
-        idle = sum(not member.calls and not member.ending for member in members)
-        free = self.limits.max_children - len(members) + idle
-        fast = [member for member in members if member.calls and member.depth > 2]
-        ahead = sum(member.depth - len(member.calls) for member in fast)
+        children = list(self.children.values())
+        idle = sum(not child.calls and not child.ending for child in children)
+        free = self.limits.max_children - len(children) + idle
+        fast = [child for child in children if child.calls and child.depth > 2]
+        ahead = sum(child.depth - len(child.calls) for child in fast)
         if self._depth > 2:  # the latest calls were fast ones; more of them are likely
             ahead += min(idle, max(0, self.limits.fast_children - len(fast))) * (self._depth - 1)
         return max(0, free + ahead - len(self._backlog))
@@ -132,26 +132,26 @@ class Supervisor:
     @property
     def wants_attention(self) -> bool:
         """Whether outcomes are to be handed on, bytes to be written or children to be started."""
-        return bool(self.done or self._backlog.ready or any(member.blocked for member in self.members.values()))
+        return bool(self.done or self._backlog.ready or any(child.blocked for child in self.children.values()))
 
     # ---- work out ----
 
     def fill(self, now: int) -> bool:
-        """Gives waiting calls to members that can take them; whether it did."""
+        """Gives waiting calls to children that can take them; whether it did."""
         ready = self._backlog.ready
         if not ready:
             return False
-        able = [m for m in self.members.values() if len(m.calls) <= m.depth // 2 and m.usable(now)]
-        able.sort(key=lambda member: len(member.calls))
+        able = [m for m in self.children.values() if len(m.calls) <= m.depth // 2 and m.usable(now)]
+        able.sort(key=lambda child: len(child.calls))
         head = self._backlog.head()
         if head is not None and self._pace.depth(head) > 1:  # a few children do fast calls in fewer and larger frames
-            busy = sum(m not in able and bool(m.calls) and not m.hangs(now) for m in self.members.values())
+            busy = sum(m not in able and bool(m.calls) and not m.hangs(now) for m in self.children.values())
             able = able[: max(1, self.limits.fast_children - busy)]
-        for index, member in enumerate(able):
+        for index, child in enumerate(able):
             share = -(-self._backlog.ready // (len(able) - index))
             if share == 0:
                 break
-            self._give(member, share)
+            self._give(child, share)
         return self._backlog.ready < ready
 
     def grow(self, now: int) -> bool:
@@ -159,27 +159,27 @@ class Supervisor:
         head = self._backlog.head()
         if now < self._spawn_from_us or self._stop_us:
             return False
-        present = sum(not member.ending for member in self.members.values())
+        present = sum(not child.ending for child in self.children.values())
         wanted = self.limits.min_children - present
         if head is not None:
             most = self.limits.max_children
             if self._pace.depth(head) > 1:
-                most = min(most, self.limits.fast_children + sum(member.hangs(now) for member in self.members.values()))
+                most = min(most, self.limits.fast_children + sum(child.hangs(now) for child in self.children.values()))
             wanted = max(wanted, min(self._backlog.ready, most - present))
-        wanted = min(wanted, self.limits.max_children - len(self.members))
+        wanted = min(wanted, self.limits.max_children - len(self.children))
         for _ in range(wanted):
-            member = ChildHandle(self._next_number, now)
+            child = ChildHandle(self._next_number, now)
             self._next_number += 1
-            self.members[member.number] = member
-            self._nursery.spawn(member)
+            self.children[child.number] = child
+            self._nursery.spawn(child)
         if wanted > 0:
             self.fill(now)
         return wanted > 0
 
-    def _give(self, member: ChildHandle, share: int) -> None:
+    def _give(self, child: ChildHandle, share: int) -> None:
         backlog, pace = self._backlog, self._pace
-        queued = len(member.calls)
-        depth = member.depth if queued else MAX_DEPTH
+        queued = len(child.calls)
+        depth = child.depth if queued else MAX_DEPTH
         calls: list[Call] = []
         followers: set[int] = set()
         chars = 0
@@ -201,52 +201,52 @@ class Supervisor:
                 followers.add(behind.id)
                 last = behind
         if calls:
-            member.depth = self._depth = depth
-            member.send(calls, self._batches, followers)
+            child.depth = self._depth = depth
+            child.send(calls, self._batches, followers)
 
     # ---- results in ----
 
     def running(self, now: Moment) -> dict[int, int]:
         """Id → wall clock of its start, for each invocation whose handler runs."""
         found: dict[int, int] = {}
-        for member in self.members.values():
-            number, started = member.current(now.boot_us)
+        for child in self.children.values():
+            number, started = child.current(now.boot_us)
             if number:
                 began = now.wall_us - (now.boot_us - started)
-                found.update((item.id, began) for item in member.calls[number])
+                found.update((item.id, began) for item in child.calls[number])
         return found
 
-    def receive(self, member: ChildHandle, now: int) -> bool:
+    def receive(self, child: ChildHandle, now: int) -> bool:
         """Takes what the child has sent; False when it can send no more."""
-        finished, alive = member.receive(now)
+        finished, alive = child.receive(now)
         if finished:
-            self._settle(member, finished)
-        if member.fault:
-            self.expel(member, now)
-        if not member.calls:
-            member.idle_us, member.depth = now, 0
+            self._settle(child, finished)
+        if child.fault:
+            self.expel(child, now)
+        if not child.calls:
+            child.idle_us, child.depth = now, 0
         return alive
 
-    def expel(self, member: ChildHandle, now: int) -> None:
+    def expel(self, child: ChildHandle, now: int) -> None:
         """Kills a child that did what none of ours does; see `ChildHandle.fault`."""
-        if not member.ending:
-            self._end(member, BROKE_PROTOCOL, 0, now)
+        if not child.ending:
+            self._end(child, BROKE_PROTOCOL, 0, now)
 
-    def died(self, member: ChildHandle, status: int, now: int) -> None:
+    def died(self, child: ChildHandle, status: int, now: int) -> None:
         """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere."""
-        self._settle(member, member.drain(now))
-        begun = member.begun()
-        if begun == 0 and not member.ending:
+        self._settle(child, child.drain(now))
+        begun = child.begun()
+        if begun == 0 and not child.ending:
             self._spawn_from_us = now + _LONGEST_TICK_US  # it could not even start: do not try in a tight loop
-        first = next(iter(member.calls), 0)
-        for number in reversed(list(member.calls)):
-            call = member.pop(number)
-            if number <= begun or (number == first and member.fault and self._again(call)):
-                self._lose(member, number, call, status, now)
+        first = next(iter(child.calls), 0)
+        for number in reversed(list(child.calls)):
+            call = child.pop(number)
+            if number <= begun or (number == first and child.fault and self._again(call)):
+                self._lose(child, number, call, status, now)
             else:
                 self._take_back(call)
-        del self.members[member.number]
-        member.close()
+        del self.children[child.number]
+        child.close()
 
     def _again(self, call: Call) -> bool:
         """Whether a call was given before to a child that ought to have begun it and did not say so."""
@@ -256,14 +256,14 @@ class Supervisor:
         self._unbegun |= ids
         return False
 
-    def _settle(self, member: ChildHandle, finished: Iterable[Finished]) -> None:
+    def _settle(self, child: ChildHandle, finished: Iterable[Finished]) -> None:
         now = Moment(now_us(), 0)
         for call, report in finished:
             if not report.verdicts:
                 self._take_back(call)
                 continue
             duration = report.duration_us
-            overdue = member.victim == report.number and member.ending == TIMED_OUT and duration >= timeout_us(call)
+            overdue = child.victim == report.number and child.ending == TIMED_OUT and duration >= timeout_us(call)
             self._conclude(call, late(call, report, now) if overdue else reported(call, report, now))
             self._pace.note(call[0].handler, duration)
             if report.output:
@@ -302,8 +302,8 @@ class Supervisor:
             self._backlog.finish(gone)
             self.done += [Outcome(item.id, NOT_STARTED) for item in gone]
 
-    def _lose(self, member: ChildHandle, number: int, call: Call, status: int, now: int) -> None:
-        self._conclude(call, lost(member, number, call, status, self._killed, Moment(now_us(), now)))
+    def _lose(self, child: ChildHandle, number: int, call: Call, status: int, now: int) -> None:
+        self._conclude(call, lost(child, number, call, status, self._killed, Moment(now_us(), now)))
         self._forget(call)
         self._pace.note(call[0].handler, SLOW_US)
 
@@ -317,44 +317,44 @@ class Supervisor:
         """
         look_at = now + _LONGEST_TICK_US
         held_up, self._watched_us = now - self._watched_us > _HELD_UP_US, now
-        spare = sum(not member.ending for member in self.members.values()) - self.limits.min_children
-        for member in list(self.members.values()):
+        spare = sum(not child.ending for child in self.children.values()) - self.limits.min_children
+        for child in list(self.children.values()):
             if held_up:
-                member.forgive(now)
-            if now - member.asked_us > _STUCK_ZYGOTE_US + self.limits.grace_ms * 1000 and (
-                member.ending or not member.pid
+                child.forgive(now)
+            if now - child.asked_us > _STUCK_FORKSERVER_US + self.limits.grace_ms * 1000 and (
+                child.ending or not child.pid
             ):
-                self.zygote_stuck = True
-            member.look(now)
-            if member.fault:
-                self.expel(member, now)
-            if member.calls:
-                look_at = min(look_at, self._watch(member, now))
-            elif spare > 0 and not member.ending:
-                due = member.idle_us + self.limits.idle_us
+                self.forkserver_stuck = True
+            child.look(now)
+            if child.fault:
+                self.expel(child, now)
+            if child.calls:
+                look_at = min(look_at, self._watch(child, now))
+            elif spare > 0 and not child.ending:
+                due = child.idle_us + self.limits.idle_us
                 look_at = min(look_at, max(due, now + _TICK_US))
                 if due <= now:
-                    self._end(member, IDLE, 0, now)
+                    self._end(child, IDLE, 0, now)
                     spare -= 1
         return look_at
 
-    def _watch(self, member: ChildHandle, now: int) -> int:
-        number, started = member.current(now)
-        reason, due = self._reason(member.calls[number], started, now) if number else ("", now + _TICK_US)
-        if number and now - started > STUCK_US and not member.ending:
-            self._settle(member, member.unsent_reports(now))
-        if member.behind:
+    def _watch(self, child: ChildHandle, now: int) -> int:
+        number, started = child.current(now)
+        reason, due = self._reason(child.calls[number], started, now) if number else ("", now + _TICK_US)
+        if number and now - started > STUCK_US and not child.ending:
+            self._settle(child, child.unsent_reports(now))
+        if child.behind:
             unwanted = bool(self._stop_us or self._killed)
-            if reason or unwanted or member.hangs(now):
-                member.revoke(now)
-            for call in member.reclaim(now):
+            if reason or unwanted or child.hangs(now):
+                child.revoke(now)
+            for call in child.reclaim(now):
                 self._take_back(call)
-        if member.behind:
-            return now + (RECLAIM_US if member.revoking else _TICK_US)
+        if child.behind:
+            return now + (RECLAIM_US if child.revoking else _TICK_US)
         if not number:
-            return min(due, now + min(map(timeout_us, member.calls.values()), default=_LONGEST_TICK_US))
-        if reason and number in member.calls and not member.ending:
-            self._end(member, reason, number, now)
+            return min(due, now + min(map(timeout_us, child.calls.values()), default=_LONGEST_TICK_US))
+        if reason and number in child.calls and not child.ending:
+            self._end(child, reason, number, now)
         return due if due > now else now + _LONGEST_TICK_US
 
     def _reason(self, call: Call, started: int, now: int) -> tuple[str, int]:
@@ -368,7 +368,7 @@ class Supervisor:
             return KILLED, now
         return "", min(due, self._stop_us or due)
 
-    def _end(self, member: ChildHandle, reason: str, number: int, now: int) -> None:
-        member.ending, member.victim, member.asked_us = reason, number, now
+    def _end(self, child: ChildHandle, reason: str, number: int, now: int) -> None:
+        child.ending, child.victim, child.asked_us = reason, number, now
         at_once = reason == BROKE_PROTOCOL
-        self._nursery.kill_child(member.number, 0 if at_once else self.limits.grace_ms)
+        self._nursery.kill_child(child.number, 0 if at_once else self.limits.grace_ms)

@@ -110,11 +110,11 @@ class SparkPool:
         """
         if self._started:
             raise ConflictError("This pool was started before.", hint="Make a new one.")
-        zygote = ForkserverHandle(
+        forkserver = ForkserverHandle(
             self._config.modules, wants_output=False, pass_environment=self._config.pass_environment
         )
-        zygote.close()
-        self._handlers = zygote.handlers
+        forkserver.close()
+        self._handlers = forkserver.handlers
         self._sink = sink
         self._started = True
         self._begin()

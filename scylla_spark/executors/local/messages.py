@@ -1,0 +1,112 @@
+"""What a pool and its children say to each other: JSON lists on the wire, these records on both sides.
+
+A child runs user code, so the pool reads what comes from there with `report.read`, which believes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.task import Invocation
+
+RETURNED: Final = "returned"  # the outcome of a call that a child hands back unrun
+BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
+
+
+class TaskRow(NamedTuple):
+    """One task as a child gets it.
+
+    Attributes:
+        time_us: scheduled time, microseconds since the epoch.
+        payload: JSON text.
+        timeout_ms: from the start of the call.
+    """
+
+    time_us: int
+    ordering_id: str
+    uniqueness_key: str
+    payload: str
+    attempt: int
+    epoch: int
+    queue: str
+    priority: int
+    timeout_ms: int
+
+
+class Order(NamedTuple):
+    """One call, from the pool to a child.
+
+    Attributes:
+        number: of the call, from 1; a child gets them in order.
+        handler: its name.
+        start_by_us: boot clock after which it must not begin.
+        follows: it may run only if the call before succeeded.
+        tasks: rows as in `TaskRow`; more than one for batch handlers only.
+    """
+
+    number: int
+    handler: str
+    start_by_us: int
+    follows: bool
+    tasks: list[Any]
+
+
+class Verdict(NamedTuple):
+    """How one task of a call ended, from a child.
+
+    Attributes:
+        result: JSON text.
+        failure: kind, message and stack.
+        after_ms: wait after a yield.
+    """
+
+    outcome: str
+    result: str | None = None
+    failure: tuple[str, str, str] | None = None
+    after_ms: int = 0
+
+
+class CallRecord(NamedTuple):
+    """How a call ended, from a child.
+
+    Attributes:
+        number: of the call.
+        outcome: of its only task, or BATCH, or RETURNED.
+        started_us: wall clock.
+        duration_us: from start to end.
+        result: JSON text; of BATCH: a list of verdicts.
+        failure: kind, message and stack.
+        after_ms: wait after a yield.
+        output: what the call printed.
+    """
+
+    number: int
+    outcome: str
+    started_us: int = 0
+    duration_us: int = 0
+    result: Any = None
+    failure: tuple[str, str, str] | None = None
+    after_ms: int = 0
+    output: str = ""
+
+
+class ForkserverOrder(NamedTuple):
+    """From the pool to the forkserver.
+
+    Attributes:
+        verb: "fork" (two file descriptors come along) or "kill".
+        number: of the child.
+        grace_ms: of a kill: from SIGTERM to SIGKILL.
+    """
+
+    verb: str
+    number: int
+    grace_ms: int = 0
+
+
+def task_row(item: Invocation) -> TaskRow:
+    """What a child is told of an invocation."""
+    key = item.key
+    return TaskRow(
+        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms
+    )

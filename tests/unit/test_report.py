@@ -32,7 +32,8 @@ def test_record_of_ours_is_read():
 @pytest.mark.parametrize("record", [[3, "failed", 1, 1, None, None, 0, ""], [3, "succeeded", 1, 1, None, ["a", "b", "c"], 0, ""],
                                     [3, "yielded", 1, 1, '"x"', None, 0, ""], [3, "yielded", 1, 1, None, None, 10**15, ""],
                                     [3, "cancelled", 1, 1, None, ["a", "b", "c"], 0, ""], [3, "not_started", 1, 1, None, None, 0, ""],
-                                    [*CallRecord(True, "returned")], [*CallRecord(3.0, "returned")], [3, "returned"], None, "x", 7, {}])  # fmt: skip
+                                    [*CallRecord(True, "returned")], [*CallRecord(3.0, "returned")], [3, "returned"],
+                                    None, "x", 7, {}])  # fmt: skip
 def test_record_that_contradicts_itself_is_refused(record):
     with pytest.raises(ProtocolError):
         read(record)

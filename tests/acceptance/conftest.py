@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.place import Foreign, Place, Process, eventually
+from tests.acceptance.place import Foreign, Place, Process
+from tests.support.waiting import eventually
 
 
 class Shared(Place):

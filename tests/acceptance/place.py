@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from scylla_spark.clock import iso
 from scylla_spark.io.host import die_with_parent
 from tests.acceptance import journal_handlers
 from tests.support.history import Run, runs
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = journal_handlers.__file__
@@ -35,16 +36,6 @@ T = TypeVar("T")
 
 def now() -> int:
     return time.time_ns() // 1000
-
-
-def eventually(look: Callable[[], T], within: float, what: object = "", tell: Callable[[], object] | None = None) -> T:
-    """The first true value of `look`; a failure says `what` was awaited and what `tell` then told."""
-    deadline = time.monotonic() + within
-    while not (value := look()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what or look}; now: {tell() if tell else value!r}")
-        time.sleep(0.05)
-    return value
 
 
 class Process:

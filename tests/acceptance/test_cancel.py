@@ -3,7 +3,8 @@
 import pytest
 
 from scylla_spark import Retry, TaskFailed, TaskKey
-from tests.acceptance.place import PATIENCE, SECOND, eventually, now
+from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 

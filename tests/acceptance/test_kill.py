@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from scylla_spark import TaskKey
-from tests.acceptance.place import PATIENCE, Process, eventually
+from tests.acceptance.place import PATIENCE, Process
 from tests.support import history
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 ROUNDS = int(os.environ.get("KILLS", "1"))  # KILLS=3 python -m pytest tests/acceptance/test_kill.py

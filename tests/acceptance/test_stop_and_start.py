@@ -5,8 +5,9 @@ import json
 import pytest
 
 from scylla_spark import Retry, TaskKey
-from tests.acceptance.place import PATIENCE, SECOND, Foreign, eventually, now
+from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 from tests.support import history
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 

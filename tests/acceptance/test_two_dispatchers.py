@@ -9,8 +9,9 @@ import pytest
 from scylla_spark import TaskKey
 from scylla_spark.core.key import partition_of
 from scylla_spark.io.host.broker import EmbeddedBroker
-from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, Foreign, Place, Process, eventually, now
+from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, Foreign, Place, Process, now
 from tests.support import history
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 SESSION = 6 * SECOND

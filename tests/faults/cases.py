@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
-from tests.acceptance.place import Process, eventually, now
+from tests.acceptance.place import Process, now
 from tests.faults.site import DISPATCH, INGEST, PATIENCE, SESSION_S, Site, fill, pause, until
+from tests.support.waiting import eventually
 
 TAKEN_OVER_S = SESSION_S + 4.0  # after so long the partitions of a frozen dispatcher are another's
 IN_CALLBACK = {

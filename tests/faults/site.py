@@ -23,11 +23,12 @@ from scylla_spark.errors import UnreachableError
 from scylla_spark.failpoint import VARIABLE
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import consumer, with_broker
-from tests.acceptance.place import SECOND, Place, Process, eventually, now
+from tests.acceptance.place import SECOND, Place, Process, now
 from tests.faults import handlers
 from tests.faults.load import Load
 from tests.support import history
 from tests.support.history import Fault, History, Recorded
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 SESSION_S = 6
@@ -398,7 +399,7 @@ class OutcomesLog:
 
 def until(look: Callable[[], T], within: float, what: str, tell: Callable[[], object]) -> T:
     """`eventually` for looks that cost something: less often."""
-    return eventually(lambda: look() or pause(0.25), within, what, tell)  # type: ignore[return-value]
+    return eventually(look, within, what, tell, every=0.3)
 
 
 def pause(seconds: float) -> None:

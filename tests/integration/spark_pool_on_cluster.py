@@ -16,10 +16,10 @@ from tests.support.executor_conformance import (
     ExecutorConformance,
     Running,
     alive,
-    eventually,
     invocation,
     kill_hard,
 )
+from tests.support.waiting import holds
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_lost_executor_fails_the_task_once_and_its_processes_die(running, tmp_pa
     mark = tmp_path / "pids"
     call = invocation("mark_pid_and_hang", str(mark))
     running.executor.submit([call])
-    assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"), within=30)
+    assert holds(lambda: mark.exists() and mark.read_text().endswith("\n"), within=30)
     pid = int(mark.read_text())
     executor = next(p for p in _ancestors(pid) if Path(f"/proc/{p}/comm").read_text().strip() == "java")
     kill_hard(executor)
@@ -79,5 +79,5 @@ def test_lost_executor_fails_the_task_once_and_its_processes_die(running, tmp_pa
     assert (outcome.outcome, outcome.failure.kind) == ("failed", "executor_lost")
     assert "Spark executor was lost" in outcome.failure.message
     assert mark.read_text() == f"{pid}\n", "the handler ran again"
-    assert eventually(lambda: not alive(pid))
+    assert holds(lambda: not alive(pid))
     assert {one.outcome for one in running.run(*[invocation("noop") for _ in range(20)], within=60)} == {"succeeded"}

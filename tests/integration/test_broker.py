@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,17 +16,9 @@ from kafka.errors import KafkaError
 from scylla_spark.errors import BrokerError, ConflictError
 from scylla_spark.io.host import broker_files, die_with_parent
 from scylla_spark.io.host.broker import EmbeddedBroker
+from tests.support.waiting import holds
 
 pytestmark = pytest.mark.integration
-
-
-def eventually(condition: Callable[[], bool], within: float) -> bool:
-    deadline = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def exists(pid: int) -> bool:
@@ -65,7 +55,7 @@ def read(bootstrap: str, count: int, topic: str = "t") -> list[str]:
                 values.extend(record.value.decode() for record in records)
             return len(values) >= count
 
-        eventually(enough, within=30)
+        holds(enough, within=30)
         return values
     finally:
         consumer.close()
@@ -89,7 +79,7 @@ def test_records_survive_a_stop_a_restart_and_a_kill(tmp_path):
         assert read(address, 2) == ["one", "two"]
         send(address, "three")
         os.kill(broker.pid, signal.SIGKILL)
-        assert eventually(lambda: not broker.alive, within=10)
+        assert holds(lambda: not broker.alive, within=10)
         broker.start()
         assert read(broker.bootstrap, 3) == ["one", "two", "three"]
 
@@ -149,7 +139,7 @@ def test_it_dies_with_a_parent_that_is_killed_and_starts_again_on_the_same_data(
         send(bootstrap, "kept")
         assert exists(int(pid)), "the end of the thread that called start() must not end the broker"
         parent.kill()
-    assert eventually(lambda: not exists(int(pid)), within=5)
+    assert holds(lambda: not exists(int(pid)), within=5)
     with EmbeddedBroker(tmp_path / "kafka") as again:
         assert read(again.bootstrap, 1) == ["kept"]
 
@@ -159,7 +149,7 @@ def test_it_is_stopped_when_its_parent_ends_without_stopping_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
     )
-    assert eventually(lambda: not exists(int(done.stdout)), within=1)
+    assert holds(lambda: not exists(int(done.stdout)), within=1)
     assert "shut down completed" in (tmp_path / "logs" / "broker.log").read_text(), "it should end in order"
 
 
@@ -213,7 +203,7 @@ def test_a_bound_command_dies_with_its_parent(how):
         pid = int(parent.stdout.readline())
         assert exists(pid)
         parent.kill()
-    assert eventually(lambda: not exists(pid), within=5)
+    assert holds(lambda: not exists(pid), within=5)
 
 
 def test_a_command_whose_parent_is_gone_before_it_starts_does_not_start(tmp_path):

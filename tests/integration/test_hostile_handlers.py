@@ -16,7 +16,8 @@ import pytest
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.local import child_handle, supervisor
 from scylla_spark.executors.local.pool import LocalPool
-from tests.support.executor_conformance import GRACE_S, Running, alive, eventually, invocation
+from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
+from tests.support.waiting import holds
 
 HANDLERS = str(Path(__file__).parents[1] / "support" / "hostile_handlers.py")
 
@@ -205,7 +206,7 @@ def test_memory_that_names_calls_which_never_were_ends_the_child(pool, claimed):
 
 def test_child_whose_memory_lies_while_it_has_nothing_to_do_is_replaced(small):
     pid = int(small.one("hostile.leave_thread", 0.05).result)
-    assert eventually(lambda: not alive(pid), within=15)
+    assert holds(lambda: not alive(pid), within=15)
     assert small.one("noop").outcome == "succeeded"
 
 
@@ -260,7 +261,7 @@ def test_random_bytes_from_many_children_leave_one_outcome_each(pool):
         assert outcome.outcome in ("failed", "timed_out") or outcome.result == '"done"'
     found = [outcome.failure for outcome in pool.wait(others) if outcome.outcome != "succeeded"]
     assert {failure.kind for failure in found} <= {"child_died"}, "it ran in a child whose stream was broken before"
-    assert eventually(lambda: pool.executor.room() > 0)
+    assert holds(lambda: pool.executor.room() > 0)
 
 
 SPEAKS_AT_IMPORT = """
@@ -320,7 +321,7 @@ def test_forkserver_that_talks_nonsense_is_replaced(tmp_path):
     try:
         assert running.one("noop").outcome == "succeeded"
         mark.touch()
-        assert eventually(lambda: not mark.exists())
+        assert holds(lambda: not mark.exists())
         outcomes = running.run(*[invocation("noop") for _ in range(300)], within=40)
         assert {outcome.outcome for outcome in outcomes} <= {"succeeded", "failed"}
         assert running.one("noop").outcome == "succeeded"

@@ -19,10 +19,10 @@ from tests.support.executor_conformance import (
     ExecutorConformance,
     Running,
     alive,
-    eventually,
     invocation,
     kill_hard,
 )
+from tests.support.waiting import holds
 
 
 def _descendants(pid: int) -> list[int]:
@@ -102,7 +102,7 @@ class TestLocalPool:
         go.unlink()
         calls = [invocation("wait_for_file", str(go)) for _ in range(20)]
         running.executor.submit(calls)
-        assert eventually(lambda: calls[0].id in running.executor.running())
+        assert holds(lambda: calls[0].id in running.executor.running())
         assert set(running.executor.running()) == {calls[0].id}
         go.touch()
         running.wait(calls)
@@ -136,8 +136,8 @@ class TestLocalPool:
         assert running.executor.room() == 5
         pids = {outcome.result for outcome in running.run(*[invocation("pid", 0.3) for _ in range(5)], within=1.4)}
         assert len(pids) == 5
-        assert eventually(lambda: sum(alive(int(pid)) for pid in pids) == 1)
-        assert eventually(lambda: running.executor.room() == 5)
+        assert holds(lambda: sum(alive(int(pid)) for pid in pids) == 1)
+        assert holds(lambda: running.executor.room() == 5)
 
     def test_fast_calls_go_to_few_children_and_slow_ones_still_to_all(self, make_pool):
         running = make_pool(min_children=8, max_children=8)
@@ -177,7 +177,7 @@ class TestLocalPool:
         running = make_pool(min_children=1, max_children=1)
         calls = [invocation("mark_and_sleep", str(tmp_path / f"begun{n}")) for n in range(3)]
         running.executor.submit(calls)
-        assert eventually((tmp_path / "begun0").exists)
+        assert holds((tmp_path / "begun0").exists)
         running.executor.stop(drain_s=5)
         assert [outcome.outcome for outcome in running.wait(calls, within=0)] == [
             "succeeded",
@@ -190,7 +190,7 @@ class TestLocalPool:
         running = make_pool()
         call = invocation("stubborn", str(tmp_path / "begun"))
         running.executor.submit([call])
-        assert eventually((tmp_path / "begun").exists)
+        assert holds((tmp_path / "begun").exists)
         begun = time.monotonic()
         running.executor.stop(drain_s=0.2)
         assert time.monotonic() - begun < 0.2 + GRACE_S + 1
@@ -201,7 +201,7 @@ class TestLocalPool:
         before = set(_descendants(_me()))
         running = make_pool()
         running.run(invocation("noop"))
-        assert eventually(lambda: len(set(_descendants(_me())) - before) >= 3)
+        assert holds(lambda: len(set(_descendants(_me())) - before) >= 3)
         mine = set(_descendants(_me())) - before
         running.executor.stop(drain_s=1)
         assert not any(map(alive, mine))
@@ -217,7 +217,7 @@ class TestLocalPool:
         child = int(running.one("pid").result)
         call = invocation("stubborn", str(tmp_path / "begun"))
         running.executor.submit([call])
-        assert eventually((tmp_path / "begun").exists)
+        assert holds((tmp_path / "begun").exists)
         forkserver = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
         kill_hard(forkserver)
         outcome = running.wait([call])[0]
@@ -236,12 +236,12 @@ running.executor.submit([invocation("family", {str(pids)!r}), invocation("stubbo
 threading.Event().wait()
 """
         with subprocess.Popen([sys.executable, "-c", script], cwd=Path(HANDLERS).parents[2]) as driver:
-            begun = eventually(lambda: pids.exists() and pids.read_text().count(" ") == 1)
+            begun = holds(lambda: pids.exists() and pids.read_text().count(" ") == 1)
             family = _descendants(driver.pid)
             kill_hard(driver.pid)
         assert begun
         assert {int(pid) for pid in pids.read_text().split()} <= set(family)
-        assert eventually(lambda: not any(map(alive, family)))
+        assert holds(lambda: not any(map(alive, family)))
 
     def test_handler_module_that_cannot_be_imported_is_a_clear_error(self, tmp_path):
         module = tmp_path / "broken_handlers.py"

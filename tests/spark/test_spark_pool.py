@@ -19,9 +19,9 @@ from tests.support.executor_conformance import (
     ExecutorConformance,
     Running,
     alive,
-    eventually,
     invocation,
 )
+from tests.support.waiting import holds
 
 pytestmark = pytest.mark.spark
 HOSTILE = str(Path(HANDLERS).with_name("hostile_handlers.py"))
@@ -91,7 +91,7 @@ class TestSparkPool:
         running.executor.attach(spark)
         calls = [invocation("stubborn", str(tmp_path / "begun")), invocation("noop")]
         running.executor.submit(calls)
-        assert eventually((tmp_path / "begun").exists, within=20)
+        assert holds((tmp_path / "begun").exists, within=20)
         running.executor.stop(drain_s=0.1)
         hanging, waiting = running.wait(calls, within=0)
         assert (hanging.outcome, hanging.failure.kind) == ("failed", "executor_stopped")
@@ -101,10 +101,10 @@ class TestSparkPool:
         mark = tmp_path / "pid"
         call = invocation("mark_pid_and_hang", str(mark))
         running.executor.submit([call])
-        assert eventually(lambda: mark.exists() and mark.read_text().endswith("\n"), within=20)
+        assert holds(lambda: mark.exists() and mark.read_text().endswith("\n"), within=20)
         running.executor.kill([call.id])
         assert running.wait([call])[0].outcome == "timed_out"
-        assert eventually(lambda: not alive(int(mark.read_text())), within=0.5)
+        assert holds(lambda: not alive(int(mark.read_text())), within=0.5)
 
     def test_job_is_not_submitted_for_what_may_not_start_any_more(self, running):
         calls = [invocation("noop")._replace(start_by_us=boot_us() - 1) for _ in range(50)]

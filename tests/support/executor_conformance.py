@@ -17,21 +17,12 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, Outcome
 from scylla_spark.executors.interface import Executor
+from tests.support.waiting import holds
 
 HANDLERS = str(Path(__file__).with_name("sample_handlers.py"))
 BATCH_HANDLERS = str(Path(__file__).with_name("sample_batch_handlers.py"))
 GRACE_S = 0.3
 _ids = iter(range(1, 10**9))
-
-
-def eventually(condition, within: float = 10.0) -> bool:
-    """Polls until the condition holds; False after the deadline."""
-    until = time.monotonic() + within
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def alive(pid: int) -> bool:
@@ -199,12 +190,12 @@ class ExecutorConformance:
         assert outcome.outcome == "timed_out"
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert len(pids) == 2
-        assert eventually(lambda: not any(map(alive, pids)))
+        assert holds(lambda: not any(map(alive, pids)))
 
     def test_grandchildren_die_with_a_child_that_died(self, running, tmp_path):
         assert running.one("orphan", str(tmp_path / "pid")).failure.kind == "child_died"
         pid = int((tmp_path / "pid").read_text())
-        assert eventually(lambda: not alive(pid))
+        assert holds(lambda: not alive(pid))
 
     def test_tasks_of_a_lane_run_in_the_order_given(self, running, tmp_path):
         calls = [
@@ -277,7 +268,7 @@ class ExecutorConformance:
         running.executor.submit([*others[:150], hanging, *others[150:]])
         running.wait(others, within=2)
         assert hanging.id not in running.reported_at
-        assert eventually(lambda: hanging.id in running.executor.running(), 3 + running.slack_s)
+        assert holds(lambda: hanging.id in running.executor.running(), 3 + running.slack_s)
         running.executor.kill([hanging.id])
         assert running.wait([hanging])[0].outcome == "timed_out"
 
@@ -294,7 +285,7 @@ class ExecutorConformance:
         first, behind = invocation("wait_for_file", str(go), lane=lane), invocation("noop", lane=lane)
         before = now_us()
         running.executor.submit([first, behind])
-        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        assert holds(lambda: first.id in running.executor.running(), 10 + running.slack_s)
         named = running.executor.running()
         assert behind.id not in named
         assert before <= named[first.id] <= now_us()
@@ -308,7 +299,7 @@ class ExecutorConformance:
         calls = [invocation("batch_wait", str(go), lane=lane, key=str(n)) for n in range(5)]
         running.executor.submit(calls)
         ids = {call.id for call in calls}
-        assert eventually(lambda: ids & running.executor.running().keys(), 10 + running.slack_s)
+        assert holds(lambda: ids & running.executor.running().keys(), 10 + running.slack_s)
         named = running.executor.running()
         assert ids <= named.keys()
         assert len({named[one] for one in ids}) == 1
@@ -319,7 +310,7 @@ class ExecutorConformance:
     def test_killed_task_is_not_running_any_more(self, running, tmp_path):
         call = invocation("wait_for_file", str(tmp_path / "never"))
         running.executor.submit([call])
-        assert eventually(lambda: call.id in running.executor.running(), 10 + running.slack_s)
+        assert holds(lambda: call.id in running.executor.running(), 10 + running.slack_s)
         running.executor.kill([call.id])
         assert running.wait([call])[0].outcome == "timed_out"
         assert call.id not in running.executor.running()
@@ -340,10 +331,10 @@ class ExecutorConformance:
         first = invocation("wait_for_file", str(go), lane=lane)
         behind = invocation("append", {"file": str(tmp_path / "ran"), "line": 1}, lane=lane)
         running.executor.submit([first])
-        assert eventually(lambda: first.id in running.executor.running(), 10 + running.slack_s)
+        assert holds(lambda: first.id in running.executor.running(), 10 + running.slack_s)
         behind = behind._replace(start_by_us=boot_us() + 1000)
         running.executor.submit([behind])
-        assert eventually(lambda: boot_us() > behind.start_by_us)
+        assert holds(lambda: boot_us() > behind.start_by_us)
         go.touch()
         assert [outcome.outcome for outcome in running.wait([first, behind])] == ["succeeded", "not_started"]
         assert not (tmp_path / "ran").exists()

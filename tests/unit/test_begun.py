@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from scylla_spark.executors.spark.begun import BegunListener, Teller, messages, read
-from tests.support.executor_conformance import eventually
+from tests.support.waiting import holds
 
 SECRET = b"s" * 32
 
@@ -26,7 +26,7 @@ def listener():
 def test_what_a_worker_tells_is_heard(listener):
     begun = {number: 1_800_000_000_000_000 + number for number in range(1200)}
     teller = Teller(listener.address)
-    assert eventually(lambda: teller.tell(begun) or listener.heard == begun)
+    assert holds(lambda: teller.tell(begun) or listener.heard == begun)
 
 
 def test_datagrams_without_the_secret_are_not_heard(listener):
@@ -35,7 +35,7 @@ def test_datagrams_without_the_secret_are_not_heard(listener):
         for data in (b"", b"x", b"[[1,1]]", b"0" * 32 + b"[[1,1]]"):
             stranger.sendto(data, ("127.0.0.1", listener.address.port))
     Teller(listener.address).tell({2: 2})
-    assert eventually(lambda: listener.heard)
+    assert holds(lambda: listener.heard)
     assert listener.heard == {2: 2}
 
 

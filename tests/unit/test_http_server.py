@@ -20,6 +20,7 @@ from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch.describe import DescribeServer
 from scylla_spark.services.dispatch.http_server import JSON, ReadOnlyServer, Reply, Route
+from tests.support.waiting import holds
 
 
 def echo(query):
@@ -84,13 +85,6 @@ def said(port, raw: bytes) -> bytes:
         while part := line.recv(65536):
             parts.append(part)
         return b"".join(parts)
-
-
-def until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    return condition()
 
 
 # -- what is asked -------------------------------------------------------------------------------------------------------
@@ -201,7 +195,7 @@ def test_four_hundred_half_requests_keep_few_threads_and_only_for_a_while():
             for line in lines:
                 line.send(b"GET /plain HTTP/1.1\r\nHo")
             assert threading.active_count() - before <= 8
-            assert until(lambda: threading.active_count() <= before), "half requests must end by themselves"
+            assert holds(lambda: threading.active_count() <= before), "half requests must end by themselves"
             assert ask(port, "/plain")[0] == 200
         finally:
             for line in lines:
@@ -219,7 +213,7 @@ def test_a_request_that_comes_byte_by_byte_is_ended_at_its_limit():
                 return True
             return False
 
-        assert until(ended, 5), "each byte came in time, the request did not"
+        assert holds(ended, 5), "each byte came in time, the request did not"
         assert time.monotonic() - begun < 4
 
 
@@ -229,8 +223,8 @@ def test_a_reader_that_does_not_read_is_ended_at_its_limit(monkeypatch):
         before = threading.active_count()
         with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
             line.sendall(b"GET /plain HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert until(lambda: threading.active_count() > before)
-            assert until(lambda: threading.active_count() <= before)
+            assert holds(lambda: threading.active_count() > before)
+            assert holds(lambda: threading.active_count() <= before)
 
 
 def test_one_connection_too_many_is_told_so():

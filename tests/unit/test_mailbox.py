@@ -1,7 +1,6 @@
 """Threads that ask the engine get an answer, or the error that ended it; they never wait for nobody."""
 
 import threading
-import time
 
 import pytest
 
@@ -40,7 +39,5 @@ def test_who_waits_when_the_engine_ends_gets_its_error():
 def test_who_asks_afterwards_does_not_wait():
     mailbox = Mailbox()
     mailbox.close(ValueError("broken"))
-    begun = time.monotonic()
     with pytest.raises(ValueError, match="broken"):
-        mailbox.ask(lambda now: now)
-    assert time.monotonic() - begun < 1
+        mailbox.ask(lambda now: now, timeout_s=5.0)

@@ -81,6 +81,19 @@ def instant(at: datetime, offset: int) -> int:
     return (at - EPOCH) // timedelta(microseconds=1) - offset
 
 
+def instant_of(name: str, at: datetime) -> int:
+    """The instant of a naive local time in a zone: of two the first; of a skipped one the end of the gap."""
+    before = (at - EPOCH) // timedelta(microseconds=1) - offset_us(
+        name, (at - EPOCH) // timedelta(microseconds=1) - DAY_US
+    )
+    step = step_between(name, before - 2 * DAY_US, before + 2 * DAY_US)
+    if step is None:
+        return instant(at, offset_us(name, before))
+    if at < local(step.at_us, step.before_us):
+        return instant(at, step.before_us)
+    return max(step.at_us, instant(at, step.after_us))
+
+
 def _year(at_us: int) -> int:
     return (EPOCH + timedelta(microseconds=at_us)).year
 

@@ -21,7 +21,6 @@ from scylla_spark.services.progress import End, Progress
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-SECOND = 1_000_000
 NEAR_US = 2 * HOUR_US
 CLOSE_AFTER_US = 2 * HOUR_US
 RETENTION_US = 30 * HOUR_US

@@ -1,0 +1,215 @@
+"""In which kind of world a seed plays: how much is asked of it, and what goes wrong how often.
+
+One world with a little of everything is too kind: what a rule is there for needs its own circumstances, many times over. So every
+seed has a profile, by its number; the seed decides everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+MINUTE_S = 60
+HOUR_S = 60 * MINUTE_S
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients ask for, and how long tasks take.
+
+    Attributes:
+        tasks: records that clients send in all.
+        episodes: parts of the play, between which hours may pass.
+        seconds: length of an episode.
+        lanes: how many lanes each partition has.
+        dues: when tasks are due, in seconds from their enqueueing; one is drawn.
+        far: chance that one is due in hours instead.
+        late: chance that the record of a task comes up to an hour after its time.
+        cancel: chance that a client cancels a key …
+        twice: … and that it does so again at once.
+        resend: chance that a client sends a key again that it has sent before.
+        again: chance that such a key is one that was cancelled or has ended.
+        long: chance that a task takes long …
+        longest_ms: … up to this.
+        fails: chance that an attempt fails.
+        big: chance that a result has 60 kB.
+    """
+
+    tasks: int = 40
+    episodes: int = 3
+    seconds: int = 15
+    lanes: int = 4
+    dues: tuple[float, ...] = (-5, 0, 0, 0, 1, 3, 10, 30, 45)
+    far: float = 0.1
+    late: float = 0.02
+    cancel: float = 0.12
+    twice: float = 0.3
+    resend: float = 0.12
+    again: float = 0.3
+    long: float = 0.15
+    longest_ms: float = 9_000
+    fails: float = 0.2
+    big: float = 0.2
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What goes wrong, as chances per opportunity: of a process each second, of a send, of a read.
+
+    Attributes:
+        crash: a process ends at once.
+        restart_ms: how soon another starts in its place.
+        static: it takes its place in the group, too, as static members do.
+        pause: a process stands still …
+        pause_ms: … so long.
+        clock_step: a clock is set.
+        join: a process more starts.
+        leave: a process stops cleanly.
+        session_s: how long the group waits for a member that is not heard of.
+        send: a send is reported as failed; it may land all the same.
+        slow: a read of tables takes seconds …
+        slow_ms: … up to this.
+        lag: ingest stands still …
+        lag_ms: … so long.
+        storage: a read fails.
+        hand_back: an executor hands work back that it has not begun.
+        jump: hours pass between two episodes.
+        records: most records that a tail reads at a time; 0: any number.
+        memory_kb: what a dispatcher may hold; one is drawn.
+        remember_s: for how long ended keys are remembered at least.
+    """
+
+    crash: float = 0.02
+    restart_ms: tuple[float, float] = (500, 6_000)
+    static: bool = False
+    pause: float = 0.02
+    pause_ms: tuple[float, float] = (500, 30_000)
+    clock_step: float = 0.01
+    join: float = 0.02
+    leave: float = 0.01
+    session_s: int = 10
+    send: float = 0.03
+    slow: float = 0.3
+    slow_ms: float = 9_000
+    lag: float = 0.1
+    lag_ms: tuple[float, float] = (3_000, 25_000)
+    storage: float = 0.01
+    hand_back: float = 0.02
+    jump: float = 0.3
+    records: int = 0
+    memory_kb: tuple[int, ...] = (1_000_000,)
+    remember_s: int = 60
+
+
+NO_TROUBLE = Trouble(
+    crash=0, pause=0, clock_step=0, join=0, leave=0, send=0, lag=0, storage=0, jump=0, slow=0.05, hand_back=0
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kind of world.
+
+    Attributes:
+        name: what a failing seed is told with.
+        load: what is asked of it.
+        trouble: what goes wrong.
+        broken: switches of rules that are broken on purpose.
+    """
+
+    name: str
+    load: Load = field(default_factory=Load)
+    trouble: Trouble = field(default_factory=Trouble)
+    broken: frozenset[str] = frozenset()
+
+    @property
+    def faultless(self) -> bool:
+        """Whether nothing is ever lost or stopped, so that more can be promised."""
+        return not (self.trouble.crash or self.trouble.pause or self.trouble.clock_step or self.trouble.send)
+
+    def breaking(self, *switches: str) -> Profile:
+        """The same world with rules broken on purpose."""
+        return replace(self, broken=frozenset(switches))
+
+
+SOON = (-5, 0, 0, 0, 0, 1, 1, 2, 3, 5)
+WITHIN_LOOK_AHEAD = (0, 1, 5, 10, 12, 15, 20, 25, 30, 40)
+_HARSH = Trouble(crash=0.05, pause=0.1, send=0.1, slow=0.5, jump=0.5, join=0.04)
+_SHORT = (16, 30)
+
+PROFILES = (
+    Profile("usual"),
+    Profile("harsh", trouble=_HARSH),
+    Profile("short memory", Load(tasks=120), replace(_HARSH, memory_kb=_SHORT)),
+    # members that are frozen for longer than the group waits, while much becomes due
+    Profile(
+        "frozen",
+        Load(tasks=90, lanes=6, dues=(0, 2, 5, 8, 10, 12, 15, 18), far=0, long=0.25, cancel=0.05),
+        Trouble(crash=0, pause=0.08, pause_ms=(5_000, 18_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.05),
+    ),
+    # much work that waits in executors, with drivers that die and come back at once
+    Profile(
+        "killed",
+        Load(tasks=90, lanes=6, dues=SOON, far=0, long=0.5, longest_ms=6_000, cancel=0.05, resend=0.05),
+        Trouble(
+            crash=0.08, restart_ms=(100, 1_500), static=True, pause=0.01, leave=0.05, join=0.05, jump=0.1, slow=0.1
+        ),
+    ),
+    # nothing fails, but members come and go
+    Profile(
+        "moving",
+        Load(tasks=80, dues=SOON, far=0.02, long=0.4),
+        replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05, hand_back=0.02),
+    ),
+    # nothing fails, and clients change their minds
+    Profile(
+        "undecided",
+        Load(tasks=90, dues=WITHIN_LOOK_AHEAD, far=0.05, cancel=0.35, twice=0.7, resend=0.2, again=0.6),
+        replace(NO_TROUBLE, lag=0.05),
+    ),
+    # keys that ended come again, after what is remembered of them has been let go of
+    Profile(
+        "forgetful",
+        Load(tasks=100, seconds=25, dues=WITHIN_LOOK_AHEAD, far=0.03, late=0.05, cancel=0.2, resend=0.35, again=0.7),
+        Trouble(
+            crash=0.01,
+            pause=0.01,
+            leave=0.03,
+            join=0.03,
+            jump=0.1,
+            slow=0.4,
+            slow_ms=15_000,
+            lag=0.1,
+            lag_ms=(5_000, 15_000),
+            remember_s=3,
+        ),
+    ),
+    # tables and tails that are far behind, while partitions move
+    Profile(
+        "behind",
+        Load(tasks=120, dues=WITHIN_LOOK_AHEAD + SOON, far=0.02, cancel=0.25, resend=0.2),
+        Trouble(
+            crash=0.03,
+            restart_ms=(100, 1_000),
+            static=True,
+            leave=0.05,
+            join=0.05,
+            pause=0.01,
+            lag=0.5,
+            lag_ms=(5_000, 20_000),
+            records=2,
+            jump=0.1,
+            slow=0.1,
+        ),
+    ),
+    # memory that holds next to nothing
+    Profile(
+        "tiny memory",
+        Load(tasks=180, lanes=6, dues=WITHIN_LOOK_AHEAD + SOON, far=0.1, cancel=0.3, resend=0.1, big=0.05),
+        replace(_HARSH, crash=0.03, pause=0.02, memory_kb=(6, 10), lag=0.3, slow=0.2),
+    ),
+)
+
+
+def profile_of(seed: int) -> Profile:
+    """Seeds play in all kinds of worlds by turns."""
+    return PROFILES[seed % len(PROFILES)]

@@ -126,6 +126,8 @@ class Feeder(Reliever):
             return False
         if partition.cautious and not partition.scanned:
             partition.uncertain |= unloaded or frozenset()
+            # of a lane that was cut all that was read may have ended since: then what was running is still to come
+            partition.uncertain |= {fingerprint(name) for name in cuts if not self._is_cautious(partition, name)}
         partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
@@ -142,6 +144,10 @@ class Feeder(Reliever):
         self._relieve(now)
         self._activate_if_loaded(partition, now)
         return True
+
+    def _is_cautious(self, partition: Partition, ordering_id: str) -> bool:
+        lane = partition.lanes.get(ordering_id)
+        return lane is not None and lane.cautious
 
     def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
         if ordering_id not in partition.lanes and partition.left(frontier):

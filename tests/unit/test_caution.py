@@ -1,0 +1,41 @@
+"""After an unclean stop: of each lane the first task that may have been running announces its start."""
+
+from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
+from scylla_spark.core.feed import ScanRow
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.partition import Mark
+from scylla_spark.core.task import STARTED, SUCCEEDED
+from scylla_spark.core.tenure import Basis
+from scylla_spark.core.wire import Command
+from tests.unit.engine_harness import NOW, SECOND, Harness
+
+DEAD = Fence(4, "dead")
+
+
+def after_an_unclean_stop(*records):
+    """A harness whose partition is being taken; these records of the dead owner stand in `outcomes`, unread by ingest."""
+    world = Harness()
+    world.released, world.log, world.other = [], list(records), []
+    world.tenure = world.engine.assign(0, Mark(0, 0, DEAD, resigned=False), NOW)
+    world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)
+    world.engine.outcome_records(world.tenure, list(enumerate(records)), len(records), NOW)
+    world.engine.noted_end(world.tenure, len(records), NOW)
+    world.pump()
+    return world
+
+
+def row(key, offset):
+    return ScanRow(Command("enqueue", key, offset, "h"))
+
+
+def test_what_was_cut_off_announces_its_start_though_the_rows_before_it_have_ended():
+    ended, cut_off = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop(OutcomeRecord(DEAD, "facts", (Fact(ended, 1, SUCCEEDED),)))
+    world.engine.rows(world.tenure, [row(ended, 0)], Basis(), NOW)  # tables that have not heard of the end
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": ended}, Mark(), NOW)
+    world.engine.confirmed(world.tenure, world.fence, 0, NOW)
+    world.pump()
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(), NOW, more=False)
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
+    assert [invocation.key for invocation in world.released] == [cut_off]

@@ -90,8 +90,11 @@ def _wrap(name: str, around: Callable[..., Any]) -> Callable[[Process], None]:
 
 def _late_horizon(process: Process, method: Callable[..., Any], tenure: Any, until: int) -> int:
     partition = process.engine.partitions[tenure.partition]
+    if not partition.horizon_us or until <= partition.horizon_us:
+        found: int = method(tenure, until)
+        return found
     process.later(process.world.jitter(50, 900), lambda: process.engine.held(tenure) and method(tenure, until))
-    return partition.far_offset if partition.horizon_us else method(tenure, until)
+    return partition.far_offset
 
 
 def _forget_ended(process: Process, method: Callable[..., Any], tenure: Any, *args: Any, **options: Any) -> Any:

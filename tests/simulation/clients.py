@@ -30,11 +30,15 @@ class Clients:
         self._over: list[TaskKey] = []  # cancelled at some time
 
     def act(self) -> None:
-        """A client does something."""
+        """A client does something, or many things at once."""
+        for _ in range(self._load.bulk):
+            self._world.after(self._world.jitter(0, 300), self._act)
+
+    def _act(self) -> None:
         rng, load = self._world.rng, self._load
         dice = rng.random()
         if self._sent and dice < load.cancel:
-            self._cancel(rng.choice(self._sent[-12:]))
+            self._cancel(rng.choice(self._sent[-20:]))
         elif self._sent and dice < load.cancel + load.resend:
             self._send(ENQUEUE, self._known())
         else:
@@ -51,7 +55,7 @@ class Clients:
         """A key that was sent before."""
         rng, ended = self._world.rng, self._world.judge.ended
         if rng.random() < self._load.again:
-            over = [*self._over[-8:], *list(ended)[-8:]]
+            over = [*self._over[-8:], *list(ended)[-24:]]
             if over:
                 return rng.choice(over)
         return rng.choice(self._sent)

@@ -143,7 +143,8 @@ class Process:
 
         if turn not in self._turns:
             self._turns.add(turn)
-            self.later(self.world.jitter(low_ms, high_ms), run)
+            late = self.world.rng.random() < self.world.profile.trouble.tail and not self.world.calm
+            self.later(self.world.jitter(500, 3000) if late else self.world.jitter(low_ms, high_ms), run)
 
     # -- its threads ----------------------------------------------------------------------------------------------------
 

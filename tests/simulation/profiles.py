@@ -17,7 +17,8 @@ class Load:
     """What clients ask for, and how long tasks take.
 
     Attributes:
-        tasks: records that clients send in all.
+        tasks: records that clients send in all …
+        bulk: … so many at a time.
         episodes: parts of the play, between which hours may pass.
         seconds: length of an episode.
         lanes: how many lanes each partition has.
@@ -35,6 +36,7 @@ class Load:
     """
 
     tasks: int = 40
+    bulk: int = 1
     episodes: int = 3
     seconds: int = 15
     lanes: int = 4
@@ -74,6 +76,7 @@ class Trouble:
         hand_back: an executor hands work back that it has not begun.
         jump: hours pass between two episodes.
         records: most records that a tail reads at a time; 0: any number.
+        tail: chance that a tail reads seconds late.
         memory_kb: what a dispatcher may hold; one is drawn.
         remember_s: for how long ended keys are remembered at least.
     """
@@ -96,6 +99,7 @@ class Trouble:
     hand_back: float = 0.02
     jump: float = 0.3
     records: int = 0
+    tail: float = 0
     memory_kb: tuple[int, ...] = (1_000_000,)
     remember_s: int = 60
 
@@ -134,25 +138,24 @@ class Profile:
 SOON = (-5, 0, 0, 0, 0, 1, 1, 2, 3, 5)
 WITHIN_LOOK_AHEAD = (0, 1, 5, 10, 12, 15, 20, 25, 30, 40)
 _HARSH = Trouble(crash=0.05, pause=0.1, send=0.1, slow=0.5, jump=0.5, join=0.04)
+_OFTEN_BACK = Trouble(static=True, restart_ms=(100, 1_500), pause=0.01, join=0.05, jump=0.1, slow=0.1)
 _SHORT = (16, 30)
 
 PROFILES = (
     Profile("usual"),
     Profile("harsh", trouble=_HARSH),
     Profile("short memory", Load(tasks=120), replace(_HARSH, memory_kb=_SHORT)),
-    # members that are frozen for longer than the group waits, while much becomes due
+    # members that are frozen for longer than the group waits, while much becomes due, and children that go on
     Profile(
         "frozen",
-        Load(tasks=90, lanes=6, dues=(0, 2, 5, 8, 10, 12, 15, 18), far=0, long=0.25, cancel=0.05),
-        Trouble(crash=0, pause=0.08, pause_ms=(5_000, 18_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.05),
+        Load(tasks=80, lanes=6, dues=(0, 0, 2, 5, 8, 10, 12, 15), far=0, long=0.3, longest_ms=20_000, cancel=0.05),
+        Trouble(crash=0, pause=0.06, pause_ms=(5_000, 20_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.03),
     ),
     # much work that waits in executors, with drivers that die and come back at once
     Profile(
         "killed",
         Load(tasks=90, lanes=6, dues=SOON, far=0, long=0.5, longest_ms=6_000, cancel=0.05, resend=0.05),
-        Trouble(
-            crash=0.08, restart_ms=(100, 1_500), static=True, pause=0.01, leave=0.05, join=0.05, jump=0.1, slow=0.1
-        ),
+        replace(_OFTEN_BACK, crash=0.08, leave=0.05),
     ),
     # nothing fails, but members come and go
     Profile(
@@ -166,40 +169,49 @@ PROFILES = (
         Load(tasks=90, dues=WITHIN_LOOK_AHEAD, far=0.05, cancel=0.35, twice=0.7, resend=0.2, again=0.6),
         replace(NO_TROUBLE, lag=0.05),
     ),
-    # keys that ended come again, after what is remembered of them has been let go of
+    # nothing fails, and much comes at once that is due soon after the last scan
+    Profile(
+        "bulk",
+        Load(tasks=160, bulk=12, seconds=20, dues=(3, 12, 13, 15, 17, 19), far=0, late=0, cancel=0.02, long=0.02),
+        replace(NO_TROUBLE, lag=0.02),
+    ),
+    # keys that ended come again, and reads take long, after what is remembered of them has been let go of
     Profile(
         "forgetful",
-        Load(tasks=100, seconds=25, dues=WITHIN_LOOK_AHEAD, far=0.03, late=0.05, cancel=0.2, resend=0.35, again=0.7),
+        Load(
+            tasks=120,
+            seconds=25,
+            lanes=2,
+            dues=WITHIN_LOOK_AHEAD,
+            far=0.02,
+            cancel=0.25,
+            resend=0.3,
+            again=0.8,
+            big=0,
+        ),
         Trouble(
-            crash=0.01,
+            crash=0.02,
             pause=0.01,
-            leave=0.03,
-            join=0.03,
-            jump=0.1,
-            slow=0.4,
-            slow_ms=15_000,
-            lag=0.1,
-            lag_ms=(5_000, 15_000),
-            remember_s=3,
+            leave=0.02,
+            join=0.02,
+            jump=0,
+            slow=0.5,
+            slow_ms=12_000,
+            lag=0.02,
+            remember_s=2,
         ),
     ),
     # tables and tails that are far behind, while partitions move
     Profile(
         "behind",
         Load(tasks=120, dues=WITHIN_LOOK_AHEAD + SOON, far=0.02, cancel=0.25, resend=0.2),
-        Trouble(
-            crash=0.03,
-            restart_ms=(100, 1_000),
-            static=True,
-            leave=0.05,
-            join=0.05,
-            pause=0.01,
-            lag=0.5,
-            lag_ms=(5_000, 20_000),
-            records=2,
-            jump=0.1,
-            slow=0.1,
-        ),
+        replace(_OFTEN_BACK, crash=0.03, leave=0.05, lag=0.5, lag_ms=(5_000, 20_000), records=2, tail=0.1),
+    ),
+    # sends whose fate is unknown, and facts that are read back late
+    Profile(
+        "unsure",
+        Load(tasks=80, dues=SOON, far=0, fails=0.5, long=0.05),
+        Trouble(crash=0.01, pause=0.02, send=0.15, tail=0.15, slow=0.1, jump=0.1, lag=0.05),
     ),
     # memory that holds next to nothing
     Profile(

@@ -165,7 +165,7 @@ class World:
         self.after(self.jitter(100, 1000), self._ingest)
         self.after(SECOND, self._mishap)
         for episode in range(load.episodes):
-            for _ in range(load.tasks // load.episodes):
+            for _ in range(load.tasks // load.episodes // load.bulk):
                 self.after(self.jitter(0, load.seconds * 800), self.clients.act)
             self.run_until(self.now + load.seconds * SECOND)
             if episode < load.episodes - 1 and self.rng.random() < self.profile.trouble.jump:

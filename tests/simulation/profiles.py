@@ -139,6 +139,19 @@ SOON = (-5, 0, 0, 0, 0, 1, 1, 2, 3, 5)
 WITHIN_LOOK_AHEAD = (0, 1, 5, 10, 12, 15, 20, 25, 30, 40)
 _HARSH = Trouble(crash=0.05, pause=0.1, send=0.1, slow=0.5, jump=0.5, join=0.04)
 _OFTEN_BACK = Trouble(static=True, restart_ms=(100, 1_500), pause=0.01, join=0.05, jump=0.1, slow=0.1)
+_QUIET = Trouble(
+    crash=0.004,
+    pause=0,
+    clock_step=0,
+    leave=0.01,
+    join=0.005,
+    send=0.01,
+    jump=0,
+    slow=0.4,
+    slow_ms=12_000,
+    lag=0.02,
+    remember_s=2,
+)
 _SHORT = (16, 30)
 
 PROFILES = (
@@ -148,7 +161,7 @@ PROFILES = (
     # members that are frozen for longer than the group waits, while much becomes due, and children that go on
     Profile(
         "frozen",
-        Load(tasks=80, lanes=6, dues=(0, 0, 2, 5, 8, 10, 12, 15), far=0, long=0.3, longest_ms=20_000, cancel=0.05),
+        Load(tasks=70, lanes=6, dues=(0, 0, 2, 5, 8, 10, 12, 15), far=0, long=0.6, longest_ms=20_000, cancel=0.05),
         Trouble(crash=0, pause=0.06, pause_ms=(5_000, 20_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.03),
     ),
     # much work that waits in executors, with drivers that die and come back at once
@@ -175,31 +188,17 @@ PROFILES = (
         Load(tasks=160, bulk=12, seconds=20, dues=(3, 12, 13, 15, 17, 19), far=0, late=0, cancel=0.02, long=0.02),
         replace(NO_TROUBLE, lag=0.02),
     ),
-    # keys that ended come again, and reads take long, after what is remembered of them has been let go of
+    # keys that ended come again, after what is remembered of them has been let go of
     Profile(
         "forgetful",
-        Load(
-            tasks=120,
-            seconds=25,
-            lanes=2,
-            dues=WITHIN_LOOK_AHEAD,
-            far=0.02,
-            cancel=0.25,
-            resend=0.3,
-            again=0.8,
-            big=0,
-        ),
-        Trouble(
-            crash=0.02,
-            pause=0.01,
-            leave=0.02,
-            join=0.02,
-            jump=0,
-            slow=0.5,
-            slow_ms=12_000,
-            lag=0.02,
-            remember_s=2,
-        ),
+        Load(tasks=100, seconds=25, dues=WITHIN_LOOK_AHEAD, far=0.02, cancel=0.2, resend=0.4, again=0.8),
+        _QUIET,
+    ),
+    # the same while lanes are let go of and read again, slowly
+    Profile(
+        "forgetful, short memory",
+        Load(tasks=150, seconds=20, lanes=3, dues=WITHIN_LOOK_AHEAD, far=0.02, cancel=0.4, big=0),
+        replace(_QUIET, memory_kb=(8, 12), slow=0.6),
     ),
     # tables and tails that are far behind, while partitions move
     Profile(

@@ -161,7 +161,7 @@ PROFILES = (
     # members that are frozen for longer than the group waits, while much becomes due, and children that go on
     Profile(
         "frozen",
-        Load(tasks=70, lanes=6, dues=(0, 0, 2, 5, 8, 10, 12, 15), far=0, long=0.6, longest_ms=20_000, cancel=0.05),
+        Load(tasks=110, lanes=5, dues=(0, 0, 0, 1, 2, 5, 8, 12), far=0, long=0.4, longest_ms=20_000, cancel=0.05),
         Trouble(crash=0, pause=0.06, pause_ms=(5_000, 20_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.03),
     ),
     # much work that waits in executors, with drivers that die and come back at once

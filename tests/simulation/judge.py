@@ -204,6 +204,8 @@ class Judge:
             raise Violation(f"{key} is said to have started, and no child has begun it")
         holding.announced.add(key.ordering_id)
         self._announced.add((key, fact.attempt))
+        for other in [other for other in self._cut_off if other.ordering_id == key.ordering_id]:
+            del self._cut_off[other]  # of a lane one start is announced
 
     def _judge_end(self, fact: Fact) -> None:
         """A completion counts."""
@@ -234,7 +236,7 @@ class Judge:
         self._judge_overlap(run)
         if holding is not None:
             self._judge_knowledge(run, item, holding)
-            self._judge_caution(run, holding)
+        self._judge_caution(run)
         self._runs_of[run.key].append(run)
         self._runs_in[run.key.ordering_id].append(run)
         return run
@@ -292,13 +294,13 @@ class Judge:
         if int(item.payload.removeprefix('{"at":').rstrip("}")) < newest:
             raise Violation(f"{run.key} started with {item.payload}, older than the record {newest}")
 
-    def _judge_caution(self, run: Run, holding: Holding) -> None:
+    def _judge_caution(self, run: Run) -> None:
         """What was cut off by a crash starts again only with a record of it, unless another task of the lane did so before it."""
         epoch = self._cut_off.get(run.key)
         if epoch is None or run.epoch <= epoch:
             return
         del self._cut_off[run.key]
-        if (run.key, run.attempt) not in self._begun and run.key.ordering_id not in holding.announced:
+        if (run.key, run.attempt) not in self._begun:
             raise Violation(f"{run.key} was cut off by a crash, and started again without a record of that")
 
     def _has_ended(self, key: TaskKey, by: Run) -> bool:

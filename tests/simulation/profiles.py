@@ -197,8 +197,8 @@ PROFILES = (
     # the same while lanes are let go of and read again, slowly
     Profile(
         "forgetful, short memory",
-        Load(tasks=150, seconds=20, lanes=3, dues=WITHIN_LOOK_AHEAD, far=0.02, cancel=0.4, big=0),
-        replace(_QUIET, memory_kb=(8, 12), slow=0.6),
+        Load(tasks=200, seconds=20, lanes=3, dues=SOON, far=0.02, cancel=0.4, long=0.3, longest_ms=3_000, big=0),
+        replace(_QUIET, memory_kb=(8, 12), slow=0.7),
     ),
     # tables and tails that are far behind, while partitions move
     Profile(

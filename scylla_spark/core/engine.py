@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from scylla_spark import failpoint
 from scylla_spark.core import action
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, OutcomeRecord, Unreadable, encode_facts
-from scylla_spark.core.lane import CLOSING, DECIDED, IDLE, RECORDING, RUNNING, STARTING, WAITING, Lane
+from scylla_spark.core.lane import CLOSING, DECIDED, IDLE, LOOKUP, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.lanes import MOST_PACES, NEVER, Run
 from scylla_spark.core.partition import DROPPED, Partition, fact_bytes, identity_of
 from scylla_spark.core.release import Releaser
@@ -274,6 +274,8 @@ class Engine(Releaser):
         starting = entry is lane.active and lane.state is STARTING
         if fact.terminal:
             lane.remove(key)
+            if lane.state is LOOKUP and lane.active is None:
+                lane.state = WAITING  # a cancel ended what was being looked up
         else:
             entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
             if starting:

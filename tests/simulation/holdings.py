@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.lane import IDLE
+from scylla_spark.core.lane import BEFORE_ALL, IDLE, Lane
 from scylla_spark.core.partition import ACTIVE, Partition, fact_bytes, note_bytes
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ def excess(partition: Partition, world: World) -> list[str]:
     """Lanes that cannot start, and of which more than the head is held although the tables have the rest."""
     if partition.state is not ACTIVE or partition.receiving or not world.stuck_lanes:
         return []
-    return [
-        ordering_id
-        for ordering_id, lane in partition.lanes.items()
-        if world.is_stuck(ordering_id)
-        and lane.state in IDLE
-        and sum(1 for entry in (*lane.entries.values(), *lane.beyond.values()) if entry.spare) > 2
-    ]
+    stuck = [lane for name, lane in partition.lanes.items() if world.is_stuck(name) and lane.state in IDLE]
+    return [lane.ordering_id for lane in stuck if _spare(lane) > 1]
+
+
+def _spare(lane: Lane) -> int:
+    """How many tasks at the end of a lane could be let go of; what stands before one that cannot stays with it."""
+    entries = [*lane.entries.values(), *lane.beyond.values()]
+    last = max((entry.key for entry in entries if not entry.spare), default=BEFORE_ALL)
+    return sum(1 for entry in entries if entry.spare and entry.key > last)

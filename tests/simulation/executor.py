@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tests.simulation.judge import Run
     from tests.simulation.process import Process
 
-CHILDREN = 4
-
 
 class ModelExecutor:
     """Runs one task of a lane at a time, in the order given; the rest waits. Children go on while their parent stands still."""
@@ -22,6 +20,7 @@ class ModelExecutor:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._world = process.world
+        self._load = process.world.profile.load
         self._sink: Callable[[Sequence[Outcome]], None] = lambda _outcomes: None
         self.waiting: list[Invocation] = []
         self.under_way: dict[int, tuple[Invocation, Run]] = {}
@@ -33,7 +32,7 @@ class ModelExecutor:
         return {"h": HandlerInfo("h"), "batch": HandlerInfo("batch", max_batch=3)}
 
     def room(self) -> int:
-        return max(0, CHILDREN + 2 - len(self.under_way) - len(self.waiting))
+        return max(0, self._load.children + self._load.ahead - len(self.under_way) - len(self.waiting))
 
     def running(self) -> dict[int, int]:
         began = {number: run.started for number, (_, run) in self.under_way.items()}
@@ -65,7 +64,7 @@ class ModelExecutor:
         busy = {invocation.key.ordering_id for invocation, _ in self.under_way.values()}
         for item in list(self.waiting):
             lane = item.key.ordering_id
-            if len(self.under_way) >= CHILDREN:
+            if len(self.under_way) >= self._load.children:
                 return
             if lane in busy:
                 continue
@@ -87,7 +86,7 @@ class ModelExecutor:
 
     def _fate(self, lane: str) -> tuple[str, int]:
         """What becomes of an attempt, and after how long."""
-        world, load = self._world, self._world.profile.load
+        world, load = self._world, self._load
         long = world.rng.random() < load.long
         good = [SUCCEEDED, YIELDED]
         outcome = world.rng.choices(
@@ -109,7 +108,7 @@ class ModelExecutor:
         item, run = self.under_way.pop(number)
         world = self._world
         run.ended, run.outcome = world.now, outcome
-        size = 60_000 if world.rng.random() < world.profile.load.big else world.rng.choice([0, 10])
+        size = 60_000 if world.rng.random() < self._load.big else world.rng.choice([0, 10])
         result = f'"{"x" * size}"' if outcome == SUCCEEDED else None
         outcomes = [Outcome(number, outcome, run.started, run.ended, result, after_ms=200)]
         if outcome != SUCCEEDED:

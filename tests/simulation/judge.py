@@ -231,6 +231,8 @@ class Judge:
         number = self._world.place(item.key)
         run.tenure = process.engine.partitions.get(number)
         holding = self._by_epoch.get((number, item.epoch))
+        if not process.member:
+            raise Violation(f"{run.key} started in process {process.number}, which the group has put out")
         self._judge_time(run)
         self._judge_order(run, holding)
         self._judge_overlap(run)

@@ -33,6 +33,8 @@ class Load:
         longest_ms: … up to this.
         fails: chance that an attempt fails.
         big: chance that a result has 60 kB.
+        children: how many tasks a dispatcher runs at once …
+        ahead: … and how many more it hands over.
     """
 
     tasks: int = 40
@@ -51,6 +53,8 @@ class Load:
     longest_ms: float = 9_000
     fails: float = 0.2
     big: float = 0.2
+    children: int = 4
+    ahead: int = 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Trouble:
         tail: chance that a tail reads seconds late.
         memory_kb: what a dispatcher may hold; one is drawn.
         remember_s: for how long ended keys are remembered at least.
+        look_ahead_s: how far ahead tasks are loaded.
     """
 
     crash: float = 0.02
@@ -102,6 +107,7 @@ class Trouble:
     tail: float = 0
     memory_kb: tuple[int, ...] = (1_000_000,)
     remember_s: int = 60
+    look_ahead_s: int = 20
 
 
 NO_TROUBLE = Trouble(
@@ -151,6 +157,7 @@ _QUIET = Trouble(
     slow_ms=12_000,
     lag=0.02,
     remember_s=2,
+    look_ahead_s=6,
 )
 _SHORT = (16, 30)
 
@@ -161,7 +168,17 @@ PROFILES = (
     # members that are frozen for longer than the group waits, while much becomes due, and children that go on
     Profile(
         "frozen",
-        Load(tasks=110, lanes=5, dues=(0, 0, 0, 1, 2, 5, 8, 12), far=0, long=0.4, longest_ms=20_000, cancel=0.05),
+        Load(
+            tasks=60,
+            lanes=5,
+            dues=(0, 0, 0, 1, 2, 5, 8, 12),
+            far=0,
+            long=0.4,
+            longest_ms=15_000,
+            cancel=0.05,
+            children=2,
+            ahead=6,
+        ),
         Trouble(crash=0, pause=0.06, pause_ms=(5_000, 20_000), session_s=6, jump=0.1, slow=0.1, lag=0.03, join=0.03),
     ),
     # much work that waits in executors, with drivers that die and come back at once

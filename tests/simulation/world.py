@@ -56,10 +56,10 @@ def _lanes(each: int) -> list[str]:
 
 
 @cache
-def _settings_of(held_kb: int, session_s: int) -> Settings:
+def _settings_of(held_kb: int, session_s: int, look_ahead_s: int) -> Settings:
     """Small limits, so that a few tasks reach them."""
     dispatch = {
-        "look_ahead": "20s", "lane_depth": 3, "drain": "3s", "stall": "2s", "max_in_flight": 50, "max_retries": RETRIES,
+        "look_ahead": f"{look_ahead_s}s", "lane_depth": 3, "drain": "3s", "stall": "2s", "max_in_flight": 50, "max_retries": RETRIES,
         "retry_base": "500ms", "retry_cap": "4s", "session_timeout": f"{session_s}s", "max_loaded": held_kb,
     }  # fmt: skip
     queues = {name: terms for name, terms in QUEUES.items() if terms} | {"paused": {"paused": True}}
@@ -79,7 +79,7 @@ class World:
         self.profile = profile
         trouble = profile.trouble
         held_kb = self.rng.choice(trouble.memory_kb)
-        self.settings = _settings_of(held_kb, trouble.session_s)
+        self.settings = _settings_of(held_kb, trouble.session_s, trouble.look_ahead_s)
         self.session_us = trouble.session_s * SECOND
         self.rules = Rules(PARTITIONS)
         self.now = START

@@ -92,8 +92,9 @@ def broken(first: int, count: int, switches: list[str]) -> int:
 def _told(violation: str) -> str:
     """What was seen, without the keys."""
     text = violation.partition(": ")[2].partition(": ")[2]
-    _, key, rest = text.partition("TaskKey(")
-    return (rest.partition(")")[2] if key else text).partition("TaskKey")[0].partition(";")[0].strip()
+    if text.startswith("TaskKey("):
+        text = text.partition(")")[2]
+    return text.partition("TaskKey")[0].partition(";")[0].strip()
 
 
 if __name__ == "__main__":

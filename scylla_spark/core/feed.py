@@ -94,6 +94,8 @@ class Feeder(Reliever):
             if key.ordering_id not in partition.lanes and partition.unloaded:
                 covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
                 if covers >= (basis.tasks_offset if whole else -1):
+                    if first:
+                        partition.uncertain.add(fingerprint(key.ordering_id))
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(partition, key.ordering_id)

@@ -138,6 +138,7 @@ class LaneKeeper:
             lane.state = WAITING
             return
         if lane.frontier is not None:
+            lane.retreat()
             self._reload_if_low(partition, lane, now)
         head = lane.head()
         while head is not None and head.stage is CLOSING and self.gate(head.data.queue).terms.replay:

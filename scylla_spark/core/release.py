@@ -117,6 +117,8 @@ class Releaser(Feeder):
             return None
         if entry.stage is not OPEN or entry.cancelled or entry.announced:
             return None
+        if lane.frontier is not None and entry.key > lane.frontier:
+            return None
         if not entry.verified and not self._fresh(partition, entry):
             return None
         same = entry.data.handler == head.data.handler and entry.data.queue == head.data.queue

@@ -66,3 +66,15 @@ def test_after_a_clean_stop_nothing_announces_its_start_though_the_scan_comes_be
     assert world.facts == []
     assert [invocation.key for invocation in world.released] == [key]
     assert not world.partition.owes_caution
+
+
+def test_what_was_cut_off_announces_its_start_though_its_lane_was_left_to_the_tables_before_the_scan():
+    world, key = after_an_unclean_stop(), TaskKey(NOW - SECOND, "a", "u")
+    world.partition.leave("a", 5)  # memory was short when the tail brought a record of the lane
+    read_log(world)
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(3, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(3), NOW, frozenset())
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(6, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(6), NOW, frozenset())
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]

@@ -133,10 +133,10 @@ class Feeder(Reliever):
         partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
-        partition.complete_us = max(partition.complete_us, until_us)
+        known_us, partition.complete_us = partition.complete_us, max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
         for ordering_id, frontier in cuts.items():
-            self._cut(partition, ordering_id, frontier, now)
+            self._cut(partition, ordering_id, frontier, known_us, now)
         self._forget(partition, covered, mark, now)
         if partition.state is ACTIVE:
             unscanned, partition.unscanned = partition.unscanned, []
@@ -151,15 +151,15 @@ class Feeder(Reliever):
         lane = partition.lanes.get(ordering_id)
         return lane is not None and lane.cautious
 
-    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
+    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, known_us: int, now: int) -> None:
         if ordering_id not in partition.lanes and partition.left(frontier):
             return  # nothing of it was loaded, and it will be read as a whole
         lane = partition.lane(ordering_id)
-        if lane.frontier is None:
+        lane.missed = lane.reloading and lane.frontier is not None
+        # of times past the scans before only the tail's tasks were loaded, whatever the frontier said
+        if lane.frontier is None or (frontier < lane.frontier and lane.frontier.time_us > known_us):
             lane.cut(frontier)
             self._settle(partition, lane, now)
-        else:
-            lane.missed = lane.reloading
 
     def _leave(self, partition: Partition, unloaded: frozenset[int], mark: Mark, now: int) -> None:
         """These lanes were left in the tables by a whole scan; of those left before, some were loaded by it."""

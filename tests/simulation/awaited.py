@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
+from scylla_spark.core.engine.lane import LOOKUP, PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 
 
@@ -40,6 +40,8 @@ def _answered(partition: Partition, lane: Lane) -> bool:
         return lane.frontier is None or lane.reloading or recording
     if lane.state is RUNNING:
         return lane.out > 0
+    if lane.state is LOOKUP:
+        return lane.active is not None
     if lane.state in (RECORDING, STARTING):
         return recording
     return lane.state is not PARKED or all(entry.data.handler is None for entry in lane.entries.values())

@@ -1,4 +1,4 @@
-"""Plays many seeds and says how many broke a promise: `python -m tests.simulation.run FIRST COUNT [--broken]`.
+"""Plays many seeds and says how many broke a promise: `python -m tests.simulation.run FIRST COUNT [--broken [SWITCH …]]`.
 
 With `--broken` every rule is broken once, on purpose, and the table says how many seeds it took to see it.
 """
@@ -9,24 +9,25 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.world import RULES, Faults, Violation, simulate
+from tests.simulation.broken_rules import RULES
+from tests.simulation.judge import Violation
+from tests.simulation.profiles import profile_of
+from tests.simulation.world import simulate
 
-HARSH = Faults(crash=0.05, pause=0.1, ambiguous_send=0.1, stale_scan=0.5, jump=0.5, pressed=0.3)
 _BLOCK = 100
 
 
-def faults_of(seed: int) -> Faults:
-    """Every other hundred seeds play in a world where more goes wrong."""
-    return HARSH if seed // 100 % 2 else Faults()
+def _pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),))
 
 
 def violations(first: int, count: int) -> Iterator[str]:
     """Plays seeds first … first + count - 1 on all cores; what was broken, by seed."""
     blocks = [range(seed, min(seed + _BLOCK, first + count)) for seed in range(first, first + count, _BLOCK)]
-    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
+    with _pool() as pool:
         for block, found in zip(blocks, pool.map(_play, blocks), strict=True):
             if sys.stderr.isatty():
                 print(f"\r{block.stop - first} of {count}", end="", file=sys.stderr)
@@ -37,7 +38,7 @@ def _play(seeds: range) -> list[str]:
     found = []
     for seed in seeds:
         try:
-            simulate(seed, faults_of(seed))
+            simulate(seed)
         except Violation as violation:
             found.append(str(violation))
     return found
@@ -68,28 +69,36 @@ def seeds_needed(switch: str, first: int, count: int) -> tuple[int, str] | None:
     """How many seeds it takes to see that a rule is broken, and what is seen; None if none of them shows it."""
     for seed in range(first, first + count):
         try:
-            simulate(seed, replace(HARSH, broken=frozenset({switch})))
+            simulate(seed, profile_of(seed).breaking(*switch.split("+")))
         except Violation as violation:
             return seed - first + 1, str(violation)
     return None
 
 
-def broken(first: int, count: int) -> int:
-    """Breaks every rule; prints a Markdown table."""
-    print("| broken on purpose | seeds until it is seen | what is seen |\n|---|---|---|")
+def broken(first: int, count: int, switches: list[str]) -> int:
+    """Breaks every rule, or some; prints a Markdown table, line by line as results come."""
+    print("| broken on purpose | seeds until it is seen | what is seen |\n|---|---|---|", flush=True)
+    chosen = {rule: switch for rule, switch in RULES.items() if not switches or switch in switches}
     unseen = 0
-    for rule, switch in RULES.items():
-        found = seeds_needed(switch, first, count)
-        unseen += found is None
-        what = (
-            found[1].partition("TaskKey")[2].partition(")")[2].split(";")[0].split(" TaskKey")[0].strip()
-            if found
-            else ""
-        )
-        print(f"| {rule} | {found[0] if found else f'none of {count}'} | {what} |", flush=True)
+    with _pool() as pool:
+        results = pool.map(partial(seeds_needed, first=first, count=count), chosen.values())
+        for rule, found in zip(chosen, results, strict=True):
+            unseen += found is None
+            seeds, what = (str(found[0]), _told(found[1])) if found else (f"none of {count}", "")
+            print(f"| {rule} | {seeds} | {what} |", flush=True)
     return 1 if unseen else 0
 
 
+def _told(violation: str) -> str:
+    """What was seen, without the keys."""
+    text = violation.partition(": ")[2].partition(": ")[2]
+    if text.startswith("TaskKey("):
+        text = text.partition(")")[2]
+    return text.partition("TaskKey")[0].partition(";")[0].strip()
+
+
 if __name__ == "__main__":
-    play = broken if "--broken" in sys.argv else main
-    sys.exit(play(int(sys.argv[1]), int(sys.argv[2])))
+    first, count, *rest = sys.argv[1:]
+    if rest[:1] == ["--broken"]:
+        sys.exit(broken(int(first), int(count), rest[1:]))
+    sys.exit(main(int(first), int(count)))

@@ -20,7 +20,6 @@ from scylla_spark.services.ingest.progress import End, Progress
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-SECOND = 1_000_000
 NEAR_US = 2 * HOUR_US
 CLOSE_AFTER_US = 2 * HOUR_US
 RETENTION_US = 30 * HOUR_US

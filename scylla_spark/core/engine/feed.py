@@ -109,6 +109,8 @@ class Feed:
             if key.ordering_id not in partition.lanes and partition.unloaded:
                 covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
                 if covers >= (basis.tasks_offset if whole else -1):
+                    if first:
+                        partition.uncertain.add(fingerprint(key.ordering_id))
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
@@ -141,13 +143,15 @@ class Feed:
             return False
         if partition.cautious and not partition.scanned:
             partition.uncertain |= unloaded or frozenset()
+            # of a lane that was cut all that was read may have ended since: then what was running is still to come
+            partition.uncertain |= {fingerprint(name) for name in cuts if not self._is_cautious(partition, name)}
         partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
-        partition.complete_us = max(partition.complete_us, until_us)
+        known_us, partition.complete_us = partition.complete_us, max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
         for ordering_id, frontier in cuts.items():
-            self._cut(partition, ordering_id, frontier, now)
+            self._cut(partition, ordering_id, frontier, known_us, now)
         self._forget(partition, covered, mark, now)
         if partition.state is ACTIVE:
             unscanned, partition.unscanned = partition.unscanned, []
@@ -158,15 +162,19 @@ class Feed:
         self._ownership.activate_if_loaded(partition, now)
         return True
 
-    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, now: int) -> None:
+    def _is_cautious(self, partition: Partition, ordering_id: str) -> bool:
+        lane = partition.lanes.get(ordering_id)
+        return lane is not None and lane.cautious
+
+    def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, known_us: int, now: int) -> None:
         if ordering_id not in partition.lanes and partition.left(frontier):
             return  # nothing of it was loaded, and it will be read as a whole
         lane = partition.lane(ordering_id)
-        if lane.frontier is None:
+        lane.missed = lane.reloading and lane.frontier is not None
+        # of times past the scans before only the tail's tasks were loaded, whatever the frontier said
+        if lane.frontier is None or (frontier < lane.frontier and lane.frontier.time_us > known_us):
             lane.cut(frontier)
             self._waiting.settle(partition, lane, now)
-        else:
-            lane.missed = lane.reloading
 
     def _leave(self, partition: Partition, unloaded: frozenset[int], mark: Mark, now: int) -> None:
         """These lanes were left in the tables by a whole scan; of those left before, some were loaded by it."""

@@ -224,6 +224,12 @@ class Lane:
         entry.stage = OPEN
         heappush(self._heap, entry.key)
 
+    def retreat(self) -> None:
+        """A head past the frontier moves aside: it was under way when the lane was cut, and earlier ones may be in the tables."""
+        while self.frontier is not None and (head := self.head()) is not None and head.key > self.frontier:
+            heappop(self._heap)
+            self._set_aside(self.entries.pop(head.key))
+
     def pass_over(self) -> None:
         """Goes on behind the head, whose completion is on its way."""
         heappop(self._heap)

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine.defects import Defects
-from scylla_spark.core.engine.lane import CLOSING, DECIDED, IDLE, RECORDING, RUNNING, STARTING, WAITING, Entry, Lane
+from scylla_spark.core.engine.lane import (
+    CLOSING,
+    DECIDED,
+    IDLE,
+    LOOKUP,
+    RECORDING,
+    RUNNING,
+    STARTING,
+    WAITING,
+    Entry,
+    Lane,
+)
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
 from scylla_spark.core.engine.recorder import LINGER_US, Recorder
@@ -169,6 +180,8 @@ class Outcomes:
         starting = entry is lane.active and lane.state is STARTING
         if fact.terminal:
             lane.remove(fact.key)
+            if lane.state is LOOKUP and lane.active is None:
+                lane.state = WAITING  # a cancel ended what was being looked up
         else:
             entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
             if starting:

@@ -123,8 +123,16 @@ class Ownership:
         """Fences a partition whose log of outcomes has been read up to the end noted at the assignment."""
         reading = partition.state is READING
         if reading and partition.outcomes_end is not None and partition.outcomes_position >= partition.outcomes_end:
-            partition.cautious = not partition.log.resigned
+            if partition.log.resigned:
+                self._trust(partition)
             self._fence(partition, now)
+
+    def _trust(self, partition: Partition) -> None:
+        """The owner before stopped cleanly; the scan may have come before the log said so."""
+        partition.cautious = False
+        partition.uncertain.clear()
+        for lane in partition.lanes.values():
+            lane.cautious = False
 
     def _fence(self, partition: Partition, now: int) -> None:
         before = partition.mine or NO_FENCE

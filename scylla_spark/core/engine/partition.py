@@ -66,7 +66,7 @@ class Partition:
         self.unloaded: dict[int, int] = {}
         self.mine: Fence | None = None
         self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
-        self.cautious = False
+        self.cautious = True  # until the log is read, which tells whether the owner before was cut off
         self.uncertain: set[int] = (
             set()
         )  # fingerprints of lanes, not loaded yet, of which something may have been running

@@ -174,6 +174,8 @@ class Release:
             return None
         if entry.stage is not OPEN or entry.cancelled or entry.announced:
             return None
+        if turn.lane.frontier is not None and entry.key > turn.lane.frontier:
+            return None
         if not entry.verified and not turn.partition.is_fresh(entry.key):
             return None
         same = entry.data.handler == head.data.handler and entry.data.queue == head.data.queue

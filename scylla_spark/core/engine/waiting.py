@@ -41,6 +41,7 @@ class Waiting:
             lane.state = WAITING
             return
         if lane.frontier is not None:
+            lane.retreat()
             self._reload_if_low(partition, lane, now)
         head = lane.head()
         while head is not None and head.stage is CLOSING and self._gates.of(head.data.queue).limits.replay:

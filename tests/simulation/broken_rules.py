@@ -1,0 +1,189 @@
+"""Rules of the protocol, broken on purpose, one switch for each; a test of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import PropertyMock, patch
+
+from scylla_spark.core.engine import feed, recently_ended
+from scylla_spark.core.engine.lane import Entry
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.tenure import Basis
+from tests.simulation.records import SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+RULES = {
+    "a fence is sent without reading the log to its end": "takes_unread",
+    "facts of fenced-off owners are written to the tables": "ingest_ignores_fences",
+    "a stored position forgets which fence holds there": "bare_positions",
+    "an owner acts on a fact when its send returned": "acts_on_sends",
+    "a failed send is believed to have failed": "trusts_failed_sends",
+    "tasks start without fresh membership": "starts_without_membership",
+    "children of a frozen dispatcher start what it handed them": "late_starts",
+    "a revoked partition is given away at once": "revokes_at_once",
+    "children outlive their dispatcher": "orphans",
+    "a set clock goes unnoticed": "ignores_clock_steps",
+    "tasks start before the tail has caught up": "starts_behind_the_tail",
+    "progress is read before the horizon is raised": "horizon_after_progress",
+    "a look-ahead scan does not wait for far records": "scan_ignores_far_records",
+    "completed keys are forgotten at once": "forgets_ended",
+    "overdue keys are not looked up": "no_lookup",
+    "cancelled keys of the tables are not remembered": "forgets_cancelled",
+    "lanes that were cut count as loaded": "ignores_cuts",
+    "lanes that were left in the tables count as empty": "forgets_left_lanes",
+    "a lane's timer is forgotten": "forgets_timers",
+    "offers of other partitions are taken": "offers_of_other_partitions",
+    "answers to an earlier tenure count": "answers_outlive_tenures",
+    "answers of tables older than what was forgotten count": "old_answers_count",
+    "what was forgotten is not looked up": "forgets_for_good",
+    "work that waits in the executor counts as started": "counts_waiting_as_started",
+    "the end of an attempt is lost where its start is known": "forgets_back_off",
+    "an owner that owes caution resigns": "resigns_owing_caution",
+    "the tail waits although a partition waits for it": "chokes_while_taking",
+    "nothing is left to the tables where memory is short": "never_lets_go",
+    "a lane is read again from tables that lack what it let go of": "reads_too_early",
+    "a second fence of one's own takes the partition away": "drops_its_own_fence",
+    "of two cancels at once only the last is answered": "answers_one",
+}
+"""What may be broken on purpose → the switch that breaks it (`Profile.broken`)."""
+
+
+def apply(broken: Iterable[str], process: Process) -> None:
+    """Breaks those rules that are broken inside of a process."""
+    for switch in broken:
+        if switch in _BREAKS:
+            _BREAKS[switch](process)
+
+
+@contextmanager
+def of_classes(broken: frozenset[str]) -> Iterator[None]:
+    """Breaks those rules that are broken for all processes of this one together."""
+    with ExitStack() as stack:
+        if "forgets_back_off" in broken:
+            stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "resigns_owing_caution" in broken:
+            stack.enter_context(patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False))
+        yield
+
+
+@contextmanager
+def remembering(seconds: int) -> Iterator[None]:
+    """No rule is broken: ended keys are remembered for so long instead of a minute, as if more time passed."""
+    generation_us = min(recently_ended.GENERATION_US, seconds * SECOND // 3)
+    with (
+        patch.object(feed, "REMEMBER_US", seconds * SECOND),
+        patch.object(recently_ended, "GENERATION_US", generation_us),
+    ):
+        yield
+
+
+def _wrap(name: str, around: Callable[..., Any], part: str = "") -> Callable[[Process], None]:
+    """Replaces a method of the engine, or of a part of it: `around(process, the method, *arguments)`."""
+
+    def apply(process: Process) -> None:
+        owner = getattr(process.engine, part) if part else process.engine
+        method = getattr(owner, name)
+        setattr(owner, name, lambda *args, **options: around(process, method, *args, **options))
+
+    return apply
+
+
+def _late_horizon(process: Process, method: Callable[..., Any], tenure: Any, until: int) -> int:
+    partition = process.engine.partitions[tenure.partition]
+    if not partition.horizon_us or until <= partition.horizon_us:
+        found: int = method(tenure, until)
+        return found
+    process.later(process.world.jitter(50, 900), lambda: process.engine.held(tenure) and method(tenure, until))
+    return partition.far_offset
+
+
+def _forget_ended(process: Process, method: Callable[..., Any], tenure: Any, *args: Any, **options: Any) -> Any:
+    found = method(tenure, *args, **options)
+    partition = process.engine.held(tenure)
+    if partition is not None:
+        since = partition.ended.since_us
+        partition.ended.forget(1 << 62, 1 << 62)
+        partition.ended.since_us = since
+    return found
+
+
+def _no_floor(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    method(partition, *args)
+    partition.floor = Basis()
+
+
+def _for_good(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    since = partition.ended.since_us
+    method(partition, *args)
+    partition.ended.since_us = since
+
+
+def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
+    method(*args)
+    process.engine._unloading.choked = process.engine._unloading.pressed
+
+
+def _fence_once(_process: Process, method: Callable[..., Any], partition: Partition, *args: Any) -> None:
+    method(partition, *args)
+    partition.tried.clear()
+
+
+def _answer_last(
+    _process: Process, method: Callable[..., Any], partition: Any, key: Any, requests: Any, now: int
+) -> None:
+    method(partition, key, tuple(requests)[1:], now)
+
+
+def _certain(process: Process) -> None:
+    process.tasks.certain_until_us = lambda: 1 << 62  # type: ignore[method-assign]
+
+
+def _blind_to_clocks(process: Process) -> None:
+    process.dispatcher._check_clock = lambda *_: None  # type: ignore[method-assign]
+    process.engine.doubt = lambda _now: None  # type: ignore[method-assign]
+
+
+def _hoard(process: Process) -> None:
+    process.engine._unloading._trim_all = lambda _now: None  # type: ignore[method-assign]
+    process.engine._unloading._unload = lambda _target, _now: None  # type: ignore[method-assign]
+    process.engine._unloading.leave_to_tables = lambda *_: False  # type: ignore[method-assign]
+
+
+def _hasty(process: Process) -> None:
+    questions = process.dispatcher._questions
+    reload = questions.reload
+    questions.reload = lambda item: reload(item._replace(covering=-1))  # type: ignore[method-assign]
+
+
+def _any_tenure(process: Process) -> None:
+    process.engine._state.held = lambda tenure: process.engine.partitions.get(tenure.partition)  # type: ignore[method-assign]
+
+
+_BREAKS: dict[str, Callable[[Process], None]] = {
+    "horizon_after_progress": _wrap("raise_horizon", _late_horizon),
+    "scan_ignores_far_records": _wrap("raise_horizon", lambda _p, method, *args: (method(*args), -2)[1]),
+    "forgets_ended": _wrap("scanned", _forget_ended),
+    "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
+    "starts_without_membership": _certain,
+    "ignores_clock_steps": _blind_to_clocks,
+    "offers_of_other_partitions": _wrap("_ours", lambda *_: True, "_feed"),
+    "answers_outlive_tenures": _any_tenure,
+    "old_answers_count": _wrap("_forget", _no_floor, "_feed"),
+    "forgets_for_good": _wrap("_forget", _for_good, "_feed"),
+    "chokes_while_taking": _wrap("relieve", _choke, "_unloading"),
+    "never_lets_go": _hoard,
+    "reads_too_early": _hasty,
+    "drops_its_own_fence": _wrap("_fence", _fence_once, "_ownership"),
+    "answers_one": _wrap("answer", _answer_last, "_recorder"),
+}
+
+
+def _by_number_only(self: Entry, attempt: int, used: int, next_us: int) -> bool:
+    if attempt <= self.attempt:
+        return False
+    self.attempt, self.used, self.next_us = attempt, used, max(next_us, self.key.time_us)
+    return True

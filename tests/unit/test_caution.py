@@ -1,0 +1,80 @@
+"""After an unclean stop: of each lane the first task that may have been running announces its start."""
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.task import STARTED, SUCCEEDED
+from scylla_spark.core.tenure import Basis
+from tests.support.engine_harness import NOW, SECOND, Harness
+
+DEAD = Fence(4, "dead")
+
+
+def after_an_unclean_stop(*records):
+    """A harness whose partition is being taken; these records of the dead owner stand in `outcomes`, unread by ingest."""
+    world = Harness()
+    world.released, world.log, world.other = [], list(records), []
+    world.tenure = world.engine.assign(0, Mark(0, 0, DEAD, resigned=False), NOW)
+    world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)
+    world.engine.outcome_records(world.tenure, list(enumerate(records)), len(records), NOW)
+    return world
+
+
+def read_log(world, resigned=False):
+    """The log is read to its end, and the partition is fenced and confirmed."""
+    if resigned:
+        world.append(OutcomeRecord(DEAD, "resign"))
+    world.engine.noted_end(world.tenure, len(world.log), NOW)
+    world.pump()
+    world.engine.confirmed(world.tenure, world.fence, 0, NOW)
+    world.pump()
+
+
+def row(key, offset):
+    return ScanRow(Command("enqueue", key, offset, "h"))
+
+
+def test_what_was_cut_off_announces_its_start_though_the_rows_before_it_have_ended():
+    ended, cut_off = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop(OutcomeRecord(DEAD, "facts", (Fact(ended, 1, SUCCEEDED),)))
+    read_log(world)
+    world.engine.rows(world.tenure, [row(ended, 0)], Basis(), NOW)  # tables that have not heard of the end
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": ended}, Mark(), NOW)
+    world.pump()
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(), NOW, more=False)
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
+    assert [invocation.key for invocation in world.released] == [cut_off]
+
+
+def test_what_was_cut_off_announces_its_start_though_the_scan_comes_before_the_log_is_read():
+    world, key = after_an_unclean_stop(), TaskKey(NOW - SECOND, "a", "u")
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    read_log(world)
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]
+    assert [invocation.key for invocation in world.released] == [key]
+
+
+def test_after_a_clean_stop_nothing_announces_its_start_though_the_scan_comes_before_the_log_is_read():
+    world, key = after_an_unclean_stop(), TaskKey(NOW - SECOND, "a", "u")
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset({7}))
+    read_log(world, resigned=True)
+    assert world.facts == []
+    assert [invocation.key for invocation in world.released] == [key]
+    assert not world.partition.owes_caution
+
+
+def test_what_was_cut_off_announces_its_start_though_its_lane_was_left_to_the_tables_before_the_scan():
+    world, key = after_an_unclean_stop(), TaskKey(NOW - SECOND, "a", "u")
+    world.partition.leave("a", 5)  # memory was short when the tail brought a record of the lane
+    read_log(world)
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(3, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(3), NOW, frozenset())
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(6, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(6), NOW, frozenset())
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]

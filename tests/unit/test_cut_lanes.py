@@ -1,0 +1,37 @@
+"""Lanes that are cut before a task that they run, or were cut before: what is earlier may stand in the tables."""
+
+from scylla_spark.core.command import Command
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.task import FAILED
+from scylla_spark.core.tenure import Basis
+from scylla_spark.fingerprint import fingerprint
+from tests.support.engine_harness import NOW, SECOND, Harness
+
+
+def test_a_failed_head_waits_for_earlier_tasks_of_a_lane_that_was_left_to_the_tables_meanwhile():
+    world = Harness()
+    head = world.enqueue(unique="u2", due=1)
+    (invocation,) = world.at(1)
+    world.enqueue(unique="u1", due=0.5)  # jumps the queue, but interrupts nothing
+    left = frozenset({fingerprint("a")})
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), world.now, left)
+    world.finish(invocation, FAILED)
+    world.pump()
+    assert [i.key for i in world.at(60)] == []
+    lane = world.partition.lanes["a"]
+    assert (lane.reloading, head in lane.beyond) == (True, True)
+
+
+def test_a_scan_of_later_times_cuts_a_lane_again_that_memory_had_cut_further_on():
+    world = Harness()
+    first, last = world.enqueue(unique="u1", due=310), world.enqueue(unique="u9", due=330)
+    assert not world.partition.lanes  # past the horizon
+    world.engine.raise_horizon(world.tenure, NOW + 600 * SECOND)
+    late = world.enqueue(unique="u8", due=320)
+    lane = world.partition.lanes["a"]
+    lane.cut(late)
+    world.engine.rows(world.tenure, [ScanRow(Command("enqueue", first, 0, "h"))], Basis(3), world.now, whole=False)
+    world.engine.scanned(world.tenure, NOW + 600 * SECOND, {"a": first}, Mark(3), world.now)
+    assert (lane.frontier, list(lane.entries), list(lane.beyond)) == (first, [first], [late])
+    assert last not in lane.entries

@@ -215,7 +215,10 @@ class Judge:
         if fact.outcome == FAILED:
             if fact.failure is not None and fact.failure.kind == "defect":
                 raise Violation(f"a defect: {fact.failure}")
-            begun = {run.attempt for run in self._runs_of[key] if run.outcome != YIELDED}
+            known = self._outcomes  # a yield that does not count was an attempt
+            begun = {
+                run.attempt for run in self._runs_of[key] if run.outcome != YIELDED or (key, run.attempt) not in known
+            }
             begun |= {attempt for known, attempt in self._announced if known == key}
             if len(begun) < RETRIES + 1:
                 raise Violation(f"{key} failed after attempts {sorted(begun)} only")
@@ -244,12 +247,10 @@ class Judge:
         return run
 
     def crashes(self, process: Process) -> None:
-        """A process dies, and with it what its children do; what the tables hold of that is begun again with caution."""
+        """A process dies, and with it what its children do; what they had begun is begun again with caution."""
         for item, _ in process.executor.under_way.values():
-            number = self._world.place(item.key)
-            folded = self._world.tables.tasks[number].get(item.key)
-            ours = self._truth[number].fence.epoch == item.epoch
-            if ours and folded is not None and folded.data is not None and item.key not in self.ended:
+            ours = self._truth[self._world.place(item.key)].fence.epoch == item.epoch
+            if ours and item.key not in self.ended:
                 self._cut_off[item.key] = item.epoch
 
     def _judge_time(self, run: Run) -> None:

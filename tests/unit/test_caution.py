@@ -1,10 +1,11 @@
 """After an unclean stop: of each lane the first task that may have been running announces its start."""
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.engine import action
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.mark import Mark
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness
@@ -29,6 +30,14 @@ def read_log(world, resigned=False):
     world.engine.noted_end(world.tenure, len(world.log), NOW)
     world.pump()
     world.engine.confirmed(world.tenure, world.fence, 0, NOW)
+    world.pump()
+
+
+def answer_lookups(world):
+    """The tables know of no end of what is asked for."""
+    world.pump()
+    for asked in [item for item in world.other if isinstance(item, action.Lookup)]:
+        world.engine.looked_up(asked.tenure, {key: Known() for key in asked.keys}, Basis(), world.now)
     world.pump()
 
 
@@ -78,3 +87,23 @@ def test_what_was_cut_off_announces_its_start_though_its_lane_was_left_to_the_ta
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(6), NOW, frozenset())
     world.pump()
     assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]
+
+
+def test_what_was_cut_off_announces_its_start_though_it_stands_in_the_log_only():
+    world = after_an_unclean_stop()
+    key = world.enqueue(due=-1)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    read_log(world)
+    answer_lookups(world)
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]
+    assert [invocation.key for invocation in world.released] == [key]
+
+
+def test_what_comes_after_the_take_announces_nothing():
+    world = after_an_unclean_stop()
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    read_log(world)
+    key = world.enqueue(due=-1)
+    answer_lookups(world)
+    assert world.facts == []
+    assert [invocation.key for invocation in world.released] == [key]

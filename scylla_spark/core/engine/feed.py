@@ -273,6 +273,9 @@ class Feed:
         else:
             self._waiting.insert(partition, Entry(command, verified=False), now)
 
+        if partition.cautious and not partition.taken and key.time_us <= now:
+            partition.suspect(key.ordering_id)
+
     def _ours(self, partition: Partition, key: TaskKey) -> bool:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
         return place_of(key.ordering_id, self._state.limits.partitions) == partition.number

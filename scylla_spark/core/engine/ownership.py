@@ -163,7 +163,7 @@ class Ownership:
             return
         if partition.tasks_end is None or partition.tasks_position < partition.tasks_end:
             return
-        partition.state = ACTIVE
+        partition.state, partition.taken = ACTIVE, True
         self._state.counts["partitions_taken"] += 1
         for command in partition.held_cancels():
             self._cancels.cancel(partition, command, now)

@@ -55,6 +55,7 @@ class Partition:
         self.outcomes_position = mark.outcomes_offset
         self.tasks_end: int | None = None
         self.outcomes_end: int | None = None
+        self.taken = False  # it has been active in this tenure
         self.scanned = False
         self.receiving = False  # part of a scan of all that is open has been offered; the rest is to come
         self.horizon_us = 0
@@ -104,6 +105,20 @@ class Partition:
         if not self.cautious:
             return False
         return not self.scanned or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
+
+    def suspect(self, ordering_id: str) -> None:
+        """The owner before was cut off, and may have begun a task of this lane: its next start is announced."""
+        lane = self.lanes.get(ordering_id)
+        if lane is not None:
+            lane.cautious = True
+        else:
+            self.uncertain.add(fingerprint(ordering_id))
+
+    def reassure(self, lane: Lane) -> None:
+        """A start of the lane is announced; it is one that may have been begun before."""
+        lane.cautious = False
+        if self.uncertain:
+            self.uncertain.discard(fingerprint(lane.ordering_id))
 
     def lane(self, ordering_id: str) -> Lane:
         """The lane, made if need be; cut before its first task if its tasks were left in the tables."""

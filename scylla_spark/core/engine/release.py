@@ -196,7 +196,8 @@ class Release:
         if announced:
             return self._start(turn, entry, retry, entry.attempt)
         if lane.cautious:
-            lane.cautious, lane.state = False, STARTING
+            partition.reassure(lane)
+            lane.state = STARTING
             start = Fact(entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.next_us, used=entry.used + 1)
             self._recorder.record(partition, start, now)
             return None

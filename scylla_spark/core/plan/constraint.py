@@ -1,0 +1,223 @@
+"""Constraints: what must hold before a job that has fired is launched; else it waits, or is dropped.
+
+All instants and durations are integer microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal, NamedTuple
+
+from scylla_spark.core.plan import zone
+from scylla_spark.core.plan.zone import DAY_US
+from scylla_spark.errors import ArgumentError
+
+Otherwise = Literal["wait", "abort"]
+
+MOST: Final = 1_000_000
+_MINUTES: Final = 24 * 60
+
+
+class Situation(NamedTuple):
+    """What constraints look at.
+
+    Attributes:
+        first_event_us: when the first event of the job came.
+        active: runs of the same work that were launched and have not ended, by whomever: running, leased, waiting for a retry.
+        last_success_us: when the last successful run of the work ended; None: there was none.
+        launches_us: when this schedule was launched lately, the oldest first.
+    """
+
+    first_event_us: int
+    active: int = 0
+    last_success_us: int | None = None
+    launches_us: Sequence[int] = ()
+
+
+class Judgement(NamedTuple):
+    """What a constraint says now.
+
+    Attributes:
+        met: it holds.
+        why: what it compares, with the values; for people.
+        again_us: when time alone may change the answer; None: only something that happens does.
+    """
+
+    met: bool
+    why: str
+    again_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most so many runs of the work are active at once, this one included."""
+
+    most: int
+    otherwise: Otherwise = "abort"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Whether there is room for another run."""
+        return Judgement(situation.active < self.most, f"{situation.active} of at most {self.most} runs are active")
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """So long must have passed since the first event. It can only be waited for."""
+
+    delay_us: int
+    otherwise: Otherwise = "wait"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Whether the time is over."""
+        until_us = situation.first_event_us + self.delay_us
+        passed_s = (now - situation.first_event_us) / 1e6
+        return Judgement(
+            now >= until_us, f"{passed_s:g} s of {self.delay_us / 1e6:g} s have passed since the first event", until_us
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """No run is active, and none that ended within this time succeeded."""
+
+    within_us: int
+    otherwise: Otherwise = "abort"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Whether the last run is long enough ago."""
+        if situation.active:
+            return Judgement(False, f"{situation.active} runs are active")
+        if situation.last_success_us is None:
+            return Judgement(True, "no run has succeeded yet")
+        until_us = situation.last_success_us + self.within_us
+        ago_s = (now - situation.last_success_us) / 1e6
+        why = f"the last success ended {ago_s:g} s ago; it must be {self.within_us / 1e6:g} s"
+        return Judgement(now >= until_us, why, until_us)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The local time lies in [begin, end), which may go over midnight.
+
+    Attributes:
+        begin: minutes since local midnight …
+        end: … excluded.
+        tz: IANA name.
+    """
+
+    begin: int
+    end: int
+    tz: str = "UTC"
+    otherwise: Otherwise = "wait"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Whether the clock on the wall shows a time of the range."""
+        offset = zone.offset_us(self.tz, now)
+        here = zone.local(now, offset)
+        minute = here.hour * 60 + here.minute
+        inside = self._holds(minute)
+        why = f"it is {_clock(minute)} in {self.tz}; allowed is {_clock(self.begin)} to {_clock(self.end)}"
+        return Judgement(inside, why, None if inside else self._next_begin(now, offset))
+
+    def _holds(self, minute: int) -> bool:
+        if self.begin < self.end:
+            return self.begin <= minute < self.end
+        return minute >= self.begin or minute < self.end
+
+    def _next_begin(self, now: int, offset: int) -> int:
+        """When the range begins, or a clock is set before, which may bring it nearer."""
+        here = zone.local(now, offset)
+        begin = here.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(minutes=self.begin)
+        at_us = zone.instant(begin if begin > here else begin + timedelta(days=1), offset)
+        step = zone.step_between(self.tz, now, at_us)
+        return at_us if step is None else step.at_us
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many launches within any stretch of this length."""
+
+    most: int
+    per_us: int
+    otherwise: Otherwise = "wait"
+
+    def judge(self, situation: Situation, now: int) -> Judgement:
+        """Whether another launch fits."""
+        recent = [at for at in situation.launches_us if at > now - self.per_us]
+        why = f"{len(recent)} of at most {self.most} launches in {self.per_us / 1e6:g} s"
+        if len(recent) < self.most:
+            return Judgement(True, why)
+        return Judgement(False, why, recent[-self.most] + self.per_us)
+
+
+Constraint = Concurrency | Delay | LastRun | TimeRange | Rate
+
+
+class Decision(NamedTuple):
+    """What all constraints of a job say together.
+
+    Attributes:
+        launch: all hold.
+        drop: one does not hold that is not waited for.
+        again_us: when to ask again, if nothing happens before; None: only then.
+        unmet: what does not hold, in words.
+    """
+
+    launch: bool
+    drop: bool
+    again_us: int | None
+    unmet: tuple[str, ...]
+
+
+def decide(constraints: Iterable[Constraint], situation: Situation, now: int) -> Decision:
+    """Judges a job that has fired.
+
+    Args:
+        constraints: of its schedule; none: it is launched.
+        situation: as it is now.
+        now: microseconds since the epoch.
+    """
+    judged = [(constraint, constraint.judge(situation, now)) for constraint in constraints]
+    unmet = [(constraint, judgement) for constraint, judgement in judged if not judgement.met]
+    drop = any(constraint.otherwise == "abort" for constraint, _ in unmet)
+    again = [judgement.again_us for _, judgement in unmet if judgement.again_us is not None]
+    return Decision(not unmet, drop, max(again, default=None), tuple(judgement.why for _, judgement in unmet))
+
+
+def checked(constraint: Constraint) -> Constraint:
+    """The constraint, if it can be met at all.
+
+    Raises:
+        ArgumentError: a limit is below one, a duration is not positive, begin and end are the same, or the zone does not exist.
+    """
+    if constraint.otherwise not in ("wait", "abort"):
+        raise ArgumentError(f"There is no otherwise={constraint.otherwise!r}.", hint='It is "wait" or "abort".')
+    match constraint:
+        case Concurrency(most) if not 1 <= most <= MOST:
+            raise ArgumentError(f"At most {most} runs at once: nothing would ever run.", hint=f"1 to {MOST}.")
+        case Rate(most, per) if not 1 <= most <= MOST or not _is_span(per):
+            raise ArgumentError("A rate is at least one launch per span of a millisecond to a century.")
+        case Delay(delay) if not _is_span(delay):
+            raise ArgumentError("A delay lies between a millisecond and a century.")
+        case Delay(_, "abort"):
+            raise ArgumentError("A delay can only be waited for.", hint='Leave otherwise="wait".')
+        case LastRun(within) if not _is_span(within):
+            raise ArgumentError("The time since the last run lies between a millisecond and a century.")
+        case TimeRange(begin, end, tz):
+            zone.zone(tz)
+            if begin == end or not (0 <= begin < _MINUTES and 0 <= end <= _MINUTES):
+                raise ArgumentError(
+                    f"The range {_clock(begin)} to {_clock(end)} is empty or outside of a day.",
+                    hint="Begin and end differ and lie between 00:00 and 24:00.",
+                )
+    return constraint
+
+
+def _is_span(span_us: int) -> bool:
+    return 1_000 <= span_us <= 36_525 * DAY_US
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02d}:{minute % 60:02d}"

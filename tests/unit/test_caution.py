@@ -107,3 +107,14 @@ def test_what_comes_after_the_take_announces_nothing():
     answer_lookups(world)
     assert world.facts == []
     assert [invocation.key for invocation in world.released] == [key]
+
+
+def test_an_owner_that_leaves_before_it_has_read_the_log_of_tasks_leaves_the_caution_to_the_next():
+    world = after_an_unclean_stop()
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    world.engine.noted_end(world.tenure, 0, NOW)
+    world.pump()
+    world.engine.confirmed(world.tenure, world.fence, 5, NOW)  # five records of `tasks` are still to be read
+    world.engine.revoke(0, NOW)
+    world.pump()
+    assert [record.kind for record in world.log] == ["fence"]

@@ -104,7 +104,7 @@ class Partition:
         """Whether the owner before was cut off, and tasks of it may still have to announce their start."""
         if not self.cautious:
             return False
-        return not self.scanned or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
+        return not self.taken or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
 
     def suspect(self, ordering_id: str) -> None:
         """The owner before was cut off, and may have begun a task of this lane: its next start is announced."""

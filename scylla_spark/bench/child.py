@@ -17,6 +17,7 @@ from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.site import await_value
 from scylla_spark.clock import now_us
+from scylla_spark.config.assignments import written
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.host import die_with_parent
@@ -37,7 +38,7 @@ class Up:
 
     def __init__(self, data: Path, changes: dict[str, Any] | None) -> None:
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        sets = [word for text in assignments(changes or {}) for word in ("--set", text)]
+        sets = [word for text in written(changes or {}) for word in ("--set", text)]
         words = ["--data", str(data), "--set", "log.level=warning", *sets, "up", "--handlers", MODULE, "-o", "json"]
         command = die_with_parent.command([sys.executable, "-P", "-m", "scylla_spark.cli", *words])
         self.begun_us = now_us()
@@ -99,14 +100,3 @@ class Up:
             if line.startswith('{"ready"'):
                 self._lines.put(line)
         self._lines.put(None)
-
-
-def assignments(changes: dict[str, Any], prefix: str = "") -> list[str]:
-    """Nested settings as the texts of `--set`."""
-    found: list[str] = []
-    for name, value in changes.items():
-        if isinstance(value, dict):
-            found += assignments(value, f"{prefix}{name}.")
-        else:
-            found.append(f"{prefix}{name}={value}")
-    return found

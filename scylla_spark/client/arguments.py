@@ -11,7 +11,7 @@ from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.duration import duration_ms
+from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError
 
 _ids: Final = Uuid7()
@@ -69,7 +69,7 @@ def moment(now: int, at: datetime | None, delay: object) -> int:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
     if at is not None:
         return instant_us(at)
-    return now + (duration_ms(delay) * 1000 if delay is not None else 0)
+    return now + (duration_us(delay) if delay is not None else 0)
 
 
 def moved(old: Command, time_us: int, now: int) -> Command:

@@ -18,7 +18,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
-from scylla_spark.duration import duration_ms
+from scylla_spark.duration import duration_us
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
@@ -327,4 +327,4 @@ class EnqueueResult:
 
 def deadline_of(timeout: object) -> int:
     """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
-    return 1 << 62 if timeout is None else boot_us() + duration_ms(timeout) * 1000
+    return 1 << 62 if timeout is None else boot_us() + duration_us(timeout)

@@ -23,10 +23,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from scylla_spark.config.assignments import quoted
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.section import Duration, Section
 from scylla_spark.duration import duration
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, shown
+from scylla_spark.name import RULE, is_name
 
 DEFAULT_FILE = Path("scyllaspark.toml")
 _OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
@@ -212,7 +214,10 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
     dispatch: Dispatch = Dispatch()
-    queues: dict[str, Queue] = Field({}, description="limits by queue name")
+    queues: dict[str, Queue] = Field(
+        {},
+        description="limits by queue name; as a variable of the environment in small letters, or all of them as JSON",
+    )
     metrics: Metrics = Metrics()
     log: Log = Log()
 
@@ -222,6 +227,11 @@ class Settings(BaseSettings):
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
+        for queue in self.queues:
+            if not is_name(queue):
+                raise ValueError(f"queues: no task can name the queue {shown(queue)}; names are {RULE}")
+        if self.ingest.default_handler is not None and not is_name(self.ingest.default_handler):
+            raise ValueError(f"ingest.default_handler is not the name of a handler; names are {RULE}")
         return self
 
     @property
@@ -318,9 +328,9 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, BaseModel):
             value = value.model_dump()
         if isinstance(value, Mapping):
-            flat |= _dotted(value, f"{prefix}{key}.")
+            flat |= _dotted(value, f"{prefix}{quoted(key)}.")
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[prefix + quoted(key)] = value
     return flat
 
 

@@ -20,6 +20,7 @@ from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, MAX_RETRIES
 from scylla_spark.duration import duration_ms
+from scylla_spark.name import PATTERN
 
 VERSION: Final = 1
 ENQUEUE: Final = "enqueue"
@@ -28,7 +29,7 @@ MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
 DEFAULT_QUEUE: Final = "default"
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:@/-]+$")]
+Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Millis = Annotated[int, BeforeValidator(duration_ms)]
 

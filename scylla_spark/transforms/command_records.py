@@ -35,6 +35,7 @@ from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
+from scylla_spark.name import PATTERN, RULE
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",
@@ -44,14 +45,14 @@ REASONS: Final = {
     "scheduled_time_missing": "the scheduled time is null",
     "time_out_of_range": "the scheduled time is before 1970 or after 2261",
     "too_late": "the scheduled time is further in the past than the grace window allows",
-    "handler_invalid": "the handler is not a name of at most 200 characters",
-    "queue_invalid": "the queue is null or not a name of at most 200 characters",
+    "handler_invalid": f"the handler is not a name ({RULE})",
+    "queue_invalid": f"the queue is null or not a name ({RULE})",
     "priority_invalid": "the priority is null or not in 0-255",
     "payload_not_an_object": "the payload is not the text of a JSON object",
     "payload_not_finite": "the payload holds NaN or an infinity, which JSON cannot express",
     "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
 }
-_NAME: Final = r"^[A-Za-z0-9_.:@/-]{1,200}\z"
+_NAME: Final = rf"^{PATTERN}\z"  # in Java "$" would let a last line end pass
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 _SAFE_BYTES: Final = (
     MAX_PAYLOAD_BYTES // 4

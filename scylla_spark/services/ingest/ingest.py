@@ -22,6 +22,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
@@ -152,7 +153,7 @@ class Ingest:
 
     def start(self) -> None:
         """Starts both queries; they run until `stop`."""
-        trigger = f"{int(self.settings.ingest.trigger.total_seconds() * 1000)} milliseconds"
+        trigger = f"{duration_ms(self.settings.ingest.trigger)} milliseconds"
         for source in ("tasks", "outcomes"):
             name = f"ingest-{source}"
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)

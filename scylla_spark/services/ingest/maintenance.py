@@ -28,7 +28,7 @@ from scylla_spark.clock import boot_us, from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.duration import duration_ms
+from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables, before, in_places
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, KEY_NAMES, REJECTED, TABLES, TASKS, Table
@@ -44,8 +44,8 @@ _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written
 _FILES_AT_ONCE: Final = 400  # some three seconds
 _CHECKED_AT_ONCE: Final = 500_000  # rows of `tasks` that one turn compares with completions
-_READERS_LAG_US: Final = duration_ms("15m") * 1000  # no reader's progress is older
-_DROP_STEP_US: Final = duration_ms("6h") * 1000
+_READERS_LAG_US: Final = duration_us("15m")  # no reader's progress is older
+_DROP_STEP_US: Final = duration_us("6h")
 _MAINTENANCE: Final = {
     "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
     "spark.databricks.delta.optimize.maxFileSize": str(2 * _SMALL_BYTES),
@@ -92,8 +92,8 @@ class Maintenance:
         self._readers = TableReader(settings.tables_path)
         self._tasks_lock = tasks_lock
         self._outcomes_lock = outcomes_lock
-        self._close_after_us = int(settings.ingest.close_after.total_seconds() * 1e6)
-        self._retention_us = int(settings.ingest.retention.total_seconds() * 1e6)
+        self._close_after_us = duration_us(settings.ingest.close_after)
+        self._retention_us = duration_us(settings.ingest.retention)
         self._ends = ends
         self._quiet: Tables | None = None
         self._edges: list[tuple[int, int]] = []  # when folded_until was first seen at which value
@@ -102,7 +102,7 @@ class Maintenance:
         self._chores = list(self._all_chores())
 
     def _all_chores(self) -> Iterator[_Chore]:
-        minute = duration_ms("1m") * 1000
+        minute = duration_us("1m")
         yield _Chore("close", 5 * minute, self.close)
         for table in _COMPACTED:
             yield _Chore(f"compact {table.name}", minute, partial(self.compact, table))

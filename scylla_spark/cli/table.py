@@ -90,8 +90,8 @@ def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
 def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
     from scylla_spark.client.explain import ask_partitions
     from scylla_spark.clock import iso
-    from scylla_spark.core.engine.partition import ALL_FOLDED_US
     from scylla_spark.core.key import HOUR_US
+    from scylla_spark.core.near import ALL_FOLDED_US
     from scylla_spark.io.kafka.topics import end_offsets
 
     marks, count = scheduler.readers.marks(), scheduler.rules.partitions

@@ -11,6 +11,7 @@ from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError
 
@@ -33,7 +34,7 @@ def command(
     uniqueness_key: str | None = None,
     at: datetime | None = None,
     delay: object = None,
-    queue: str = "default",
+    queue: str = DEFAULT_QUEUE,
     priority: int = 0,
     retry: Retry | None = None,
     timeout: object = None,

@@ -16,6 +16,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import CANCEL, Command, Rules
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
@@ -117,7 +118,7 @@ class Scheduler:
         uniqueness_key: str | None = None,
         at: datetime | None = None,
         delay: object = None,
-        queue: str = "default",
+        queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         retry: Retry | None = None,
         timeout: object = None,
@@ -186,7 +187,7 @@ class Scheduler:
         uniqueness_key: str | Column,
         scheduled_time: str | Column | datetime | None = None,
         payload: str | Column | None = None,
-        queue: str | Column = "default",
+        queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
@@ -225,7 +226,7 @@ class Scheduler:
         uniqueness_key: str | Column,
         scheduled_time: str | Column,
         payload: str | Column | None = None,
-        queue: str | Column = "default",
+        queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         trigger: object = "1s",
     ) -> StreamingQuery:

@@ -26,6 +26,7 @@ from pydantic_settings import (
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.section import Duration, Section
+from scylla_spark.defaults import GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration
 from scylla_spark.errors import ConfigError, shown
 from scylla_spark.name import RULE, is_name
@@ -63,10 +64,10 @@ class Ingest(Section):
         description="most bytes of records that are judged and merged at once; a larger batch takes several turns",
     )
     grace: Duration = Field(
-        duration("10s"), description="how far in the past a scheduled time may lie when it is enqueued"
+        duration(GRACE), description="how far in the past a scheduled time may lie when it is enqueued"
     )
     retention: Duration = Field(
-        duration("14d"), description="older tasks are refused and history older than this is purged"
+        duration(RETENTION), description="older tasks are refused and history older than this is purged"
     )
     near: Duration = Field(
         duration("2h"),
@@ -120,10 +121,15 @@ class Dispatch(Section):
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )
     max_retries: int | None = Field(
-        100, ge=0, le=2**31 - 1, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
+        RETRIES,
+        ge=0,
+        le=MOST_RETRIES,
+        description="attempts after the first; none in TOML: leave out, JSON null: for ever",
     )
-    retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
-    retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
+    retry_base: Duration = Field(
+        duration(RETRY_BASE), description="wait before the second attempt (doubles per attempt)"
+    )
+    retry_cap: Duration = Field(duration(RETRY_CAP), description="longest wait before an attempt")
     least_wait: Duration = Field(
         duration("100ms"),
         description="shortest wait between two attempts of a task, whatever its policy or handler says",

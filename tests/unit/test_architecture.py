@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint", "visible", "duration", "name"}
+_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint", "visible", "duration", "name", "defaults"}
 _LOW = _LEAVES | {"config", "core"}
 _MIDDLE = _LOW | {"transforms", "io", "executors", "log"}
 

@@ -13,6 +13,7 @@ from scylla_spark.core.engine.recently_ended import RecentlyEnded
 from scylla_spark.core.engine.tenure import Basis, Tenure
 from scylla_spark.core.fact import NO_FENCE, Fact, Fence, FenceLog
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.fingerprint import fingerprint
 
 CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less
@@ -31,8 +32,6 @@ class PartitionState(StrEnum):
 
 
 READING, FENCING, LOADING, ACTIVE, DRAINING, DROPPED = PartitionState
-
-ALL_FOLDED_US = 1 << 62  # later than any task
 
 
 class Mark(NamedTuple):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.command import DEFAULT_QUEUE
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task_state import OPEN, STATE_SQL, STATES
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, after_key, hours_between, in_us, newest_attempts

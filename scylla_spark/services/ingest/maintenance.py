@@ -28,6 +28,7 @@ from scylla_spark.clock import boot_us, from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables, before, in_places
 from scylla_spark.io.delta.table_reader import TableReader
@@ -148,7 +149,7 @@ class Maintenance:
             wanted = {
                 place: rows
                 for place, rows in self._rows(TASKS).items()
-                if place.hour < limit and _maybe_open(place, marks[place.partition])
+                if place.hour < limit and OpenHours.of(marks[place.partition]).holds(place.hour)
             }
             ended = self._rows(COMPLETIONS)
             candidates = sorted((place for place, rows in wanted.items() if ended[place] >= rows), key=lambda p: p.hour)
@@ -203,7 +204,7 @@ class Maintenance:
         )
         marks, chosen, files = self._progress.tasks(), [], 0
         for place, count in small.most_common():
-            final = len(place) == 2 and not _maybe_open(HourBucket(*place), marks.get(place[0], Mark()))
+            final = len(place) == 2 and not OpenHours.of(marks.get(place[0], Mark())).holds(place[1])
             if count >= (2 if final else _MANY_FILES):
                 chosen.append(place)
                 files += count
@@ -266,7 +267,7 @@ class Maintenance:
 
     def _past(self, place: HourBucket, marks: Mapping[int, Mark], read: Mapping[int, int]) -> bool:
         past = (read[place.partition] - self._retention_us) // HOUR_US
-        return place.hour < past and not _maybe_open(place, marks[place.partition])
+        return place.hour < past and not OpenHours.of(marks[place.partition]).holds(place.hour)
 
     def _delete(self, table: Table, condition: Column) -> None:
         from delta.tables import DeltaTable
@@ -294,10 +295,6 @@ class Maintenance:
                 session.conf.set(name, value)
             self._quiet = Tables(session, self._tables.path)
         return self._quiet
-
-
-def _maybe_open(place: HourBucket, mark: Mark) -> bool:
-    return place.hour >= mark.closed_hour or place.hour in mark.open_hours
 
 
 def _read_us(mark: Mark, end: int | None, now: int) -> int:

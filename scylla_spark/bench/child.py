@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from scylla_spark.config.assignments import written
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.services.ready_line import read_ready_line
 
 _END_S: Final = 60
 
@@ -77,7 +77,7 @@ class Up:
             raise WaitTimeoutError(f"`up` was not ready within {timeout_s:g} s.", hint="See stderr.") from None
         if line is None:
             raise SchedulerError("`up` ended before it was ready.", hint="See stderr.")
-        facts = json.loads(line)
+        facts = read_ready_line(line) or {}
         return Settings(_env_file=None, data_dir=facts["data"], kafka={"bootstrap_servers": facts["kafka"]})
 
     def memory_mb(self) -> dict[str, int]:
@@ -97,6 +97,6 @@ class Up:
 
     def _listen(self, lines: IO[str]) -> None:
         for line in lines:
-            if line.startswith('{"ready"'):
+            if read_ready_line(line) is not None:
                 self._lines.put(line)
         self._lines.put(None)

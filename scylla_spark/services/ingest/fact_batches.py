@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.core.engine.partition import Mark
 from scylla_spark.core.fact import Fence
+from scylla_spark.core.rejection import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.stream_offsets import Range
@@ -19,7 +20,7 @@ from scylla_spark.services.ingest.micro_batch import Refusal, Written, raise_def
 from scylla_spark.services.ingest.progress import Progress
 from scylla_spark.services.ingest.rejected_rows import append_refusal
 from scylla_spark.transforms import records
-from scylla_spark.transforms.portions import DEFECT, Portion, judge_portion
+from scylla_spark.transforms.portions import Portion, judge_portion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -33,6 +33,7 @@ from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_rang
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.fold_deferred import DeferredFolder
 from scylla_spark.services.ingest.maintenance import Maintenance
+from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
 from scylla_spark.services.ingest.progress import Progress, check_position
 from scylla_spark.services.ingest.task_batches import TaskWriter
@@ -60,7 +61,7 @@ class BatchResult:
         rows: merged or appended.
         rejected: refused records.
         seconds: it took.
-        set_aside: records that could not be judged, of all batches since the start.
+        set_aside: records that could not be judged.
     """
 
     rows: int
@@ -82,6 +83,7 @@ class Ingest:
         self.settings = settings
         self.tables = Tables(spark, settings.tables_path)
         self.results: dict[str, BatchResult] = {}
+        self.metrics = IngestMetrics()
         self._rules = Rules(settings.partitions)
         self.progress = Progress(self.tables)
         self.promotion = DeferredFolder(self.tables, self.progress, settings)
@@ -96,7 +98,6 @@ class Ingest:
         self._sole: SingleWriter | None = None
         self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
         self._guards: dict[str, Guard] = {}
-        self._set_aside: dict[str, int] = {}
         self._ended_by: SchedulerError | None = None
 
     def prepare(self) -> None:
@@ -302,8 +303,8 @@ class Ingest:
         return reader.load()
 
     def _note(self, source: str, portions: Portions, begun: int) -> None:
-        aside = self._set_aside[source] = self._set_aside.get(source, 0) + portions.set_aside
-        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, aside)
+        self.metrics.written(source, ingested=portions.rows, rejected=portions.rejected, set_aside=portions.set_aside)
+        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, portions.set_aside)
         self.results[source] = result
         if portions.rows or portions.rejected or portions.set_aside:
             log.info(

@@ -212,7 +212,7 @@ def cancel(
     elif cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
         with cli.scheduler() as scheduler:
             for one in keys:
-                scheduler.request_cancel(one)
+                scheduler.connection.request_cancel(one)
         cli.output.record({"cancels_sent": len(keys)})
 
 

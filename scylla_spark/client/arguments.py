@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from scylla_spark.clock import boot_us
 from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
@@ -71,6 +72,11 @@ def moment(now: int, at: datetime | None, delay: object) -> int:
     if at is not None:
         return instant_us(at)
     return now + (duration_us(delay) if delay is not None else 0)
+
+
+def deadline_of(timeout: object) -> int:
+    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
+    return 1 << 62 if timeout is None else boot_us() + duration_us(timeout)
 
 
 def moved(old: Command, time_us: int, now: int) -> Command:

@@ -21,8 +21,8 @@ from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.services.ready_line import read_ready_line
+from scylla_spark.testing.history import Run, runs
 from tests.acceptance import journal_handlers
-from tests.support.history import Run, runs
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = journal_handlers.__file__

@@ -184,7 +184,7 @@ def answering(scheduler, owner, key, make_facts):
             while boot_us() < deadline:
                 cancels = [
                     one
-                    for one in watcher.follower.commands(partition_of(key.ordering_id, PARTITIONS), key)
+                    for one in watcher.connection.log_reader.commands(partition_of(key.ordering_id, PARTITIONS), key)
                     if one.kind == "cancel"
                 ]
                 if cancels:

@@ -50,7 +50,7 @@ def stats(
 @app.command()
 def compact(ctx: typer.Context) -> None:
     """Put small files together, while no ingest runs; one that runs does it by itself, between batches."""
-    _tidy(context(ctx), lambda chores, now: chores.compact_all(now))
+    _tidy(context(ctx), lambda chores, now: chores.compactor.compact_all(now))
 
 
 @app.command()

@@ -32,6 +32,7 @@ from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, sta
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.fold_deferred import DeferredFolder
+from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.maintenance import Maintenance
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
@@ -89,9 +90,9 @@ class Ingest:
         self.promotion = DeferredFolder(self.tables, self.progress, settings)
         self.tasks_lock = threading.Lock()
         self.outcomes_lock = threading.Lock()
-        self.maintenance = Maintenance(
-            self.tables, self.progress, settings, self.tasks_lock, self.outcomes_lock, self._ends
-        )
+        readers = TableReader(settings.tables_path)
+        kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
+        self.maintenance = Maintenance(kept, settings.ingest, self._ends)
         self._stopping = threading.Event()
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []

@@ -1,4 +1,4 @@
-"""Defaults that settings share with records, arguments and rules: each stands here once.
+"""Defaults that settings share with records, arguments, rules and executors: each stands here once.
 
 A default that only the settings know stands in `config.settings`.
 """
@@ -14,3 +14,6 @@ RETRY_BASE: Final = "20s"
 RETRY_CAP: Final = "2m"
 GRACE: Final = "10s"
 RETENTION: Final = "14d"
+MIN_CHILDREN: Final = 2
+MAX_CHILDREN: Final = 16
+SPARK_SLOTS: Final = 2

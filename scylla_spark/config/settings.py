@@ -26,7 +26,17 @@ from pydantic_settings import (
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.section import Duration, Section
-from scylla_spark.defaults import GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
+from scylla_spark.defaults import (
+    GRACE,
+    MAX_CHILDREN,
+    MIN_CHILDREN,
+    MOST_RETRIES,
+    RETENTION,
+    RETRIES,
+    RETRY_BASE,
+    RETRY_CAP,
+    SPARK_SLOTS,
+)
 from scylla_spark.duration import duration
 from scylla_spark.errors import ConfigError, shown
 from scylla_spark.name import RULE, is_name
@@ -109,9 +119,11 @@ class Dispatch(Section):
         description="pause between micro-batches of the scanning query; a taken partition is scanned at once",
     )
     drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
-    min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
-    max_children: int = Field(16, ge=1, description="most child processes of the local pool")
-    spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
+    min_children: int = Field(MIN_CHILDREN, ge=1, description="child processes of the local pool kept warm")
+    max_children: int = Field(MAX_CHILDREN, ge=1, description="most child processes of the local pool")
+    spark_slots: int = Field(
+        SPARK_SLOTS, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off"
+    )
     pass_environment: tuple[str, ...] = Field(
         (),
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 
 from scylla_spark.config.settings import Queue, Settings
@@ -11,6 +13,8 @@ from scylla_spark.core.engine.waiting import Limits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.delta.deployment_record import deployment, stored_rules
 from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
 
@@ -45,3 +49,11 @@ def test_limits_of_a_queue(tmp_path, monkeypatch):
 def test_the_queue_of_tasks_that_name_none():
     key = TaskKey(0, "a", "u")
     assert Task(key, {}, "h").queue == Command("enqueue", key, 0).queue == DEFAULT_QUEUE
+
+
+def test_sizes_of_the_pools(settings):
+    local, spark = signature(LocalPool).parameters, signature(SparkPool).parameters
+    dispatch = settings.dispatch
+    assert (local["min_children"].default, local["max_children"].default, spark["slots"].default) == (
+        dispatch.min_children, dispatch.max_children, dispatch.spark_slots,
+    )  # fmt: skip

@@ -230,7 +230,7 @@ class TestLocalPool:
         script = f"""
 import threading
 from tests.support.executor_conformance import HANDLERS, Running, invocation
-from scylla_spark.executors.local import LocalPool
+from scylla_spark.executors.local.pool import LocalPool
 running = Running(LocalPool([HANDLERS]))
 running.executor.submit([invocation("family", {str(pids)!r}), invocation("stubborn")])
 threading.Event().wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -153,6 +154,24 @@ def test_no_files_import_each_other_in_a_circle_however_late():
         for path in PACKAGE.rglob("*.py")
     }
     assert circles(graph) == KNOWN_CIRCLES
+
+
+def test_imports_in_texts_name_what_is_there():
+    """Scripts that tests start, pages and notebooks: nothing else sees a name in them that has moved."""
+    found = []
+    for path in [
+        *ROOT.glob("tests/**/*.py"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("notebooks/*.ipynb"),
+        ROOT / "README.md",
+    ]:
+        for module, name in re.findall(r"from scylla_spark\.([\w.]+) import (\w+)", path.read_text()):
+            place = PACKAGE.joinpath(*module.split("."))
+            homes = [place.with_suffix(".py"), place / "__init__.py"]
+            inside = any(home.is_file() and re.search(rf"\b{name}\b", home.read_text()) for home in homes)
+            if not inside and not (place / f"{name}.py").is_file() and not (place / name).is_dir():
+                found.append(f"{path.relative_to(ROOT)}: scylla_spark.{module}.{name}")
+    assert found == []
 
 
 def test_a_circle_is_found():

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from scylla_spark.client.handle import EnqueueResult, TaskHandle
+    from scylla_spark.client.enqueue_result import EnqueueResult
+    from scylla_spark.client.handle import TaskHandle
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
@@ -27,7 +28,7 @@ _HOMES: Final = {
     "Retry": "core.task",
     "TaskKey": "core.key",
     "TaskHandle": "client.handle",
-    "EnqueueResult": "client.handle",
+    "EnqueueResult": "client.enqueue_result",
     "handler": "executors.registry",
     "Abort": "errors",
     "Yield": "errors",

@@ -28,6 +28,11 @@ def duration_ms(value: object) -> int:
     return round(ms)
 
 
+def duration_us(value: object) -> int:
+    """The same in microseconds, the unit of all instants."""
+    return duration_ms(value) * 1000
+
+
 def duration(value: object) -> timedelta:
     """The same as a timedelta."""
     return timedelta(milliseconds=duration_ms(value))

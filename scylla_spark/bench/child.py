@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,9 +16,11 @@ from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.site import await_value
 from scylla_spark.clock import now_us
+from scylla_spark.config.assignments import written
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.services.ready_line import read_ready_line
 
 _END_S: Final = 60
 
@@ -37,7 +38,7 @@ class Up:
 
     def __init__(self, data: Path, changes: dict[str, Any] | None) -> None:
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        sets = [word for text in assignments(changes or {}) for word in ("--set", text)]
+        sets = [word for text in written(changes or {}) for word in ("--set", text)]
         words = ["--data", str(data), "--set", "log.level=warning", *sets, "up", "--handlers", MODULE, "-o", "json"]
         command = die_with_parent.command([sys.executable, "-P", "-m", "scylla_spark.cli", *words])
         self.begun_us = now_us()
@@ -76,7 +77,7 @@ class Up:
             raise WaitTimeoutError(f"`up` was not ready within {timeout_s:g} s.", hint="See stderr.") from None
         if line is None:
             raise SchedulerError("`up` ended before it was ready.", hint="See stderr.")
-        facts = json.loads(line)
+        facts = read_ready_line(line) or {}
         return Settings(_env_file=None, data_dir=facts["data"], kafka={"bootstrap_servers": facts["kafka"]})
 
     def memory_mb(self) -> dict[str, int]:
@@ -96,17 +97,6 @@ class Up:
 
     def _listen(self, lines: IO[str]) -> None:
         for line in lines:
-            if line.startswith('{"ready"'):
+            if read_ready_line(line) is not None:
                 self._lines.put(line)
         self._lines.put(None)
-
-
-def assignments(changes: dict[str, Any], prefix: str = "") -> list[str]:
-    """Nested settings as the texts of `--set`."""
-    found: list[str] = []
-    for name, value in changes.items():
-        if isinstance(value, dict):
-            found += assignments(value, f"{prefix}{name}.")
-        else:
-            found.append(f"{prefix}{name}={value}")
-    return found

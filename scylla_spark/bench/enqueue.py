@@ -36,7 +36,7 @@ def run(options: Options) -> dict[str, Any]:
     with place(options) as home, Scheduler(home.settings, spark=home.spark) as scheduler:
         assert home.spark is not None
         make_topic(home.settings, SINK_TOPIC, home.settings.partitions)
-        records = _records(home, scheduler.rules, count, lanes)
+        records = _records(home, scheduler.connection.rules, count, lanes)
         _warm_up(home, scheduler, records, warm, lanes)
         before = sum(ends(home.settings).values())
         ours, bare, batched, packed = [], [], [], []

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 from scylla_spark.core.fact import Fact, FenceLog, decode, readable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED, SUCCEEDED
+from scylla_spark.testing import judge as promises
+from scylla_spark.testing.history import Run
 
 SLACK_US: Final = 100  # an end is a start plus a duration of another clock, and either is rounded
 
@@ -29,7 +31,7 @@ class Verdict:
         completed: tasks with a counting completion that says succeeded.
         failed: tasks that ended otherwise.
         doubled: counting completions of tasks that had one.
-        disorder: completions of a lane that came after one of a greater key.
+        disorder: attempts of a lane that began after one of a greater key.
         overlaps: attempts of a lane that began before the one before had ended, unless one batch call ran both.
         retried: counting facts of attempts that did not end their task.
         first_start_us: earliest start of an attempt; 0 without any.
@@ -55,10 +57,9 @@ def judge(records: Iterable[Seen], since_us: int = 0) -> Verdict:
         records: of all partitions.
         since_us: tasks scheduled before this do not matter, microseconds since the epoch.
     """
-    verdict = Verdict()
-    logs: dict[int, FenceLog] = {}
+    verdict, logs = Verdict(), dict[int, FenceLog]()
     ended: set[TaskKey] = set()
-    lanes: dict[str, tuple[TaskKey, int, int]] = {}
+    runs: list[Run] = []
     for seen in records:
         record = readable(decode(seen.value))
         if record is None or not logs.setdefault(seen.partition, FenceLog()).admit(record):
@@ -66,7 +67,8 @@ def judge(records: Iterable[Seen], since_us: int = 0) -> Verdict:
         for fact in record.facts:
             if fact.outcome == STARTED or fact.key.time_us < since_us:
                 continue
-            _note_lane(verdict, lanes, fact)
+            if fact.started_us:
+                runs.append(_run(fact))
             if not fact.terminal:
                 verdict.retried += fact.next_us is not None
             elif fact.key in ended:
@@ -74,17 +76,15 @@ def judge(records: Iterable[Seen], since_us: int = 0) -> Verdict:
             else:
                 ended.add(fact.key)
                 _note_end(verdict, fact, seen.received_us)
+    verdict.first_start_us = min((run.start for run in runs), default=0)
+    verdict.disorder, verdict.overlaps = len(promises.disordered(runs)), len(promises.overlapping(runs))
     return verdict
 
 
-def _note_lane(verdict: Verdict, lanes: dict[str, tuple[TaskKey, int, int]], fact: Fact) -> None:
-    key, began, until = lanes.get(fact.key.ordering_id, (fact.key, 0, 0))
-    verdict.disorder += fact.key < key
-    together = (fact.started_us, fact.finished_us) == (began, until)
-    verdict.overlaps += not together and 0 < fact.started_us < until - SLACK_US
-    lanes[fact.key.ordering_id] = (max(key, fact.key), fact.started_us, max(until, fact.finished_us))
-    if fact.started_us and (not verdict.first_start_us or fact.started_us < verdict.first_start_us):
-        verdict.first_start_us = fact.started_us
+def _run(fact: Fact) -> Run:
+    """The run that a fact tells of; tasks of one batch call share its times."""
+    end, call = fact.finished_us - SLACK_US, str(fact.finished_us)
+    return Run(fact.key, fact.attempt, 0, fact.started_us, end, fact.outcome == SUCCEEDED, call=call)
 
 
 def _note_end(verdict: Verdict, fact: Fact, received_us: int) -> None:

@@ -72,7 +72,7 @@ def pings(channel: Channel, settings: Settings, *, count: int, period_us: int, l
 
 def _begin(channel: Channel, scheduler: Scheduler) -> int:
     """Gets ready, says so, and hears when the schedule begins (microseconds since the epoch)."""
-    _ = scheduler.rules
+    _ = scheduler.connection.rules
     channel.tell("ready")
     return int(channel.hear())
 

@@ -121,13 +121,13 @@ def instant(text: str, now: int | None = None) -> int:
     from datetime import datetime
 
     from scylla_spark.clock import now_us, to_us
-    from scylla_spark.duration import duration_ms
+    from scylla_spark.duration import duration_us
 
     moment = now_us() if now is None else now
     if text == "now":
         return moment
     if text[:1] in ("+", "-"):
-        return moment + (1 if text[0] == "+" else -1) * duration_ms(text[1:]) * 1000
+        return moment + (1 if text[0] == "+" else -1) * duration_us(text[1:])
     try:
         return to_us(datetime.fromisoformat(text))
     except ValueError as error:

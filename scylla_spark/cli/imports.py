@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.errors import ArgumentError, SchedulerError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.handle import Refused
+    from scylla_spark.client.enqueue_result import Refused
     from scylla_spark.client.scheduler import Scheduler
 
 _NAMES: Final = {
@@ -57,13 +57,13 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
 def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refused]:
     """Those that would be refused; sends nothing."""
     from scylla_spark.client import arguments
-    from scylla_spark.client.handle import Refused
+    from scylla_spark.client.enqueue_result import Refused
     from scylla_spark.clock import now_us
 
     refused = []
     for index, row in enumerate(rows):
         try:
-            scheduler.sender.record(arguments.command(now_us(), **arguments.keywords(row)))
+            scheduler.connection.sender.record(arguments.command(now_us(), **arguments.keywords(row)))
         except ArgumentError as error:
             refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
     return refused

@@ -32,9 +32,9 @@ def show(
     check_limit(limit)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        partition = partition_of(ordering_id, scheduler.rules.partitions)
-        asked = ask_lane(scheduler.owner_address(partition), ordering_id)
-        stored = scheduler.readers.lane(partition, ordering_id, None, limit)
+        partition = partition_of(ordering_id, scheduler.connection.rules.partitions)
+        asked = ask_lane(scheduler.connection.owner_address(partition), ordering_id)
+        stored = scheduler.connection.readers.lane(partition, ordering_id, None, limit)
     loaded = asked is not None and asked.loaded
     if not stored and not loaded:
         raise NotFoundError(

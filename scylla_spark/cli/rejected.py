@@ -46,13 +46,14 @@ def replay(
     rows = _found(cli, reason, since, limit)
     with cli.scheduler() as scheduler:
         moment = now_us()
-        judged = [(row, _repaired(row["value"], scheduler.rules, moment, reschedule=now)) for row in rows]
+        judged = [(row, _repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in rows]
         good = [record for _, record in judged if not isinstance(record, str)]
         table = [_shown(row) | {"replay": record if isinstance(record, str) else "ok"} for row, record in judged]
         if dry_run or not good:
             cli.output.rows(table, ("place", "reason", "replay"), empty="No refused records in the tables.")
         elif cli.confirmed(f"send {len(good)} of {len(rows)} records again", yes=yes):
-            scheduler.sender.finish([scheduler.sender.begin(record) for record in good])
+            sender = scheduler.connection.sender
+            sender.finish([sender.begin(record) for record in good])
             cli.output.record({"sent": len(good), "refused_again": len(rows) - len(good)})
 
 

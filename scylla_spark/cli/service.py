@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -155,13 +154,13 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:
-    settings = deployment.settings
-    facts = {
-        "ready": True, "kafka": settings.kafka.bootstrap_servers, "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
-    }  # fmt: skip
+    from scylla_spark.services.process import facts
+    from scylla_spark.services.ready_line import ready_line
+
+    told = facts(deployment)
     if cli.output.form in ("json", "jsonl"):
-        line = json.dumps(facts)
+        line = ready_line(**told)
     else:
-        line = "ready: " + ", ".join(f"{name} {value}" for name, value in facts.items() if name != "ready" and value)
+        line = "ready: " + ", ".join(f"{name} {told[name]}" for name in ("kafka", "data", "metrics") if told[name])
     sys.stdout.write(visible(line) + "\n")
     sys.stdout.flush()

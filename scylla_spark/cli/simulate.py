@@ -40,7 +40,7 @@ def simulate(
     from dataclasses import replace
 
     from scylla_spark.clock import boot_us, now_us
-    from scylla_spark.duration import duration_ms
+    from scylla_spark.duration import duration_us
     from scylla_spark.io.delta.history import past
     from scylla_spark.io.delta.table_reader import TableReader
     from scylla_spark.services.simulate.compare import outlook
@@ -54,7 +54,7 @@ def simulate(
     found = past(readers, *window)
     model = model_of(settings, readers.rules().partitions)
     model = replace(
-        model, slots=slots or model.slots, fact_delay_us=duration_ms(fact_delay) * 1000, cost_us=1_000_000 // capacity if capacity else 0,
+        model, slots=slots or model.slots, fact_delay_us=duration_us(fact_delay), cost_us=1_000_000 // capacity if capacity else 0,
     )  # fmt: skip
     cli.output.say(f"{len(found.tasks)} tasks …")
     begun = boot_us()

@@ -50,7 +50,7 @@ def stats(
 @app.command()
 def compact(ctx: typer.Context) -> None:
     """Put small files together, while no ingest runs; one that runs does it by itself, between batches."""
-    _tidy(context(ctx), lambda chores, now: chores.compact_all(now))
+    _tidy(context(ctx), lambda chores, now: chores.compactor.compact_all(now))
 
 
 @app.command()
@@ -91,21 +91,24 @@ def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
     from scylla_spark.client.explain import ask_partitions
     from scylla_spark.clock import iso
     from scylla_spark.core.key import HOUR_US
-    from scylla_spark.core.mark import ALL_FOLDED_US
+    from scylla_spark.core.near import ALL_FOLDED_US
     from scylla_spark.io.kafka.topics import end_offsets
 
-    marks, count = scheduler.readers.marks(), scheduler.rules.partitions
+    marks, count = scheduler.connection.readers.marks(), scheduler.connection.rules.partitions
     numbers = list(range(count))
     topics = scheduler.settings.topics
     try:
-        ends = {name: end_offsets(scheduler.located, getattr(topics, name), numbers) for name in ("tasks", "outcomes")}
+        ends = {
+            name: end_offsets(scheduler.connection.located, getattr(topics, name), numbers)
+            for name in ("tasks", "outcomes")
+        }
     except UnreachableError as error:
         cli.output.say(str(error))
         ends = {}
     rows = []
     answers: dict[str, dict[int, Any]] = {}
     for number in numbers:
-        address = scheduler.owner_address(number) if ends else ""
+        address = scheduler.connection.owner_address(number) if ends else ""
         if address and address not in answers:
             answers[address] = ask_partitions(address)
         held = answers.get(address, {}).get(number, {})

@@ -10,6 +10,7 @@ import typer
 
 from scylla_spark.cli.context import Context, context, file_or_text, instant, task_key
 from scylla_spark.cli.output import printable
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def enqueue(
     uniqueness_key: Annotated[str | None, typer.Option(help="Default: a new one")] = None,
     at: Annotated[str | None, typer.Option(help="When it is due: an instant, now, +1h")] = None,
     delay: Annotated[str | None, typer.Option(help="Or how long from now, such as 90s")] = None,
-    queue: Annotated[str, typer.Option(help="The queue")] = "default",
+    queue: Annotated[str, typer.Option(help="The queue")] = DEFAULT_QUEUE,
     priority: Annotated[int, typer.Option(help="0-255, higher is more urgent")] = 0,
     max_retries: Annotated[int | None, typer.Option(help="Attempts after the first")] = None,
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
@@ -211,7 +212,7 @@ def cancel(
     elif cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
         with cli.scheduler() as scheduler:
             for one in keys:
-                scheduler.request_cancel(one)
+                scheduler.connection.request_cancel(one)
         cli.output.record({"cancels_sent": len(keys)})
 
 

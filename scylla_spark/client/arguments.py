@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from scylla_spark.clock import boot_us
 from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.duration import duration_ms
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError
 
 _ids: Final = Uuid7()
@@ -33,7 +35,7 @@ def command(
     uniqueness_key: str | None = None,
     at: datetime | None = None,
     delay: object = None,
-    queue: str = "default",
+    queue: str = DEFAULT_QUEUE,
     priority: int = 0,
     retry: Retry | None = None,
     timeout: object = None,
@@ -69,7 +71,12 @@ def moment(now: int, at: datetime | None, delay: object) -> int:
         raise ArgumentError("Both `at` and `delay` are given.", hint="Pass one of them.", reason="wrong_value")
     if at is not None:
         return instant_us(at)
-    return now + (duration_ms(delay) * 1000 if delay is not None else 0)
+    return now + (duration_us(delay) if delay is not None else 0)
+
+
+def deadline_of(timeout: object) -> int:
+    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
+    return 1 << 62 if timeout is None else boot_us() + duration_us(timeout)
 
 
 def moved(old: Command, time_us: int, now: int) -> Command:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
+from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.host.http_get import AnswerError, fetch
-
-if TYPE_CHECKING:
-    from scylla_spark.client.handle import TaskHandle
-    from scylla_spark.core.task_status import TaskStatus
 
 _TIMEOUT_S: Final = 5.0
 _LARGEST: Final = 4 * 1024 * 1024
@@ -24,14 +21,13 @@ _TOLD: Final = {"state": str, "why": str, "attempts": int}
 _HELD: Final = ("state", "epoch", "lanes", "loaded", "in_flight")
 
 
-def explain(handle: TaskHandle, address: str) -> dict[str, Any]:
+def explain(status: TaskStatus, address: str) -> dict[str, Any]:
     """The owner's answer where it holds the task, else a sentence drawn from its status.
 
     Args:
-        handle: the task.
+        status: how the task stands.
         address: where its owner serves its state; "" if none is known.
     """
-    status = handle.status()
     answer = {"key": str(status.key), "state": status.state, "attempts": status.attempts, "source": "tables and logs"}
     if not status.open:
         return answer | {

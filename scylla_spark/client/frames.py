@@ -47,9 +47,7 @@ def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, n
         UnreachableError: the write failed; part of the rows may have been sent.
     """
     with _analysis():
-        return _send(
-            command_records.enqueue_records(df, columns, rules, now), settings, command_records.earliest_us(rules, now)
-        )
+        return _send(command_records.enqueue_records(df, columns, rules, now), settings, rules.earliest_us(now))
 
 
 def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:

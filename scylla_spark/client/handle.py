@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from scylla_spark.client import arguments
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.explain import explain
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.fact import Fact
@@ -18,7 +18,6 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
-from scylla_spark.duration import duration_ms
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
@@ -30,9 +29,6 @@ from scylla_spark.errors import (
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.log_reader import LogReader
 
-if TYPE_CHECKING:
-    from scylla_spark.client.scheduler import Scheduler
-
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000
 
@@ -41,13 +37,13 @@ class TaskHandle:
     """One task, by its key; making one asks nobody.
 
     Args:
-        scheduler: the deployment.
+        connection: to the deployment.
         key: identity of the task.
     """
 
-    def __init__(self, scheduler: Scheduler, key: TaskKey) -> None:
+    def __init__(self, connection: Connection, key: TaskKey) -> None:
         self.key = key
-        self._scheduler = scheduler
+        self._connection = connection
         self._moving = False  # a cancel was sent for a move that is not finished
 
     def __repr__(self) -> str:
@@ -79,8 +75,8 @@ class TaskHandle:
             WaitTimeoutError: it has not ended in time; it goes on.
             UnreachableError: Kafka does not answer.
         """
-        with self._follower.watching(self.key):
-            ended = self._end(deadline_of(timeout))
+        with self._log.watching(self.key):
+            ended = self._end(arguments.deadline_of(timeout))
         if ended is None:
             raise WaitTimeoutError(
                 f"{self.key} has not ended within {timeout}.",
@@ -100,18 +96,18 @@ class TaskHandle:
         Raises:
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
         """
-        deadline = deadline_of(timeout)
-        request_id = self._scheduler.request_cancel(self.key)
+        deadline = arguments.deadline_of(timeout)
+        request_id = self._connection.request_cancel(self.key)
 
         def look() -> str | None:
             ended = completion_of(self._facts())
             if ended is not None:
                 return ended.outcome
-            return "" if self._follower.answer(self._partition, request_id) is not None else None
+            return "" if self._log.answer(self._partition, request_id) is not None else None
 
-        with self._follower.watching(self.key):
-            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
-            outcome = self._follower.until(self._partition, look, deadline)
+        with self._log.watching(self.key):
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            outcome = self._log.until(self._partition, look, deadline)
         if outcome is None:
             raise WaitTimeoutError(
                 f"No dispatcher answered the cancel of {self.key} within {timeout}.",
@@ -148,9 +144,9 @@ class TaskHandle:
             raise ConflictError(
                 f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
             )
-        moved = self._scheduler.send(copy)
+        self._connection.send(copy)
         self._moving = False
-        return moved
+        return TaskHandle(self._connection, copy.key)
 
     def _cancelled_for_move(self, timeout: object) -> str:
         try:
@@ -175,7 +171,9 @@ class TaskHandle:
         if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
             raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
         fields = json.loads(folded.data.extra or "{}") | {"retryOf": str(self.key)}
-        return self._scheduler.send(arguments.again(folded.data, now_us(), json.dumps(fields)))
+        copy = arguments.again(folded.data, now_us(), json.dumps(fields))
+        self._connection.send(copy)
+        return TaskHandle(self._connection, copy.key)
 
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.
@@ -186,23 +184,21 @@ class TaskHandle:
         Raises:
             NotFoundError: there is no such task.
         """
-        from scylla_spark.client.explain import explain
-
-        return explain(self, self._scheduler.owner_address(self._partition))
+        return explain(self.status(), self._connection.owner_address(self._partition))
 
     # -- below: how the answers are found -------------------------------------------------------------------------------
 
     @property
     def _partition(self) -> int:
-        return partition_of(self.key.ordering_id, self._scheduler.rules.partitions)
+        return partition_of(self.key.ordering_id, self._connection.rules.partitions)
 
     @property
     def _readers(self) -> TableReader:
-        return self._scheduler.readers
+        return self._connection.readers
 
     @property
-    def _follower(self) -> LogReader:
-        return self._scheduler.follower
+    def _log(self) -> LogReader:
+        return self._connection.log_reader
 
     def command(self) -> Command:
         """The newest enqueue of the key.
@@ -217,10 +213,10 @@ class TaskHandle:
 
     def _look(self) -> tuple[Folded, list[Fact], bool]:
         """Everything known of the key, and whether the logs answered."""
-        with self._follower.watching(self.key):
+        with self._log.watching(self.key):
             fresh = self._caught_up()
             facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
-        commands = self._follower.commands(self._partition, self.key) if fresh else []
+        commands = self._log.commands(self._partition, self.key) if fresh else []
         facts = self._stored() + facts
         row, folded = self._readers.task(self.key), Folded()
         for command in (
@@ -235,7 +231,7 @@ class TaskHandle:
         return folded, facts, fresh
 
     def _facts(self) -> list[Fact]:
-        return self._follower.facts(self._partition, self.key)
+        return self._log.facts(self._partition, self.key)
 
     def _stored(self) -> list[Fact]:
         ended = self._readers.completion(self.key)
@@ -243,7 +239,7 @@ class TaskHandle:
 
     def _caught_up(self) -> bool:
         try:
-            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
         except UnreachableError:
             return False
         return True
@@ -251,11 +247,11 @@ class TaskHandle:
     def _end(self, deadline: int) -> Fact | None:
         look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
         while (ended := look()) is None:
-            self._follower.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
             ended = look() or self._readers.completion(self.key)
             if ended is not None:
                 break
-            ended = self._follower.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
+            ended = self._log.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
             if ended is not None or boot_us() >= deadline:
                 break
         return ended
@@ -273,58 +269,3 @@ def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
         key=str(key), outcome=ended.outcome, attempt=ended.attempt,
         error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A task that was not sent: its place among those given, a stable reason code, and the reason in words."""
-
-    index: int
-    reason: str
-    detail: str
-
-
-class EnqueueResult:
-    """What became of a bulk.
-
-    Attributes:
-        sent: records acknowledged by Kafka.
-        refused: those that were not sent, and why.
-    """
-
-    def __init__(
-        self, scheduler: Scheduler, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()
-    ) -> None:
-        self.sent = sent
-        self.refused = refused
-        self._scheduler = scheduler
-        self._ends = ends
-
-    def __repr__(self) -> str:
-        return f"EnqueueResult(sent={self.sent}, refused={len(self.refused)})"
-
-    def wait(self, timeout: object = None) -> EnqueueResult:
-        """Waits until everything sent is visible in Delta.
-
-        Raises:
-            WaitTimeoutError: it was not in time; nothing is lost.
-        """
-        deadline, pause = deadline_of(timeout), threading.Event()
-        while behind := self._behind():
-            if boot_us() >= deadline:
-                raise WaitTimeoutError(
-                    f"{behind} records are not in the tables after {timeout}.",
-                    hint="They are safe in Kafka; is ingest running?",
-                )
-            pause.wait(0.2)
-        return self
-
-    def _behind(self) -> int:
-        marks = self._scheduler.readers.marks()
-        positions = {number: mark.tasks_offset for (topic, number), mark in marks.items() if topic == "tasks"}
-        return sum(max(0, end - positions.get(number, 0)) for number, end in self._ends.items())
-
-
-def deadline_of(timeout: object) -> int:
-    """When a timeout (a duration, or None for ever) that begins now will be over, on `clock.boot_us`."""
-    return 1 << 62 if timeout is None else boot_us() + duration_ms(timeout) * 1000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -10,26 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.client import arguments
-from scylla_spark.client.handle import EnqueueResult, Refused, TaskHandle
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.enqueue_result import EnqueueResult, Refused
+from scylla_spark.client.handle import TaskHandle
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import CANCEL, Command, Rules
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError, UnreachableError, WaitTimeoutError
-from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.sender import Sender
+from scylla_spark.errors import ArgumentError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from scylla_spark.io.kafka.log_reader import LogReader
-
 
 class Scheduler:
     """One deployment, seen by a client. Thread safe; connections are made when first needed.
+
+    `connection` is what handles and the command line ask through.
 
     Args:
         settings: how to reach Kafka and the tables; `connect` reads them from the usual sources.
@@ -37,13 +36,7 @@ class Scheduler:
     """
 
     def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
-        self.settings = settings
-        self.readers = TableReader(settings.tables_path)
-        self._spark = spark
-        self._lock = threading.RLock()
-        self._follower: LogReader | None = None
-        self._located: Settings | None = None
-        self.sender = Sender(lambda: self.located, self.readers.rules)
+        self.connection = Connection(settings, spark)
 
     @classmethod
     def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
@@ -100,11 +93,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
-        with self._lock:
-            if self._follower is not None:
-                self._follower.close()
-                self._follower = None
-        self.sender.close()
+        self.connection.close()
 
     # -- single tasks ---------------------------------------------------------------------------------------------------
 
@@ -117,7 +106,7 @@ class Scheduler:
         uniqueness_key: str | None = None,
         at: datetime | None = None,
         delay: object = None,
-        queue: str = "default",
+        queue: str = DEFAULT_QUEUE,
         priority: int = 0,
         retry: Retry | None = None,
         timeout: object = None,
@@ -141,16 +130,16 @@ class Scheduler:
             ArgumentError: the task would be refused; nothing was sent.
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
-        return self.send(
-            arguments.command(
-                now_us(), handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
-                priority=priority, retry=retry, timeout=timeout,
-            )
+        command = arguments.command(
+            now_us(), handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
+            priority=priority, retry=retry, timeout=timeout,
         )  # fmt: skip
+        self.connection.send(command)
+        return TaskHandle(self.connection, command.key)
 
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""
-        return TaskHandle(self, TaskKey.parse(key) if isinstance(key, str) else key)
+        return TaskHandle(self.connection, TaskKey.parse(key) if isinstance(key, str) else key)
 
     def enqueue_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
         """Enqueues tasks one after the other without waiting for each; those that would be refused are left out.
@@ -165,15 +154,15 @@ class Scheduler:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
         """
         refused: list[Refused] = []
-        futures = []
+        futures, sender = [], self.connection.sender
         for index, task in enumerate(tasks):
             try:
-                record = self.sender.record(arguments.command(now_us(), **arguments.keywords(task)))
+                record = sender.record(arguments.command(now_us(), **arguments.keywords(task)))
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
                 continue
-            futures.append(self.sender.begin(record))
-        return EnqueueResult(self, len(futures), self.sender.finish(futures), tuple(refused))
+            futures.append(sender.begin(record))
+        return EnqueueResult(self.connection, len(futures), sender.finish(futures), tuple(refused))
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 
@@ -186,7 +175,7 @@ class Scheduler:
         uniqueness_key: str | Column,
         scheduled_time: str | Column | datetime | None = None,
         payload: str | Column | None = None,
-        queue: str | Column = "default",
+        queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
@@ -212,8 +201,8 @@ class Scheduler:
         from scylla_spark.client import frames
 
         columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
-        sent = frames.enqueue(df, columns, self.located, self.rules, now_us())
-        return EnqueueResult(self, sent, self._ends())
+        sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
+        return EnqueueResult(self.connection, sent, self.connection.ends())
 
     def enqueue_stream(
         self,
@@ -225,7 +214,7 @@ class Scheduler:
         uniqueness_key: str | Column,
         scheduled_time: str | Column,
         payload: str | Column | None = None,
-        queue: str | Column = "default",
+        queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         trigger: object = "1s",
     ) -> StreamingQuery:
@@ -249,7 +238,9 @@ class Scheduler:
         from scylla_spark.client import frames
 
         columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
-        return frames.stream(df, columns, self.located, self.rules, str(checkpoint), duration_ms(trigger))
+        return frames.stream(
+            df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)
+        )
 
     def cancel_df(
         self,
@@ -273,8 +264,8 @@ class Scheduler:
         from scylla_spark.client import frames
 
         columns = frames.Columns(None, ordering_id, uniqueness_key, scheduled_time)
-        sent = frames.cancel(keys, columns, self.located, self.rules, now_us())
-        return EnqueueResult(self, sent, self._ends())
+        sent = frames.cancel(keys, columns, self.connection.located, self.connection.rules, now_us())
+        return EnqueueResult(self.connection, sent, self.connection.ends())
 
     def status(self, as_of: datetime | None = None) -> DataFrame:
         """One row per task of the tables: key, data, `state`, `attempts`, `next_attempt_at` and how it ended; lazy.
@@ -286,7 +277,7 @@ class Scheduler:
 
         return frames.status(
             self.spark,
-            self.readers.path,
+            self.connection.readers.path,
             now_us() if as_of is None else instant_us(as_of),
             history=as_of is not None,
         )
@@ -303,65 +294,17 @@ class Scheduler:
         """One row per refused record, with the reason and the raw bytes; lazy."""
         return self._table("rejected")
 
-    # -- for handles, commands and other parts of the package -----------------------------------------------------------
-
     @property
-    def rules(self) -> Rules:
-        """The deployment's rules."""
-        return self.readers.rules()
-
-    @property
-    def located(self) -> Settings:
-        """The settings with the broker's address."""
-        if self._located is None:
-            from scylla_spark.io.kafka.topics import located
-
-            self._located = located(self.settings)
-        return self._located
+    def settings(self) -> Settings:
+        """The settings as they were given."""
+        return self.connection.settings
 
     @property
     def spark(self) -> SparkSession:
-        """The session: given, running, or new."""
-        if self._spark is None:
-            from scylla_spark.io.host.session import open_session
-
-            self._spark = open_session(self.settings, "scylla-spark")
-        return self._spark
-
-    @property
-    def follower(self) -> LogReader:
-        """Reads the logs behind the tables."""
-        with self._lock:
-            if self._follower is None:
-                from scylla_spark.io.kafka.log_reader import LogReader
-
-                self._follower = LogReader(self.located, self.rules, self.readers.marks)
-            return self._follower
-
-    def send(self, command: Command) -> TaskHandle:
-        """Sends one command and waits for Kafka's acknowledgement; errors as in `enqueue`."""
-        self.sender.send(command)
-        return TaskHandle(self, command.key)
-
-    def request_cancel(self, key: TaskKey) -> str:
-        """Sends a cancel and returns the id by which its answer will be known."""
-        request_id = arguments.new_key(now_us())
-        self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id))
-        return request_id
-
-    def owner_address(self, partition: int) -> str:
-        """Where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
-        try:
-            return self.follower.owner(partition)
-        except UnreachableError:
-            return ""
-
-    def _ends(self) -> dict[int, int]:
-        from scylla_spark.io.kafka.topics import end_offsets
-
-        return end_offsets(self.located, self.located.topics.tasks, list(range(self.rules.partitions)))
+        """The session of the DataFrame methods: given, running, or new."""
+        return self.connection.spark
 
     def _table(self, name: str) -> DataFrame:
         from scylla_spark.client import frames
 
-        return frames.table(self.spark, self.readers.path, name)
+        return frames.table(self.spark, self.connection.readers.path, name)

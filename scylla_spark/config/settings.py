@@ -23,10 +23,23 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from scylla_spark.config.assignments import quoted
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.section import Duration, Section
+from scylla_spark.defaults import (
+    GRACE,
+    MAX_CHILDREN,
+    MIN_CHILDREN,
+    MOST_RETRIES,
+    RETENTION,
+    RETRIES,
+    RETRY_BASE,
+    RETRY_CAP,
+    SPARK_SLOTS,
+)
 from scylla_spark.duration import duration
-from scylla_spark.errors import ConfigError
+from scylla_spark.errors import ConfigError, shown
+from scylla_spark.name import RULE, is_name
 
 DEFAULT_FILE = Path("scyllaspark.toml")
 _OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
@@ -61,10 +74,10 @@ class Ingest(Section):
         description="most bytes of records that are judged and merged at once; a larger batch takes several turns",
     )
     grace: Duration = Field(
-        duration("10s"), description="how far in the past a scheduled time may lie when it is enqueued"
+        duration(GRACE), description="how far in the past a scheduled time may lie when it is enqueued"
     )
     retention: Duration = Field(
-        duration("14d"), description="older tasks are refused and history older than this is purged"
+        duration(RETENTION), description="older tasks are refused and history older than this is purged"
     )
     near: Duration = Field(
         duration("2h"),
@@ -106,9 +119,11 @@ class Dispatch(Section):
         description="pause between micro-batches of the scanning query; a taken partition is scanned at once",
     )
     drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
-    min_children: int = Field(2, ge=1, description="child processes of the local pool kept warm")
-    max_children: int = Field(16, ge=1, description="most child processes of the local pool")
-    spark_slots: int = Field(2, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off")
+    min_children: int = Field(MIN_CHILDREN, ge=1, description="child processes of the local pool kept warm")
+    max_children: int = Field(MAX_CHILDREN, ge=1, description="most child processes of the local pool")
+    spark_slots: int = Field(
+        SPARK_SLOTS, ge=0, description="Spark jobs of the Spark pool that run at once; 0 turns it off"
+    )
     pass_environment: tuple[str, ...] = Field(
         (),
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
@@ -118,10 +133,15 @@ class Dispatch(Section):
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )
     max_retries: int | None = Field(
-        100, ge=0, le=2**31 - 1, description="attempts after the first; none in TOML: leave out, JSON null: for ever"
+        RETRIES,
+        ge=0,
+        le=MOST_RETRIES,
+        description="attempts after the first; none in TOML: leave out, JSON null: for ever",
     )
-    retry_base: Duration = Field(duration("20s"), description="wait before the second attempt (doubles per attempt)")
-    retry_cap: Duration = Field(duration("2m"), description="longest wait before an attempt")
+    retry_base: Duration = Field(
+        duration(RETRY_BASE), description="wait before the second attempt (doubles per attempt)"
+    )
+    retry_cap: Duration = Field(duration(RETRY_CAP), description="longest wait before an attempt")
     least_wait: Duration = Field(
         duration("100ms"),
         description="shortest wait between two attempts of a task, whatever its policy or handler says",
@@ -212,7 +232,10 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
     dispatch: Dispatch = Dispatch()
-    queues: dict[str, Queue] = Field({}, description="limits by queue name")
+    queues: dict[str, Queue] = Field(
+        {},
+        description="limits by queue name; as a variable of the environment in small letters, or all of them as JSON",
+    )
     metrics: Metrics = Metrics()
     log: Log = Log()
 
@@ -222,6 +245,11 @@ class Settings(BaseSettings):
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
+        for queue in self.queues:
+            if not is_name(queue):
+                raise ValueError(f"queues: no task can name the queue {shown(queue)}; names are {RULE}")
+        if self.ingest.default_handler is not None and not is_name(self.ingest.default_handler):
+            raise ValueError(f"ingest.default_handler is not the name of a handler; names are {RULE}")
         return self
 
     @property
@@ -318,9 +346,9 @@ def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, BaseModel):
             value = value.model_dump()
         if isinstance(value, Mapping):
-            flat |= _dotted(value, f"{prefix}{key}.")
+            flat |= _dotted(value, f"{prefix}{quoted(key)}.")
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[prefix + quoted(key)] = value
     return flat
 
 

@@ -18,17 +18,20 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.core import rejection
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
-from scylla_spark.core.task import MAX_PAYLOAD_BYTES, MAX_RETRIES
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms
+from scylla_spark.name import PATTERN
 
 VERSION: Final = 1
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 STAMP_TRUST_US: Final = 3_600_000_000  # a client's stamp further than this from the append time is not believed
-DEFAULT_QUEUE: Final = "default"
+TOO_LATE: Final = "too_late"
+TOO_OLD: Final = "too_old"
 
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:@/-]+$")]
+Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Millis = Annotated[int, BeforeValidator(duration_ms)]
 
@@ -38,7 +41,7 @@ _LIKE_JSON = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 @with_config(_LIKE_JSON)
 class _RetryFields(TypedDict, total=False):
-    maxRetries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None
+    maxRetries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] | None
     base: Millis
     cap: Millis
 
@@ -63,8 +66,8 @@ class _CommandFields(TypedDict, total=False):
 
 
 _FIELDS: Final = frozenset(_CommandFields.__annotations__)
-_RETRY_BASE_MS: Final = duration_ms("20s")
-_RETRY_CAP_MS: Final = duration_ms("2m")
+_RETRY_BASE_MS: Final = duration_ms(RETRY_BASE)
+_RETRY_CAP_MS: Final = duration_ms(RETRY_CAP)
 # every record of the log passes here several times: a typed dict takes less than half of a model's time
 _read = TypeAdapter(_CommandFields).validator.validate_json
 
@@ -123,9 +126,21 @@ class Rules:
     """
 
     partitions: int
-    grace_ms: int = 10_000
-    retention_ms: int = 14 * 86_400_000
+    grace_ms: int = duration_ms(GRACE)
+    retention_ms: int = duration_ms(RETENTION)
     default_handler: str | None = None
+
+    def late_before_us(self, enqueued_us: int) -> int:
+        """Tasks scheduled before this come too late if they are enqueued then; microseconds since the epoch."""
+        return enqueued_us - self.grace_ms * 1000
+
+    def old_before_us(self, appended_us: int) -> int:
+        """Tasks scheduled before this are too old if their record is appended then; microseconds since the epoch."""
+        return appended_us - self.retention_ms * 1000
+
+    def earliest_us(self, now: int) -> int:
+        """The earliest scheduled time that is neither too late nor too old for who enqueues now."""
+        return max(self.late_before_us(now), self.old_before_us(now))
 
 
 class _Refused(Exception):
@@ -221,13 +236,13 @@ def _check_place(partition: int, key: bytes | None, ordering_id: str, rules: Rul
 
 
 def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) -> None:
-    if time_us < enqueued_us - rules.grace_ms * 1000:
+    if time_us < rules.late_before_us(enqueued_us):
         raise _Refused(
-            "too_late",
+            TOO_LATE,
             f"scheduledTime {iso(time_us)} is more than {rules.grace_ms} ms before the enqueueing at {iso(enqueued_us)}.",
         )
-    if time_us < append_us - rules.retention_ms * 1000:
-        raise _Refused("too_old", f"scheduledTime {iso(time_us)} is older than the retention.")
+    if time_us < rules.old_before_us(append_us):
+        raise _Refused(TOO_OLD, f"scheduledTime {iso(time_us)} is older than the retention.")
 
 
 _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode

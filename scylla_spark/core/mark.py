@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from scylla_spark.core.fact import NO_FENCE, Fence
+from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.tenure import Basis
-
-ALL_FOLDED_US = 1 << 62  # later than any task
 
 
 class Mark(NamedTuple):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 
@@ -21,7 +22,6 @@ STARTED: Final = "started"  # a start fact; not an outcome
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
-MAX_RETRIES: Final = 2**31 - 1  # what the tables' columns can count
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024
@@ -39,18 +39,18 @@ class Retry:
         cap: longest wait (duration).
     """
 
-    max_retries: int | None = 100
-    base: timedelta | str | float = "20s"
-    cap: timedelta | str | float = "2m"
+    max_retries: int | None = RETRIES
+    base: timedelta | str | float = RETRY_BASE
+    cap: timedelta | str | float = RETRY_CAP
     base_ms: int = field(init=False)
     cap_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         count: object = self.max_retries
-        if count is not None and not (type(count) is int and 0 <= count <= MAX_RETRIES):
+        if count is not None and not (type(count) is int and 0 <= count <= MOST_RETRIES):
             raise ArgumentError(
                 f"max_retries is {shown(count)}.",
-                hint=f"Pass a whole number from 0 to {MAX_RETRIES}, or None for ever.",
+                hint=f"Pass a whole number from 0 to {MOST_RETRIES}, or None for ever.",
                 reason="wrong_value",
             )
         object.__setattr__(self, "base_ms", duration_ms(self.base))
@@ -86,7 +86,7 @@ class Task:
     key: TaskKey
     payload: Any
     handler: str
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.task import STARTED, TERMINAL
 
@@ -48,14 +49,26 @@ def attempts_of(facts: Iterable[Fact]) -> list[Fact]:
     """One fact per attempt of a task, in order: how it ended, or that it started.
 
     Args:
-        facts: everything known of one key, from tables and logs, repeats included.
+        facts: everything known of one key, from tables and logs, in their order; repeats included.
     """
     best: dict[int, Fact] = {}
     for fact in facts:
-        known = best.get(fact.attempt)
-        if fact.outcome != TOO_LATE and fact.attempt > 0 and (known is None or known.outcome == STARTED):
+        if fact.outcome != TOO_LATE and fact.attempt > 0 and _is_newer(fact, best.get(fact.attempt)):
             best[fact.attempt] = fact
     return [best[number] for number in sorted(best)]
+
+
+def _is_newer(fact: Fact, known: Fact | None) -> bool:
+    """Whether a fact tells more of its attempt than one that stands before it in the log.
+
+    A cancel that ends the task after an attempt has ended bears the number of that attempt, and says nothing of it.
+    """
+    if known is None:
+        return True
+    settled = known.outcome != STARTED
+    return not (settled and fact.terminal) and attempt_order(fact.attempt, fact.outcome, 1) > attempt_order(
+        known.attempt, known.outcome, 0
+    )
 
 
 def completion_of(facts: Iterable[Fact]) -> Fact | None:

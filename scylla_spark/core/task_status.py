@@ -14,6 +14,7 @@ from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
+from scylla_spark.defaults import DEFAULT_QUEUE
 
 DETAILS: Final = 20
 
@@ -102,7 +103,7 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         key=key,
         state=state,
         handler=data.handler if data else None,
-        queue=data.queue if data else "default",
+        queue=data.queue if data else DEFAULT_QUEUE,
         priority=data.priority if data else 0,
         payload=json.loads(data.payload) if data else {},
         enqueued_at=from_us(data.enqueued_us) if data else None,

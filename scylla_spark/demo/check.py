@@ -14,6 +14,9 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.demo.history import History
+from scylla_spark.testing import judge
+from scylla_spark.testing.history import History as Judged
+from scylla_spark.testing.judge import Breach
 
 P99_LIMIT_MS: Final = 250.0
 LEAST_MEASURED: Final = 1_000
@@ -29,77 +32,50 @@ class Finding(NamedTuple):
 
 def lost(history: History) -> Iterator[Finding]:
     """Every accepted key has a completion."""
-    ended = {completion.key for completion in history.completions}
-    for key in history.wanted.keys() - ended:
-        yield Finding("lost", str(key), "it was acknowledged, but has no completion")
+    ended = (completion.key for completion in history.completions)
+    yield from _findings("lost", judge.lost(history.wanted, ended))
 
 
 def doubled(history: History) -> Iterator[Finding]:
     """No key has two completions, delivers twice, or stands twice in `tasks`."""
-    for what, keys in (
-        ("has {} completions", Counter(completion.key for completion in history.completions)),
-        ("delivered {} times", Counter(visit.key for visit in history.visits if visit.delivered)),
-        ("stands {} times in tasks", Counter(key for key, _ in history.stored)),
-    ):
-        for key, count in keys.items():
-            if count > 1:
-                yield Finding("doubled", str(key), what.format(count))
+    completed = (completion.key for completion in history.completions)
+    yield from _findings("doubled", judge.repeated(completed, "it was completed"))
+    yield from _findings("doubled", judge.doubled(history.visits))
+    yield from _findings("doubled", judge.repeated((key for key, _ in history.stored), "it stands in tasks"))
 
 
 def unknown(history: History) -> Iterator[Finding]:
     """Nothing ran or ended that was not accepted."""
-    for key in {visit.key for visit in history.visits} - history.wanted.keys():
-        yield Finding("unknown", str(key), "it ran, but was never accepted")
+    yield from _findings("unknown", judge.unasked(Judged(enqueues=history.sent(), runs=history.visits)))
     for key in {completion.key for completion in history.completions} - history.wanted.keys():
         yield Finding("unknown", str(key), "it has a completion, but was never accepted")
 
 
 def order(history: History) -> Iterator[Finding]:
     """A task begins after the last attempt of every smaller key of its lane that was enqueued before either was due."""
-    for lane in history.lanes().values():
-        first: dict[TaskKey, int] = {}
-        last: dict[TaskKey, int] = {}
-        for visit in lane:
-            first.setdefault(visit.key, visit.started_us)
-            last[visit.key] = visit.started_us
-        passed: list[TaskKey] = []
-        for key in sorted(key for key in first if key in history.wanted):
-            for smaller in passed:
-                enqueued = max(history.wanted[key].acked_us, history.wanted[smaller].acked_us)
-                if enqueued <= smaller.time_us and first[key] < last[smaller]:
-                    why = f"it began {(last[smaller] - first[key]) / 1e3:.1f} ms before the last attempt of {smaller}"
-                    yield Finding("order", str(key), why)
-                    break
-            passed.append(key)
+    yield from _findings("order", judge.overtaken(history.visits, history.sent(), in_time=True))
 
 
 def overlaps(history: History) -> Iterator[Finding]:
     """No two attempts of a lane run at the same time, but in one call of a batch handler."""
-    for lane in history.lanes().values():
-        running = lane[0]
-        for visit in lane[1:]:
-            if visit.started_us < running.ended_us and not visit.shares_call(running):
-                why = f"attempt {visit.attempt} began {(running.ended_us - visit.started_us) / 1e3:.1f} ms before"
-                yield Finding("overlap", str(visit.key), f"{why} attempt {running.attempt} of {running.key} ended")
-            if visit.ended_us > running.ended_us:
-                running = visit
+    yield from _findings("overlap", judge.overlapping(history.visits))
 
 
 def early(history: History) -> Iterator[Finding]:
     """No attempt starts before it is due: the first at the scheduled time, others after their wait."""
-    due = {(wait.key, wait.attempt + 1): wait.next_us for wait in history.waits}
-    for visit in history.visits:
-        at = max(visit.key.time_us, due.get((visit.key, visit.attempt), 0))
-        if visit.started_us < at:
-            yield Finding(
-                "early", str(visit.key), f"attempt {visit.attempt} started {(at - visit.started_us) / 1e3:.3f} ms early"
-            )
+    waits = {(wait.key, wait.attempt + 1): wait.next_us for wait in history.waits}
+    yield from _findings("early", judge.early(history.visits, waits))
+
+
+def _findings(check: str, breaches: Iterable[Breach]) -> Iterator[Finding]:
+    """What the judge of histories found."""
+    return (Finding(check, str(breach.key), breach.why) for breach in breaches)
 
 
 def outcomes(history: History) -> Iterator[Finding]:
     """Every task ended as it had to, after as many attempts as it had to, and the tables agree with the receiver."""
     attempts = Counter(visit.key for visit in history.visits)
-    delivered = {visit.key for visit in history.visits if visit.delivered}
+    delivered = {visit.key for visit in history.visits if visit.ok}
     for completion in history.completions:
         want = history.wanted.get(completion.key)
         if want is None:
@@ -122,8 +98,8 @@ def values(history: History) -> Iterator[Finding]:
     """What was delivered is the newest payload."""
     for visit in history.visits:
         want = history.wanted.get(visit.key)
-        if want is not None and visit.delivered and want.value is not None and visit.value != want.value:
-            yield Finding("payload", str(visit.key), f"it delivered {visit.value!r}, not {want.value!r}")
+        if want is not None and visit.ok and want.value is not None and visit.mark != want.value:
+            yield Finding("payload", str(visit.key), f"it delivered {visit.mark!r}, not {want.value!r}")
 
 
 def cancelled(history: History) -> Iterator[Finding]:
@@ -170,10 +146,10 @@ def lateness(history: History, *, timed: bool = True) -> dict[TaskKey, int]:
     first: dict[TaskKey, int] = {}
     over: dict[TaskKey, int] = {completion.key: completion.finished_us for completion in history.completions}
     for visit in history.visits:
-        first[visit.key] = min(visit.started_us, first.get(visit.key, visit.started_us))
+        first[visit.key] = min(visit.start, first.get(visit.key, visit.start))
     for visit in history.visits:
-        if visit.delivered:
-            over[visit.key] = visit.ended_us
+        if visit.ok:
+            over[visit.key] = visit.end
     late: dict[TaskKey, int] = {}
     free: dict[str, float] = {}
     for key in sorted(history.wanted):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.testing.history import OK, Enqueue, Run
 
 
 class Want(NamedTuple):
@@ -30,22 +31,6 @@ class Want(NamedTuple):
     reported: bool = True
     timed: bool = True
     extra: Mapping[str, Any] | None = None
-
-
-class Visit(NamedTuple):
-    """One attempt, as the receiver saw it: from the handler's first stamp to the last sign of life."""
-
-    key: TaskKey
-    attempt: int
-    started_us: int
-    ended_us: int
-    value: str
-    delivered: bool
-    pid: int = 0
-
-    def shares_call(self, other: Visit) -> bool:
-        """Whether both were in one call of a batch handler, which may hold consecutive tasks of a lane."""
-        return self.pid != 0 and (self.pid, self.started_us) == (other.pid, other.started_us)
 
 
 class Completion(NamedTuple):
@@ -79,34 +64,32 @@ class History:
 
     Attributes:
         wanted: accepted key → what must become of it.
+        visits: the attempts, as the receiver saw them: from the handler's first stamp to the last sign of life.
         refused: (partition, offset) → (reason, what was sent) of every bad record.
         stored: key → its unknown fields, one entry per row of `tasks`.
     """
 
     wanted: dict[TaskKey, Want]
-    visits: list[Visit] = field(default_factory=list)
+    visits: list[Run] = field(default_factory=list)
     completions: list[Completion] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     refused: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     stored: list[tuple[TaskKey, Mapping[str, Any]]] = field(default_factory=list)
 
-    def lanes(self) -> dict[str, list[Visit]]:
-        """The visits of each lane, by start."""
-        lanes: dict[str, list[Visit]] = {}
-        for visit in sorted(self.visits, key=lambda visit: (visit.started_us, visit.ended_us)):
-            lanes.setdefault(visit.key.ordering_id, []).append(visit)
-        return lanes
+    def sent(self) -> list[Enqueue]:
+        """The accepted keys as enqueues; when the demo began to send each is not kept."""
+        return [Enqueue(key, OK, 0, want.acked_us, want.attempts) for key, want in self.wanted.items()]
 
 
-def visits(events: Iterable[Mapping[str, Any]]) -> list[Visit]:
+def visits(events: Iterable[Mapping[str, Any]]) -> list[Run]:
     """The attempts in the receiver's log; two runs of one attempt stay apart by their start."""
-    found: dict[tuple[TaskKey, int, int], Visit] = {}
+    found: dict[tuple[TaskKey, int, int], Run] = {}
     for event in events:
-        key = TaskKey(*event["key"])
-        identity = (key, event["attempt"], event["started_us"])
-        known = found.get(identity)
-        ended = max(event["arrived_us"], known.ended_us if known else 0)
-        delivered = event["state"] == "done" or (known is not None and known.delivered)
-        found[identity] = Visit(*identity, ended, event["value"], delivered, event.get("pid", 0))
+        key, attempt, start = TaskKey(*event["key"]), event["attempt"], event["started_us"]
+        known = found.get((key, attempt, start))
+        end = max(event["arrived_us"], known.end if known else 0)
+        delivered = event["state"] == "done" or (known is not None and bool(known.ok))
+        call = str(event.get("pid") or "")
+        found[key, attempt, start] = Run(key, attempt, 0, start, end, delivered, event["value"], call=call)
     return list(found.values())

@@ -15,11 +15,12 @@ from typing import Any, Final, TypeVar
 
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.name import RULE, is_name
 
 RUNS_ON: Final = ("local", "spark")
-_NAME = re.compile(r"[\w./:-]+(?:@(\d+))?")
+_PLAIN_OR_VERSION = re.compile(r"[^@]+(?:@[0-9]+)?")
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,8 +60,8 @@ def handler(
     if its parameter is annotated so) with a row per task; see `executors.local.batch` for the columns.
 
     Args:
-        name: letters, digits and `_ . / : -`; a version may follow, as in "charge@2". A task that names "charge" gets
-            the function registered as "charge", or else the one with the highest version.
+        name: 1 to 200 ASCII letters, digits and `_ . / : -`; a version may follow, as in "charge@2". A task that names
+            "charge" gets the function registered as "charge", or else the one with the highest version.
         retry: when failed tasks run again; default: the deployment's policy.
         timeout: how long one call may run (duration, more than 0); default: the deployment's.
         runs_on: "local" (a child process beside the dispatcher) or "spark" (a Spark executor).
@@ -69,10 +70,10 @@ def handler(
     Raises:
         ArgumentError: a setting or the function's signature is not usable, or another function has this name.
     """
-    if not _NAME.fullmatch(name):
+    if not (is_name(name) and _PLAIN_OR_VERSION.fullmatch(name)):
         raise ArgumentError(
-            f"{name!r} is not a handler name.",
-            hint='Use letters, digits and _ . / : -, as in "mail.send" or "charge@2".',
+            f"{shown(name)} is not a handler name.",
+            hint=f'Use {RULE}, the @ only before a version: "mail.send" or "charge@2".',
         )
     if runs_on not in RUNS_ON:
         raise ArgumentError(f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(RUNS_ON)}.")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scylla_spark.services.dispatch.describe import DescribeServer
     from scylla_spark.services.dispatch.dispatcher import Dispatcher
     from scylla_spark.services.ingest.ingest import Ingest
+    from scylla_spark.services.metrics_server import MetricsServer
 
 log = structlog.get_logger("deployment")
 
@@ -56,7 +57,7 @@ class Deployment:
         self.broker: EmbeddedBroker | None = None
         self.ingest: Ingest | None = None
         self.dispatcher: Dispatcher | None = None
-        self.state: DescribeServer | None = None
+        self.state: DescribeServer | MetricsServer | None = None
         self._pool: SparkPool | None = None
         self._lock: IO[str] | None = None
         self._own_session = False
@@ -109,6 +110,7 @@ class Deployment:
             if self._pool is not None:
                 self._pool.attach(spark)
         if self.ingest is not None:
+            self._show(self.ingest)
             if self.dispatcher is not None:  # what is due starts sooner while ingest does not compete for the cores
                 self._await_dispatch(_INGEST_WAITS_S)
             self.ingest.start()
@@ -184,9 +186,19 @@ class Deployment:
         self.dispatcher.start(self.state.address)
         log.info("dispatch runs", metrics=self.state.address)
 
+    def _show(self, ingest: Ingest) -> None:
+        """Shows what ingest counts: beside what dispatch does, or alone."""
+        from scylla_spark.services.metrics_server import MetricsServer
+
+        if self.dispatcher is not None:
+            self.dispatcher.measures.registry.register(ingest.metrics)
+        else:
+            self.state = MetricsServer(self.settings.metrics, ingest.metrics.registry())
+            self.state.start()
+
     @property
     def metrics(self) -> str | None:
-        """Address of metrics and state, if dispatch runs here."""
+        """Address of metrics, and of the state of dispatch if that runs here."""
         return self.state.address if self.state is not None else None
 
     def await_ready(self, *, timeout_s: float = 120.0, stop: threading.Event | None = None) -> bool:

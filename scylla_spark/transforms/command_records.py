@@ -21,8 +21,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.command import (
     CANCEL,
-    DEFAULT_QUEUE,
     ENQUEUE,
+    TOO_LATE,
+    TOO_OLD,
     VERSION,
     Command,
     Rejection,
@@ -34,7 +35,9 @@ from scylla_spark.core.command import (
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
+from scylla_spark.name import PATTERN, RULE
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",
@@ -43,15 +46,16 @@ REASONS: Final = {
     "uniqueness_key_invalid": "the uniqueness key is empty, longer than 1024 characters or not UTF-8",
     "scheduled_time_missing": "the scheduled time is null",
     "time_out_of_range": "the scheduled time is before 1970 or after 2261",
-    "too_late": "the scheduled time is further in the past than the grace window allows",
-    "handler_invalid": "the handler is not a name of at most 200 characters",
-    "queue_invalid": "the queue is null or not a name of at most 200 characters",
+    TOO_LATE: "the scheduled time is further in the past than the grace window allows",
+    TOO_OLD: "the scheduled time is older than the retention",
+    "handler_invalid": f"the handler is not a name ({RULE})",
+    "queue_invalid": f"the queue is null or not a name ({RULE})",
     "priority_invalid": "the priority is null or not in 0-255",
     "payload_not_an_object": "the payload is not the text of a JSON object",
     "payload_not_finite": "the payload holds NaN or an infinity, which JSON cannot express",
     "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
 }
-_NAME: Final = r"^[A-Za-z0-9_.:@/-]{1,200}\z"
+_NAME: Final = rf"^{PATTERN}\z"  # in Java "$" would let a last line end pass
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 _SAFE_BYTES: Final = (
     MAX_PAYLOAD_BYTES // 4
@@ -102,8 +106,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
         *_setting_conditions(varying),
         *_payload_conditions(payload_type),
     ]
-    late = F.col("scheduled_time") < F.timestamp_micros(F.lit(earliest_us(rules, now)))
-    return _records(parts, pieces, conditions if checked else [], late if checked else F.lit(False))
+    return _records(parts, pieces, conditions if checked else [], _time_conditions(rules, now) if checked else [])
 
 
 def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
@@ -111,7 +114,7 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
     parts = _parts(df, columns, now)
     fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
     pieces = ["{" + fixed.removeprefix(",").removesuffix("}") + ",", *_key_pieces([])]
-    return _records(parts, pieces, [*_key_conditions(), _out_of_range()], F.lit(False))
+    return _records(parts, pieces, [*_key_conditions(), _out_of_range()], [])
 
 
 def _literal(text: str) -> str:
@@ -120,20 +123,28 @@ def _literal(text: str) -> str:
 
 
 def _records(
-    parts: DataFrame, pieces: Sequence[str | Column], conditions: list[tuple[str, Column]], late: Column
+    parts: DataFrame,
+    pieces: Sequence[str | Column],
+    conditions: list[tuple[str, Column]],
+    of_time: list[tuple[str, Column]],
 ) -> DataFrame:
-    fault = F.lit(None).cast("string")
-    for code, holds in reversed(conditions):
-        fault = F.when(holds, F.lit(code)).otherwise(fault)
+    fault = _first_that_holds(conditions)
     return parts.withColumns(_time_digits()).select(
         F.col("ordering_id").cast("binary").alias("key"),
         F.concat(*(F.expr(_literal(p)) if isinstance(p, str) else p.cast("binary") for p in pieces)).alias("value"),
         fault.alias("fault"),
-        F.coalesce(fault, F.when(late, F.lit("too_late"))).alias("reason"),
+        F.coalesce(fault, _first_that_holds(of_time)).alias("reason"),
         "ordering_id",
         "uniqueness_key",
         "scheduled_time",
     )
+
+
+def _first_that_holds(conditions: list[tuple[str, Column]]) -> Column:
+    reason = F.lit(None).cast("string")
+    for code, holds in reversed(conditions):
+        reason = F.when(holds, F.lit(code)).otherwise(reason)
+    return reason
 
 
 def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
@@ -273,9 +284,10 @@ def _out_of_range() -> tuple[str, Column]:
     return "time_out_of_range", F.expr(f"NOT {_STORABLE}")
 
 
-def earliest_us(rules: Rules, now: int) -> int:
-    """Tasks scheduled before this come too late, if they are enqueued at `now` (microseconds since the epoch)."""
-    return now - min(rules.grace_ms, rules.retention_ms) * 1000
+def _time_conditions(rules: Rules, now: int) -> list[tuple[str, Column]]:
+    """What the rules refuse of who enqueues now, and appends at once."""
+    bounds = {TOO_LATE: rules.late_before_us(now), TOO_OLD: rules.old_before_us(now)}
+    return [(code, F.col("scheduled_time") < F.timestamp_micros(F.lit(us))) for code, us in bounds.items()]
 
 
 def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:

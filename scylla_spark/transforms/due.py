@@ -9,6 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.schemas import KEY_NAMES
 
 if TYPE_CHECKING:
@@ -18,14 +19,9 @@ _ROW_BYTES: Final = 1024  # of a task without its payload
 _DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
 
 
-def maybe_open(closed_hour: int, open_hours: Sequence[int]) -> Column:
-    """Predicate on any table with the key columns: in hours that may hold open tasks.
-
-    Args:
-        closed_hour: in all hours below, nothing is open …
-        open_hours: … except in these.
-    """
-    return (F.col("hour") >= closed_hour) | F.col("hour").isin(list(open_hours))
+def maybe_open(hours: OpenHours) -> Column:
+    """Predicate on any table with the key columns: in hours that may hold open tasks."""
+    return (F.col("hour") >= hours.closed_hour) | F.col("hour").isin(list(hours.kept_open))
 
 
 def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -> DataFrame:

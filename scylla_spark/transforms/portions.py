@@ -6,10 +6,10 @@ records is gigabytes. It also must not fail: what it raises is a defect of ours,
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from scylla_spark.core.rejection import DEFECT, of_defect
 from scylla_spark.schemas import Column
 from scylla_spark.transforms.record_batches import arrow_schema
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Judge = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 CUT: Final = "cut"  # one row per partition that was cut; next_offset says where
-DEFECT: Final = "defect"  # the judge raised; ordering_id holds the stack
-_KEPT_STACK: Final = 4_000
 
 
 class Portion(NamedTuple):
@@ -46,7 +44,8 @@ def judge_portion(judge: Judge, columns: tuple[Column, ...], portion: Portion) -
         portion: bounds.
 
     Returns:
-        Yields what the judge yields, and CUT rows; or a DEFECT row, after which nothing of this pass may be used.
+        Yields what the judge yields, and CUT rows; or a row of kind DEFECT, whose ordering_id holds the stack, after which nothing
+        of this pass may be used.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,8 +54,8 @@ def judge_portion(judge: Judge, columns: tuple[Column, ...], portion: Portion) -
             yield from judge(_within(batches, portion, cuts))
         except (OSError, MemoryError):
             raise  # this machine's trouble, not the record's
-        except Exception:
-            yield _rows(columns, {"kind": [DEFECT], "ordering_id": [traceback.format_exc()[-_KEPT_STACK:]]})
+        except Exception as error:
+            yield _rows(columns, {"kind": [DEFECT], "ordering_id": [of_defect(error).detail]})
         else:
             if cuts:
                 numbers, offsets = list(cuts), list(cuts.values())

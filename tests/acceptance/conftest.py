@@ -15,11 +15,12 @@ class Shared(Place):
     """The deployment that is up while tests ask for `deployment`."""
 
     process: Process | None = None
-    kafka = ""
+    kafka = metrics = ""
 
     def start(self) -> None:
         self.process = self.up()
-        self.kafka = self.process.ready()["kafka"]
+        facts = self.process.ready()
+        self.kafka, self.metrics = facts["kafka"], facts["metrics"]
 
     def stop(self) -> None:
         if self.process is not None:

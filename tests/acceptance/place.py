@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +20,9 @@ from kafka import KafkaProducer
 from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.io.host import die_with_parent
+from scylla_spark.services.ready_line import read_ready_line
+from scylla_spark.testing.history import Run, runs
 from tests.acceptance import journal_handlers
-from tests.support.history import Run, runs
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +52,16 @@ class Process:
             )  # fmt: skip
         self.pid = self._popen.pid
 
-    def ready(self, within: float = PATIENCE) -> dict[str, Any]:
+    def ready(self, within: float = PATIENCE) -> Mapping[str, Any]:
         """Waits for the line that says ready."""
-        return json.loads(eventually(self._ready_line, within, f"{self.name} is ready"))
+        return eventually(self._ready_facts, within, f"{self.name} is ready")
 
-    def _ready_line(self) -> str | None:
+    def _ready_facts(self) -> Mapping[str, Any] | None:
         assert self.running, f"{self.name} ended with {self._popen.returncode}: {self.told()[-3000:]}"
         # under spark-submit the log stands here too: Spark joins the driver's stderr to its stdout
         text = self.stdout.read_text(errors="replace")
-        return next((line for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith('{"ready"')), None)
+        told = map(read_ready_line, text[: text.rfind("\n") + 1].splitlines())
+        return next((facts for facts in told if facts is not None), None)
 
     @property
     def running(self) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
+from scylla_spark.io.host.http_get import fetch
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
 
 pytestmark = pytest.mark.acceptance
@@ -76,6 +77,10 @@ def test_every_bad_record_is_refused_with_its_reason_while_its_neighbours_run(de
     assert {(row["partition_id"], row["offset"]): row["reason"] for row in rows} == expected
     assert len(rows) == len(expected), "each once"
     assert all(row["detail"] for row in rows)
+    counted = fetch(f"{deployment.metrics}/metrics", timeout_s=10.0, largest=1 << 22).decode()
+    told = dict(line.rsplit(" ", 1) for line in counted.splitlines() if line.startswith("scyllaspark_"))
+    assert float(told['scyllaspark_rejected_total{topic="tasks"}']) >= len(rows), "ingest counts beside dispatch"
+    assert 'scyllaspark_set_aside_total{topic="tasks"}' in told
     large = next(row for row in rows if row["reason"] == "too_large")
     assert large["value_bytes"] > 10_000_000
     assert len(large["value"]) == 1024 * 1024, "the first MiB is kept"

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from scylla_spark import TaskKey
+from scylla_spark.testing import judge
 from tests.acceptance.place import PATIENCE, Process
-from tests.support import history
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -38,12 +38,12 @@ def test_killed_under_load_it_loses_nothing_and_repeats_nothing_that_had_complet
     ended = place.completed(accepted)
     assert process.stop() == 0, process.told()[-3000:]
     runs = place.history("kill-")
-    assert history.lost(accepted, ended) == []
+    assert judge.lost(accepted, ended) == []
     assert {ended[key]["outcome"] for key in accepted} == {"succeeded"}
-    assert history.revived(runs, {key: row["finished_at"] for key, row in place.completions("kill-").items()}) == []
-    assert history.overlapping(runs) == []
-    assert history.early(runs) == []
-    assert history.misnumbered(runs) == []
+    assert judge.revived(runs, {key: row["finished_at"] for key, row in place.completions("kill-").items()}) == []
+    assert judge.overlapping(runs) == []
+    assert judge.early(runs) == []
+    assert judge.misnumbered(runs) == []
     rows = place.rows("tasks").select("scheduled_time", "ordering_id", "uniqueness_key")
     assert rows.is_duplicated().sum() == 0, "one row per key"
 

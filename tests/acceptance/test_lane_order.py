@@ -3,8 +3,8 @@
 import pytest
 
 from scylla_spark import TaskKey
+from scylla_spark.testing import judge
 from tests.acceptance.place import SECOND, now
-from tests.support import history
 
 pytestmark = pytest.mark.acceptance
 
@@ -22,7 +22,7 @@ def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_
     assert {row["outcome"] for row in ended.values()} == {"succeeded"}
     assert sorted(run.key for run in runs) == sorted(long + short), "each runs once"
     assert [run.key for run in runs if run.key.ordering_id == "order-long"] == long
-    assert history.disordered(runs) == []
-    assert history.overlapping(runs) == []
-    assert history.early(runs) == []
-    assert history.peak(runs) >= 4
+    assert judge.disordered(runs) == []
+    assert judge.overlapping(runs) == []
+    assert judge.early(runs) == []
+    assert judge.peak(runs) >= 4

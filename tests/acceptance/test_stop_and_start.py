@@ -5,8 +5,8 @@ import json
 import pytest
 
 from scylla_spark import Retry, TaskKey
+from scylla_spark.testing import judge
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
-from tests.support import history
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -63,8 +63,8 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     assert {row["outcome"] for row in ended.values()} == {"succeeded"}
     assert sorted(run.key for run in runs if run.key != failing.key) == sorted(done + overdue), "each ran once"
     assert [run for run in runs if run.start > started and run.key in overdue], "too slow: none was left to be overdue"
-    assert history.disordered(runs) == []
-    assert history.early(runs) == []
+    assert judge.disordered(runs) == []
+    assert judge.early(runs) == []
     again = [run for run in runs if run.key == failing.key]
     assert [run.attempt for run in again] == [1, 2]
     planned = int(stored.timestamp() * 1_000_000)

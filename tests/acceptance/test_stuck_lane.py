@@ -3,8 +3,8 @@
 import pytest
 
 from scylla_spark import TaskKey
+from scylla_spark.testing import judge
 from tests.acceptance.place import SECOND, now
-from tests.support import history
 
 pytestmark = pytest.mark.acceptance
 TOLERANCE = 1 * SECOND  # milliseconds on a quiet machine; tests share theirs
@@ -27,7 +27,7 @@ def test_a_lane_whose_head_always_fails_blocks_no_other_and_goes_on_once_it_is_e
     assert [run.attempt for run in attempts] == list(range(1, 9)), "the first and seven retries"
     assert (ended[head]["outcome"], ended[head]["attempt"]) == ("failed", 8)
     assert [run.key for run in runs[len(attempts) :]] == followers, "followers start after the last attempt, in order"
-    assert history.overlapping(runs) == []
+    assert judge.overlapping(runs) == []
     last = attempts[-1].start
     during = [run for run in deployment.history("stuck-other") if run.key.time_us < last]
     assert len(during) >= 30, "others were due while the lane was stuck"

@@ -9,8 +9,8 @@ import pytest
 from scylla_spark import TaskKey
 from scylla_spark.core.key import partition_of
 from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.testing import judge
 from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, Foreign, Place, Process, now
-from tests.support import history
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -85,12 +85,12 @@ def test_they_share_the_partitions_and_the_survivor_takes_over_the_lanes_of_one_
 
     runs = cluster.history("move-")
     assert {row["outcome"] for row in ended.values()} == {"succeeded"}
-    assert history.lost(keys, {run.key for run in runs if run.ok}) == []
-    assert history.overlapping(runs) == []
-    assert history.disordered(runs) == []
-    assert history.early(runs) == []
-    assert history.misnumbered(runs) == []
-    assert history.revived(runs, {key: row["finished_at"] for key, row in ended.items()}) == []
+    assert judge.lost(keys, {run.key for run in runs if run.ok}) == []
+    assert judge.overlapping(runs) == []
+    assert judge.disordered(runs) == []
+    assert judge.early(runs) == []
+    assert judge.misnumbered(runs) == []
+    assert judge.revived(runs, {key: row["finished_at"] for key, row in ended.items()}) == []
     moved = [run for run in runs if run.start > death and partition_of(run.key.ordering_id, 8) in shares[victim]]
     assert moved, "too slow: nothing was left to move"
     assert min(run.start for run in moved) - death < SESSION + 14 * SECOND

@@ -16,8 +16,8 @@ from kafka.errors import KafkaError
 
 from scylla_spark import Scheduler, TaskKey
 from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutError
+from scylla_spark.testing.history import OK, UNKNOWN, Cancel, Enqueue
 from tests.acceptance.place import SECOND, Foreign, now
-from tests.support.history import OK, UNKNOWN, Cancel, Enqueue
 
 WORK = "faults-work"
 PER_SECOND = 20

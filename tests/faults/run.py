@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from scylla_spark.testing import history, judge
 from tests.faults.cases import CASES, SHORT, Case, campaign
 from tests.faults.site import Site, small_disk
-from tests.support import history
 
 SMALL_MB = {"tables": 64, "checkpoints": 4, "broker": 96, "scratch": 96, "log": 1}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -56,18 +56,18 @@ def play(name: str, case: Case, seed: int, folder: Path) -> Result:
 
 def _result(name: str, seed: int, site: Site, tables: list[str]) -> Result:
     written = site.written()
-    breaches = {promise: found for promise, found in history.judge(written).items() if found}
+    breaches = {promise: found for promise, found in judge.judge(written).items() if found}
     if tables:
         breaches["tables"] = tables
-    late = history.lateness(written) or [0]
+    late = judge.lateness(written) or [0]
     return {
         "case": name, "seed": seed, "faults": site.events, "acknowledged": len(written.acknowledged()),
         "unknown": sum(item.outcome == history.UNKNOWN for item in written.enqueues),
         "cancelled": sum(item.answer == "cancelled" for item in written.cancels), "runs": len(written.runs),
         "lost": len(breaches.get("lost", [])), "after_completion": len(breaches.get("after completion", [])),
-        "order": len(breaches.get("order", [])) + len(breaches.get("overlap", [])), "reruns": len(history.reruns(written.runs)),
+        "order": len(breaches.get("order", [])) + len(breaches.get("overlap", [])), "reruns": len(judge.reruns(written.runs)),
         "late_p50_ms": late[len(late) // 2] / 1000, "late_p99_ms": late[len(late) * 99 // 100] / 1000, "restarts": site.restarts,
-        "broken": {promise: [len(found), *found[:3]] for promise, found in breaches.items()}, "complaints": site.complaints,
+        "broken": {promise: [len(found), *map(str, found[:3])] for promise, found in breaches.items()}, "complaints": site.complaints,
         "ok": not breaches and not site.complaints,
     }  # fmt: skip
 

@@ -23,11 +23,11 @@ from scylla_spark.errors import UnreachableError
 from scylla_spark.failpoint import VARIABLE
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import consumer, with_broker
+from scylla_spark.testing import history
+from scylla_spark.testing.history import Fault, History, Recorded
 from tests.acceptance.place import SECOND, Place, Process, now
 from tests.faults import handlers
 from tests.faults.load import Load
-from tests.support import history
-from tests.support.history import Fault, History, Recorded
 from tests.support.waiting import eventually
 
 T = TypeVar("T")

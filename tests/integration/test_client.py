@@ -184,7 +184,7 @@ def answering(scheduler, owner, key, make_facts):
             while boot_us() < deadline:
                 cancels = [
                     one
-                    for one in watcher.follower.commands(partition_of(key.ordering_id, PARTITIONS), key)
+                    for one in watcher.connection.log_reader.commands(partition_of(key.ordering_id, PARTITIONS), key)
                     if one.kind == "cancel"
                 ]
                 if cancels:
@@ -267,10 +267,10 @@ def test_the_owner_is_found_in_its_fence_also_behind_the_mark(scheduler, owner, 
     append(settings.tables_path, PROGRESS, [
         {"topic": "outcomes", "partition_id": partition, "next_offset": end, "epoch": fence.epoch, "nonce": fence.nonce, "resigned": False}
     ])  # fmt: skip
-    assert scheduler.owner_address(partition) == "http://127.0.0.1:9"
+    assert scheduler.connection.owner_address(partition) == "http://127.0.0.1:9"
     assert "does not answer" in scheduler.enqueue("h", ordering_id="owned", delay="1h").explain()["why"]
     owner.write(partition, encode_resign(fence))
-    assert scheduler.owner_address(partition) == ""
+    assert scheduler.connection.owner_address(partition) == ""
 
 
 def test_a_result_waits_for_the_tables(scheduler, settings):
@@ -292,7 +292,7 @@ def test_facts_beyond_memory_are_read_again_from_the_mark(scheduler, owner, monk
     fence = owner.take(partition_of("crowd", PARTITIONS))
     owner.say(fence, *(Fact(handle.key, 1, "succeeded", result="1") for handle in handles))
     assert handles[-1].result("20s") == 1
-    followed = scheduler.follower._followed[partition_of("crowd", PARTITIONS)]
+    followed = scheduler.connection.log_reader._followed[partition_of("crowd", PARTITIONS)]
     assert followed.overflowed
     assert len(followed.facts) <= 3
     assert [handle.result("20s") for handle in handles] == [1] * 8
@@ -303,7 +303,7 @@ def test_without_a_broker_the_tables_still_answer(settings):
     append(settings.tables_path, COMPLETIONS, [fact(key, 1, "succeeded", result="5")])
     readers = TableReader(settings.tables_path)
     with Scheduler(with_broker(settings, "127.0.0.1:1")) as cut_off:
-        cut_off.readers = readers
+        cut_off.connection.readers = readers
         status = cut_off.task(key).status()
         assert (status.state, status.fresh, status.result) == ("succeeded", False, 5)
         with pytest.raises(UnreachableError):

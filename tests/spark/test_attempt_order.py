@@ -8,7 +8,10 @@ import pytest
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.attempt_order import attempt_order
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
+from scylla_spark.core.task_state import attempts_of
 from scylla_spark.io.delta.rows import newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted
@@ -75,7 +78,17 @@ def test_all_readers_agree_on_the_newest_attempt(spark):
     }
     read = {row["ordering_id"]: row["used"] for row in newest_attempts(in_polars(rows)).collect().to_dicts()}
     assert set(due) == set(seen) == set(read) == set(known)
-    assert [misfits(found) for found in (due, seen, read)] == [{}, {}, {}]
+    told = {lane: newest_told(history) for lane, history in known.items()}
+    assert [misfits(found) for found in (due, seen, read, told)] == [{}, {}, {}, {}]
+
+
+def newest_told(history):
+    """What is told of the newest attempt to who asks for one task: its rows come as facts, in the order of the log."""
+    facts = [
+        Fact(TaskKey(0, "a", "u"), attempt, outcome, used=kind(attempt, outcome, offset), next_us=1)
+        for attempt, outcome, offset in sorted(history, key=lambda row: row[2])
+    ]
+    return attempts_of(facts)[-1].used
 
 
 def in_polars(rows):

@@ -14,6 +14,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
 from scylla_spark.transforms.command_records import REASONS, Columns, cancel_records, enqueue_records, normal
+from tests.support.names import FINE_NAMES, WRONG_NAMES
 
 pytestmark = pytest.mark.spark
 RULES = Rules(partitions=8)
@@ -230,6 +231,27 @@ def test_what_lies_just_within_the_rules_passes_and_is_accepted(spark):
     found = enqueue_records(frame, all_columns(), RULES, NOW).collect()
     assert [row.reason for row in found] == [None] * len(FINE)
     assert not any(isinstance(verdict, Rejection) for verdict in judged(found))
+
+
+@pytest.mark.parametrize(("grace_ms", "retention_ms"), [(10_000, 60_000), (60_000, 10_000), (0, 0)])
+def test_times_in_columns_are_judged_by_the_rules_of_records(spark, grace_ms, retention_ms):
+    rules = Rules(8, grace_ms, retention_ms)
+    edges = {rules.late_before_us(NOW), rules.old_before_us(NOW)}
+    times = sorted(edge + step for edge in edges for step in (-1, 0, 1))
+    frame = spark.createDataFrame([(f"u{us}", from_us(us)) for us in times], "u string, t timestamp")
+    found = enqueue_records(frame, Columns("h", "u", "u", "t"), rules, NOW).collect()
+    verdicts = judged(found, rules)
+    assert {row.reason for row in found if row.reason} == {v.reason for v in verdicts if isinstance(v, Rejection)}
+    for row, verdict in zip(found, verdicts, strict=True):
+        assert row.reason == (verdict.reason if isinstance(verdict, Rejection) else None)
+        assert (row.reason is None) == (to_us(row.scheduled_time.astimezone(UTC)) >= rules.earliest_us(NOW))
+
+
+def test_names_in_columns_follow_the_one_rule_of_names(spark):
+    rows = [ROW | {part: name} for name in FINE_NAMES + WRONG_NAMES for part in ("h", "q")]
+    found = enqueue_records(spark.createDataFrame(rows, SCHEMA), all_columns(), RULES, NOW).collect()
+    wrong = [reason for _ in WRONG_NAMES for reason in ("handler_invalid", "queue_invalid")]
+    assert [row.reason for row in found] == [None] * 2 * len(FINE_NAMES) + wrong
 
 
 def test_numbers_that_grow_when_written_again_are_not_refused_later(spark):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.dispatch.scan_rows import slices
@@ -105,7 +106,7 @@ def test_large_payloads_use_up_a_budget_of_bytes(frames):
 def test_closed_hours_are_left_out_and_open_ones_among_them_are_not(frames):
     tasks = frames([("old", 0, {}), ("older", -7200, {}), ("new", 3600, {})])
     hours = {row["ordering_id"]: row["hour"] for row in tasks.collect()}
-    kept = tasks.where(maybe_open(hours["new"], [hours["older"]]))
+    kept = tasks.where(maybe_open(OpenHours(hours["new"], (hours["older"],))))
     assert sorted(row["ordering_id"] for row in kept.collect()) == ["new", "older"]
 
 

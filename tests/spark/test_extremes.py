@@ -8,7 +8,8 @@ from scylla_spark.core.command import Command, Rules, WireRetry, encode, validat
 from scylla_spark.core.fact import Fact, Fence, decode, encode_facts, encode_fence
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task import MAX_RESULT_BYTES, MAX_RETRIES, Failure
+from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
+from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.sender import _with_extra
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
@@ -29,7 +30,7 @@ def extremes():
     for n, word in enumerate(WORDS):
         for at in TIMES:
             key = TaskKey(at, word, WORDS[-n])
-            yield Command("enqueue", key, 0, "h", "q", '{"x":"\\u0000"}', 255, CENTURY_MS, WireRetry(MAX_RETRIES, 0, CENTURY_MS), NOW,
+            yield Command("enqueue", key, 0, "h", "q", '{"x":"\\u0000"}', 255, CENTURY_MS, WireRetry(MOST_RETRIES, 0, CENTURY_MS), NOW,
                           '{"\\u0000":"é"}', word)  # fmt: skip
             yield Command("cancel", key._replace(uniqueness_key=f"cancelled {n}"), 0, enqueued_us=NOW)
     for number, text in enumerate(PAYLOADS):

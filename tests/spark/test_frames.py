@@ -48,7 +48,7 @@ def sent(scheduler, settings):
             while len(found) < sum(after.values()) - sum(before.values()):
                 for records in reader.poll(timeout_ms=500).values():
                     found += [
-                        validate(r.partition, r.offset, r.timestamp * 1000, r.key, r.value, scheduler.rules)
+                        validate(r.partition, r.offset, r.timestamp * 1000, r.key, r.value, scheduler.connection.rules)
                         for r in records
                     ]
             return found

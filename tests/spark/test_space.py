@@ -6,7 +6,7 @@ from scylla_spark.core.fact import Fence, encode_fence
 from scylla_spark.core.key import HOUR_US, partition_of
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
-from scylla_spark.services.ingest import maintenance
+from scylla_spark.services.ingest import compact
 from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw, rows, task
 from tests.support.delta_tables import append
 from tests.support.delta_tables import fact as fact_row
@@ -36,7 +36,7 @@ def hour_of(due):
 
 
 def open_hours(ingest):
-    ingest.maintenance.close(NOW)
+    ingest.maintenance.closer.close(NOW)
     return ingest.tables.partition_marks()[PLACE].open_hours
 
 
@@ -70,7 +70,7 @@ def test_hours_that_are_young_or_not_folded_stay_open(ingest):
     complete(ingest, 0, -HOUR)
     assert open_hours(ingest) == ()
     assert ingest.tables.partition_marks()[PLACE].closed_hour <= hour_of(-HOUR)
-    ingest.maintenance.close(NOW + 30 * DAY * 1_000_000)
+    ingest.maintenance.closer.close(NOW + 30 * DAY * 1_000_000)
     assert ingest.tables.partition_marks()[PLACE].closed_hour * HOUR_US == ingest.progress.folded_until_us
 
 
@@ -82,29 +82,29 @@ def test_purge_drops_old_closed_hours_and_never_an_open_one(ingest):
     assert len(rows(ingest, TASKS, "uniqueness_key")) == 3
     ingest.write_tasks(raw(ingest.spark, [task(LANE, "now", 900), (PLACE, 901, None, b"junk")]), 9)
     append(ingest.tables.path, ATTEMPTS, [fact_row(key_of(LANE, "x", ended), 1, "started")])
-    ingest.maintenance.purge(NOW)
+    ingest.maintenance.purger.purge(NOW)
     assert {row[0] for row in rows(ingest, TASKS, "uniqueness_key")} == {str(still), str(young), "now"}
     assert rows(ingest, COMPLETIONS, "uniqueness_key") == [(str(young),)]
     assert rows(ingest, ATTEMPTS, "uniqueness_key") == []
     assert rows(ingest, REJECTED, "offset") == [(901,)]
     appended = NOW + 16 * DAY * 1_000_000
     ingest.write_tasks(raw(ingest.spark, [(PLACE, 902, None, b"junk")], appended), 10)
-    ingest.maintenance.purge(NOW)
+    ingest.maintenance.purger.purge(NOW)
     assert rows(ingest, REJECTED, "offset") == [(902,)]
 
 
 def test_a_partition_to_which_nothing_more_is_sent_is_purged_when_all_of_it_was_read(ingest):
     enqueue(ingest, 0, -20 * DAY)
     complete(ingest, 0, -20 * DAY)
-    ingest.maintenance.close(NOW)
+    ingest.maintenance.closer.close(NOW)
     for end, left in ((2, 1), (1, 0)):  # a record that was not read yet may be of that hour
-        ingest.maintenance._ends = lambda end=end: {PLACE: end}
-        ingest.maintenance.purge(NOW)
+        ingest.maintenance.purger._ends = lambda end=end: {PLACE: end}
+        ingest.maintenance.purger.purge(NOW)
         assert len(rows(ingest, TASKS, "uniqueness_key")) == len(rows(ingest, COMPLETIONS, "uniqueness_key")) == left
 
 
 def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):
-    monkeypatch.setattr(maintenance, "_MANY_FILES", 3)
+    monkeypatch.setattr(compact, "_MANY_FILES", 3)
     for number in range(3):
         due = -5 * HOUR + number
         enqueue(ingest, number, due, due + 50 * HOUR)
@@ -113,7 +113,7 @@ def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):
     before = {table: rows(ingest, table, *table.names) for table in (TASKS, DEFERRED, COMPLETIONS, REJECTED)}
     readers = TableReader(ingest.settings.tables_path)
     counts = {table: len(readers.files(table)) for table in before}
-    ingest.maintenance.compact_all(NOW)
+    ingest.maintenance.compactor.compact_all(NOW)
     for table in before:
         assert rows(ingest, table, *table.names) == before[table]
     after = {table: len(readers.files(table)) for table in before}
@@ -123,7 +123,7 @@ def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):
 
 def test_folded_rows_of_deferred_go_when_no_reader_can_need_them(ingest):
     enqueue(ingest, 0, 10 * HOUR, 20 * HOUR)
-    chores, later = ingest.maintenance, NOW + 9 * HOUR_US
+    chores, later = ingest.maintenance.purger, NOW + 9 * HOUR_US
     chores.drop_folded(NOW)
     while ingest.promotion.turn(later):
         pass
@@ -139,5 +139,5 @@ def test_turns_do_what_is_due_and_come_to_rest(ingest):
     while ingest.turn(NOW):
         pass
     assert ingest.tables.partition_marks()[PLACE].closed_hour > 0
-    ingest.maintenance.vacuum(PROGRESS, NOW)
+    ingest.maintenance.purger.vacuum(PROGRESS, NOW)
     assert rows(ingest, TASKS, "uniqueness_key") == [(str(-5 * HOUR),)]

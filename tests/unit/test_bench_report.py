@@ -10,11 +10,9 @@ import subprocess
 import pytest
 
 from scylla_spark.bench import machine, report, soak
-from scylla_spark.bench.child import assignments
 from scylla_spark.bench.paced import Load
 from scylla_spark.bench.run import BENCHES, main
 from scylla_spark.bench.site import Options
-from scylla_spark.config.assignments import nested
 from scylla_spark.errors import ArgumentError
 
 
@@ -125,11 +123,6 @@ def test_sixths_of_a_run_hold_every_value_once():
     sixths = soak.parts(list(range(20)))
     assert [len(part) for part in sixths] == [3, 3, 3, 3, 3, 5]
     assert [value for part in sixths for value in part] == list(range(20))
-
-
-def test_changed_settings_go_to_a_child_as_they_came():
-    texts = ["dispatch.look_ahead=10m", "partitions=4", "dispatch.drain=1s"]
-    assert sorted(assignments(nested(texts))) == sorted(texts)
 
 
 def test_unknown_benchmark_is_refused_with_the_known_ones():

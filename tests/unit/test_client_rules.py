@@ -14,7 +14,6 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.io.kafka.sender import Sender
 
 RULES = Rules(partitions=8)
 HOUR = timedelta(hours=1)
@@ -68,9 +67,8 @@ def producer():
 @pytest.fixture
 def scheduler(tmp_path, producer):
     scheduler = Scheduler(Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "nowhere:1"}))
-    scheduler.readers = TableReader()
-    scheduler.sender = Sender(lambda: scheduler.located, scheduler.readers.rules)
-    scheduler.sender._producers = {"single": producer, "bulk": producer}
+    scheduler.connection.readers = TableReader()
+    scheduler.connection.sender._producers = {"single": producer, "bulk": producer}
     return scheduler
 
 
@@ -193,7 +191,7 @@ def test_a_clock_more_than_an_hour_off_the_brokers_is_an_error(scheduler, produc
 
 def test_a_cancel_carries_a_request_id(scheduler, producer):
     key = TaskKey(to_us(datetime(2020, 1, 1, tzinfo=UTC)), "o", "u")  # also of a past task
-    request_id = scheduler.request_cancel(key)
+    request_id = scheduler.connection.request_cancel(key)
     command = read_back(producer.records[0])
     assert (command.kind, command.key, command.request_id) == (CANCEL, key, request_id)
 
@@ -213,7 +211,7 @@ def test_a_copy_keeps_everything_but_its_time(scheduler, producer):
         '{"tenant":"t"}',
     )
     copy = arguments.moved(command, command.key.time_us + 1, now_us())
-    scheduler.send(copy)
+    scheduler.connection.send(copy)
     back = read_back(producer.records[0])
     assert back[3:9] == command[3:9]
     assert json.loads(back.extra) == {"tenant": "t"}
@@ -247,3 +245,19 @@ def test_default_keys_grow_even_when_the_clock_stands_or_steps_back():
 def test_default_keys_of_later_microseconds_are_greater():
     made = [Uuid7().next(now) for now in range(1_700_000_000_000_000, 1_700_000_000_003_000, 7)]
     assert made == sorted(made)
+
+
+def test_the_public_names_of_a_scheduler_are_those_that_users_need():
+    calls = {
+        "connect",
+        "local",
+        "close",
+        "enqueue",
+        "enqueue_many",
+        "enqueue_df",
+        "enqueue_stream",
+        "cancel_df",
+        "task",
+    }
+    frames = {"status", "attempts", "completions", "rejected"}
+    assert {name for name in dir(Scheduler) if name[0] != "_"} == calls | frames | {"settings", "spark"}

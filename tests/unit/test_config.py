@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from scylla_spark.config.settings import Queue, Settings, flatten, origins
+from scylla_spark.duration import duration, duration_ms, duration_us
 from scylla_spark.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[2] / "conf" / "scyllaspark.example.toml"
@@ -241,3 +242,8 @@ def test_a_duration_from_the_environment_is_typed(monkeypatch):
 def test_retries_for_ever_can_be_set_from_the_environment(monkeypatch):
     monkeypatch.setenv("SCYLLASPARK_DISPATCH__MAX_RETRIES", "null")
     assert Settings.load().dispatch.max_retries is None
+
+
+def test_every_unit_of_a_duration_agrees():
+    for value in ("1h30m", 1.5, timedelta(milliseconds=250), 0):
+        assert duration_us(value) == duration_ms(value) * 1000 == duration(value) // timedelta(microseconds=1)

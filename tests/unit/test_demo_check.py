@@ -9,7 +9,8 @@ import pytest
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED
 from scylla_spark.demo import check
-from scylla_spark.demo.history import Completion, History, Reject, Visit, Wait, Want, visits
+from scylla_spark.demo.history import Completion, History, Reject, Wait, Want, visits
+from scylla_spark.testing.history import Run
 
 MS = 1_000
 START = 1_800_000_000_000_000
@@ -25,8 +26,8 @@ FLAKY, DOOMED, CANCELLED_KEY, ODD_KEY = key(0, 0), key(1, 0), key(2, 1), key(3, 
 PLAIN, NEXT = key(4, 0), key(4, 1)
 
 
-def ran(task: TaskKey, attempt: int = 1, *, at: int = 5 * MS, takes: int = 10 * MS, delivered: bool = True) -> Visit:
-    return Visit(task, attempt, task.time_us + at, task.time_us + at + takes, "v1", delivered)
+def ran(task: TaskKey, attempt: int = 1, *, at: int = 5 * MS, takes: int = 10 * MS, delivered: bool = True) -> Run:
+    return Run(task, attempt, 0, task.time_us + at, task.time_us + at + takes, delivered, "v1")
 
 
 def good_history() -> History:
@@ -94,7 +95,7 @@ def completes_what_was_rejected(history: History) -> None:
 
 
 def runs_the_second_before_the_first(history: History) -> None:
-    change(history, PLAIN, started_us=NEXT.time_us + 50 * MS, ended_us=NEXT.time_us + 60 * MS)
+    change(history, PLAIN, start=NEXT.time_us + 50 * MS, end=NEXT.time_us + 60 * MS)
 
 
 def runs_the_next_while_the_head_waits_for_its_retry(history: History) -> None:
@@ -106,21 +107,21 @@ def runs_the_next_while_the_head_waits_for_its_retry(history: History) -> None:
 
 
 def begins_before_the_other_has_ended(history: History) -> None:
-    change(history, PLAIN, ended_us=NEXT.time_us + 6 * MS)
+    change(history, PLAIN, end=NEXT.time_us + 6 * MS)
 
 
 def leaves_a_killed_attempt_running(history: History) -> None:
     first, second = (visit for visit in history.visits if visit.key == FLAKY)
     without(history, FLAKY)
-    history.visits += [first._replace(ended_us=second.ended_us + MS), second]
+    history.visits += [first._replace(end=second.end + MS), second]
 
 
 def overlaps_with_one_before_the_last(history: History) -> None:
-    change(history, key(4, 0), ended_us=key(4, 2).time_us + 6 * MS)
+    change(history, key(4, 0), end=key(4, 2).time_us + 6 * MS)
 
 
 def starts_a_microsecond_early(history: History) -> None:
-    change(history, PLAIN, started_us=PLAIN.time_us - 1)
+    change(history, PLAIN, start=PLAIN.time_us - 1)
 
 
 def retries_before_the_wait_is_over(history: History) -> None:
@@ -129,7 +130,7 @@ def retries_before_the_wait_is_over(history: History) -> None:
 
 def fails_what_should_succeed(history: History) -> None:
     ended(history, PLAIN, outcome=FAILED)
-    change(history, PLAIN, delivered=False)
+    change(history, PLAIN, ok=False)
 
 
 def gives_up_after_one_attempt(history: History) -> None:
@@ -142,17 +143,17 @@ def hides_an_attempt(history: History) -> None:
 
 
 def claims_success_without_delivery(history: History) -> None:
-    change(history, PLAIN, delivered=False)
+    change(history, PLAIN, ok=False)
 
 
 def says_failed_though_it_delivered(history: History) -> None:
     history.visits = [
-        visit._replace(delivered=visit.attempt == 2) if visit.key == DOOMED else visit for visit in history.visits
+        visit._replace(ok=visit.attempt == 2) if visit.key == DOOMED else visit for visit in history.visits
     ]
 
 
 def delivers_the_old_payload(history: History) -> None:
-    change(history, PLAIN, value="v0")
+    change(history, PLAIN, mark="v0")
 
 
 def runs_a_cancelled_task(history: History) -> None:
@@ -186,9 +187,7 @@ def never_stores_a_task(history: History) -> None:
 def is_late_now_and_then(history: History) -> None:
     slow = {key(lane, 0) for lane in range(10, 10 + LANES // 20)}
     history.visits = [
-        visit._replace(started_us=visit.started_us + 300 * MS, ended_us=visit.ended_us + 300 * MS)
-        if visit.key in slow
-        else visit
+        visit._replace(start=visit.start + 300 * MS, end=visit.end + 300 * MS) if visit.key in slow else visit
         for visit in history.visits
     ]
 
@@ -275,8 +274,8 @@ def test_order_is_free_where_the_smaller_key_was_enqueued_after_it_was_due() -> 
 def test_tasks_behind_a_busy_head_do_not_count_as_late() -> None:
     history = good_history()
     busy = key(7, 0)
-    change(history, busy, ended_us=key(7, 1).time_us + 700 * MS)
-    change(history, key(7, 1), started_us=key(7, 1).time_us + 701 * MS)
+    change(history, busy, end=key(7, 1).time_us + 700 * MS)
+    change(history, key(7, 1), start=key(7, 1).time_us + 701 * MS)
 
     late = check.lateness(history)
 
@@ -333,9 +332,9 @@ def test_events_of_one_attempt_make_one_visit_and_two_runs_of_it_stay_apart() ->
     seen = visits([event(10, 11, "alive"), event(10, 15, "alive"), event(20, 21, "done"), event(30, 31, "done", 2)])
 
     assert seen == [
-        Visit(PLAIN, 1, 10, 15, "v1", delivered=False),
-        Visit(PLAIN, 1, 20, 21, "v1", delivered=True),
-        Visit(PLAIN, 2, 30, 31, "v1", delivered=True),
+        Run(PLAIN, 1, 0, 10, 15, False, "v1"),
+        Run(PLAIN, 1, 0, 20, 21, True, "v1"),
+        Run(PLAIN, 2, 0, 30, 31, True, "v1"),
     ]
 
 

@@ -13,7 +13,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import MAX_RETRIES, Retry
+from scylla_spark.core.task import Retry
+from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
@@ -98,15 +99,15 @@ def test_a_newer_version_is_called_one_even_if_nothing_else_is_right():
 
 @pytest.mark.parametrize("count", [2**31, -1, True, 1.0, "3", 10**400])
 def test_a_retry_count_that_no_table_holds_is_refused_with_a_hint(count):
-    with pytest.raises(ArgumentError, match=f"whole number from 0 to {MAX_RETRIES}"):
+    with pytest.raises(ArgumentError, match=f"whole number from 0 to {MOST_RETRIES}"):
         Retry(max_retries=count)
 
 
 def test_the_largest_retry_count_travels():
-    assert Retry(max_retries=MAX_RETRIES).allows(MAX_RETRIES)
-    assert judge("retry", f'{{"maxRetries": {MAX_RETRIES}}}').retry.max_retries == MAX_RETRIES
+    assert Retry(max_retries=MOST_RETRIES).allows(MOST_RETRIES)
+    assert judge("retry", f'{{"maxRetries": {MOST_RETRIES}}}').retry.max_retries == MOST_RETRIES
     with pytest.raises(ValueError, match="2147483647"):
-        Settings(dispatch={"max_retries": MAX_RETRIES + 1})
+        Settings(dispatch={"max_retries": MOST_RETRIES + 1})
 
 
 @pytest.mark.parametrize("attempt", [0, 1, 2, 100, 2**31])

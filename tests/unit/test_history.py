@@ -5,8 +5,8 @@ import pytest
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
-from tests.support import history
-from tests.support.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
+from scylla_spark.testing import history, judge
+from scylla_spark.testing.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 
 
 def key(time_us, lane="a", unique="u"):
@@ -26,37 +26,56 @@ CLEAN = [
 ENDED = {key(100): 180, key(110): 200, key(100, "b"): 300}
 
 
-@pytest.mark.parametrize(
-    "check", [history.early, history.overlapping, history.disordered, history.misnumbered, history.doubled]
-)
+@pytest.mark.parametrize("check", [judge.early, judge.overlapping, judge.disordered, judge.misnumbered, judge.doubled])
 def test_a_clean_history_breaks_nothing(check):
     assert check(CLEAN) == []
     assert check([]) == []
 
 
 def test_a_clean_history_is_complete_and_ends():
-    assert history.revived(CLEAN, ENDED) == []
-    assert history.lost(ENDED, ENDED) == []
+    assert judge.revived(CLEAN, ENDED) == []
+    assert judge.lost(ENDED, ENDED) == []
 
 
 def test_a_start_before_the_scheduled_time_is_early():
-    assert len(history.early([*CLEAN, run(900, 899, 910)])) == 1
+    assert len(judge.early([*CLEAN, run(900, 899, 910)])) == 1
+
+
+def test_a_start_before_the_wait_between_two_attempts_is_over_is_early():
+    assert judge.early(CLEAN, {(key(100), 2): 160}) == []
+    assert len(judge.early(CLEAN, {(key(100), 2): 161})) == 1
+
+
+def test_tasks_of_one_call_of_a_batch_handler_do_not_overlap_and_of_two_they_do():
+    first = run(1, 10, 20)._replace(call="x")
+    together, apart = run(2, 10, 20)._replace(call="x"), run(2, 10, 20)._replace(call="y")
+    assert judge.overlapping([first, together]) == []
+    assert len(judge.overlapping([first, apart])) == 1
+    assert len(judge.overlapping([first, together._replace(start=11)])) == 1, (
+        "a call begins for all of its tasks at once"
+    )
+    assert len(judge.overlapping([run(1, 10, 20), run(2, 10, 20)])) == 1
+
+
+def test_what_stands_twice_is_repeated():
+    assert judge.repeated([key(1), key(2)], "it stands") == []
+    assert judge.repeated([key(1), key(2), key(1)], "it stands") == [judge.Breach(key(1), "it stands 2 times")]
 
 
 def test_two_runs_of_a_lane_at_one_time_overlap():
-    assert len(history.overlapping([*CLEAN, run(120, 199, 220)])) == 1
+    assert len(judge.overlapping([*CLEAN, run(120, 199, 220)])) == 1
 
 
 def test_a_run_that_starts_within_a_long_one_overlaps_even_after_a_short_one():
-    assert len(history.overlapping([run(1, 10, 100), run(2, 20, 30), run(3, 40, 50)])) == 2
+    assert len(judge.overlapping([run(1, 10, 100), run(2, 20, 30), run(3, 40, 50)])) == 2
 
 
 def test_a_run_that_never_ended_overlaps_with_all_that_follow():
-    assert len(history.overlapping([run(1, 10), run(2, 20, 30)])) == 1
+    assert len(judge.overlapping([run(1, 10), run(2, 20, 30)])) == 1
 
 
 def test_an_earlier_key_after_a_later_one_is_disorder():
-    assert len(history.disordered([*CLEAN, run(105, 210, 220)])) == 1
+    assert len(judge.disordered([*CLEAN, run(105, 210, 220)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -64,39 +83,39 @@ def test_an_earlier_key_after_a_later_one_is_disorder():
     [(4, 1, "skips a number"), (2, 1, "the same token twice"), (1, 2, "falls back by more than the one that died")],
 )
 def test_attempt_numbers_must_go_on(attempt, epoch, why):
-    assert len(history.misnumbered([*CLEAN, run(100, 170, 175, attempt=attempt, epoch=epoch)])) == 1, why
+    assert len(judge.misnumbered([*CLEAN, run(100, 170, 175, attempt=attempt, epoch=epoch)])) == 1, why
 
 
 def test_a_first_attempt_must_have_number_one():
-    assert len(history.misnumbered([run(1, 10, 20, attempt=2)])) == 1
+    assert len(judge.misnumbered([run(1, 10, 20, attempt=2)])) == 1
 
 
 def test_a_number_may_be_skipped_if_its_attempt_was_begun_and_never_ran():
     second = run(1, 10, 20, attempt=2)
-    begun = history.Recorded(Fact(second.key, 1, STARTED), 1)
-    assert history.misnumbered([second], [begun]) == []
-    assert len(history.misnumbered([second._replace(attempt=3)], [begun])) == 1
+    begun = Recorded(Fact(second.key, 1, STARTED), 1)
+    assert judge.misnumbered([second], [begun]) == []
+    assert len(judge.misnumbered([second._replace(attempt=3)], [begun])) == 1
 
 
 def test_an_attempt_that_died_lends_its_number_to_another_epoch():
-    assert history.misnumbered([run(1, 10, 20, epoch=1, ok=None), run(1, 30, 40, epoch=2)]) == []
+    assert judge.misnumbered([run(1, 10, 20, epoch=1, ok=None), run(1, 30, 40, epoch=2)]) == []
 
 
 def test_a_second_success_is_doubled():
-    assert len(history.doubled([*CLEAN, run(110, 400, 410, epoch=2)])) == 1
+    assert len(judge.doubled([*CLEAN, run(110, 400, 410, epoch=2)])) == 1
 
 
 def test_a_run_after_the_completion_is_revived():
-    assert len(history.revived([*CLEAN, run(110, 400, 410, epoch=2)], ENDED)) == 1
+    assert len(judge.revived([*CLEAN, run(110, 400, 410, epoch=2)], ENDED)) == 1
 
 
 def test_a_key_without_completion_is_lost():
-    assert len(history.lost([*ENDED, key(999)], ENDED)) == 1
+    assert len(judge.lost([*ENDED, key(999)], ENDED)) == 1
 
 
 def test_peak_counts_what_runs_at_one_time():
-    assert history.peak([run(1, 10, 20), run(1, 20, 30, lane="b")]) == 1
-    assert history.peak([run(1, 10, 21), run(1, 20, 30, lane="b")]) == 2
+    assert judge.peak([run(1, 10, 20), run(1, 20, 30, lane="b")]) == 1
+    assert judge.peak([run(1, 10, 21), run(1, 20, 30, lane="b")]) == 2
 
 
 def test_lines_become_runs_and_a_death_ends_those_without_end():
@@ -154,7 +173,7 @@ WHOLE = History(
 
 def breached(whole):
     """Which promises a history breaks."""
-    return {name for name, breaches in history.judge(whole).items() if breaches}
+    return {name for name, breaches in judge.judge(whole).items() if breaches}
 
 
 def with_run(*more):
@@ -167,7 +186,7 @@ def with_facts(*more):
 
 def test_a_history_with_a_kill_a_cancel_a_retry_and_an_exhausted_task_breaks_nothing():
     assert breached(WHOLE) == set()
-    assert [first.end for first, _ in history.reruns(WHOLE.runs)] == [300], "the killed run was repeated"
+    assert [first.end for first, _ in judge.reruns(WHOLE.runs)] == [300], "the killed run was repeated"
     assert breached(History()) == set()
 
 
@@ -181,6 +200,7 @@ def test_a_history_with_a_kill_a_cancel_a_retry_and_an_exhausted_task_breaks_not
         (WHOLE._replace(enqueues=[e for e in WHOLE.enqueues if e.key != key(110)]), {"unasked"}),
         (WHOLE._replace(enqueues=[*WHOLE.enqueues, sent(900)], runs=[*WHOLE.runs, run(900, 899, 910)],
                         recorded=[*WHOLE.recorded, recorded(900, finished=910)]), {"early"}),
+        (WHOLE._replace(recorded=[*WHOLE.recorded[:6], recorded(130, FAILED, 1, 220, next_us=231), *WHOLE.recorded[7:]]), {"early"}),
         (with_run(run(110, 500, 510, epoch=2)), {"after completion", "unexplained reruns"}),
         (with_run(run(120, 500, 510)), {"after completion", "after cancel"}),
         (with_run(run(140, 195, 199)), {"overlap"}),
@@ -208,12 +228,20 @@ def test_an_unknown_enqueue_may_run_or_not():
 def test_a_key_that_was_acknowledged_before_a_later_one_was_sent_must_not_run_after_it():
     later, earlier = run(20, 30, 40), run(10, 50, 60)
     in_order = [sent(10, at=5), sent(20, at=8, asked=6)]
-    assert len(history.overtaken([later, earlier], in_order)) == 1
-    assert history.overtaken([later, earlier], [sent(10, at=7), sent(20, at=8, asked=6)]) == [], "sent at one time"
-    assert history.overtaken([later, earlier], [*in_order, sent(10, at=45)]) == [], "sent twice: no place in the order"
-    assert history.overtaken([later, earlier], [sent(10, at=5, outcome="unknown"), in_order[1]]) == []
+    assert len(judge.overtaken([later, earlier], in_order)) == 1
+    assert judge.overtaken([later, earlier], [sent(10, at=7), sent(20, at=8, asked=6)]) == [], "sent at one time"
+    assert judge.overtaken([later, earlier], [*in_order, sent(10, at=45)]) == [], "sent twice: no place in the order"
+    assert judge.overtaken([later, earlier], [sent(10, at=5, outcome="unknown"), in_order[1]]) == []
     between = run(15, 42, 45)
-    assert len(history.overtaken([later, between, earlier], in_order)) == 1, "also when they are not neighbours"
+    assert len(judge.overtaken([later, between, earlier], in_order)) == 1, "also when they are not neighbours"
+
+
+def test_tasks_that_were_both_acknowledged_before_they_were_due_run_in_order_where_nothing_fails():
+    later, earlier = run(20, 30, 40), run(10, 50, 60)
+    at_once = [sent(10, at=7), sent(20, at=8, asked=6)]
+    assert judge.overtaken([later, earlier], at_once) == []
+    assert len(judge.overtaken([later, earlier], at_once, in_time=True)) == 1
+    assert judge.overtaken([later, earlier], [sent(10, at=11), at_once[1]], in_time=True) == [], "it came too late"
 
 
 def test_what_a_frozen_owner_had_begun_may_overlap_with_the_new_owners_run_and_nothing_more():
@@ -243,7 +271,7 @@ def test_lines_become_enqueues_and_cancels():
 def test_a_run_that_a_process_repeats_under_the_same_number_is_seen():
     line = {"key": [1, "a", "u"], "attempt": 1, "epoch": 1, "pid": 7}
     twice = [line | {"event": event, "at": at, "ok": True} for at, event in enumerate(["start", "end"] * 2)]
-    assert len(history.misnumbered(history.runs(twice))) == 1
+    assert len(judge.misnumbered(history.runs(twice))) == 1
 
 
 def test_only_the_killed_driver_ends_its_runs():
@@ -254,4 +282,4 @@ def test_only_the_killed_driver_ends_its_runs():
 
 def test_lateness_counts_from_the_time_or_the_acknowledgement():
     whole = History(enqueues=[sent(100, at=50), sent(110, at=130)], runs=[run(100, 107), run(110, 132)])
-    assert history.lateness(whole) == [2, 7]
+    assert judge.lateness(whole) == [2, 7]

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.services.dispatch.describe import DescribeServer
-from scylla_spark.services.dispatch.http_server import JSON, ReadOnlyServer, Reply, Route
+from scylla_spark.services.http_server import JSON, ReadOnlyServer, Reply, Route
 from tests.support.waiting import holds
 
 

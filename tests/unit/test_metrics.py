@@ -3,9 +3,13 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 
+from scylla_spark.config.settings import Metrics
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
+from scylla_spark.io.host.http_get import fetch
 from scylla_spark.services.dispatch.metrics import MOST_VALUES, DispatchMetrics
+from scylla_spark.services.ingest.metrics import IngestMetrics
+from scylla_spark.services.metrics_server import MetricsServer
 
 PLANNED = 1_000_000
 
@@ -31,14 +35,14 @@ def test_buckets_count_what_is_at_most_their_bound():
         {n: run(n) for n in (1, 2, 3)},
     )
     found = samples(measures)
-    delay = 'scylla_start_delay_seconds_bucket{handler="h",le="%s",queue="q"}'
+    delay = 'scyllaspark_start_delay_seconds_bucket{handler="h",le="%s",queue="q"}'
     assert [found[delay % bound] for bound in ("0.001", "0.002", "300.0", "+Inf")] == ["2.0", "3.0", "3.0", "3.0"]
-    assert found['scylla_start_delay_seconds_count{handler="h",queue="q"}'] == "3.0"
-    assert float(found['scylla_start_delay_seconds_sum{handler="h",queue="q"}']) == pytest.approx(0.002001)
-    took = 'scylla_execution_seconds_%s{handler="h",%soutcome="succeeded",queue="q"}'
+    assert found['scyllaspark_start_delay_seconds_count{handler="h",queue="q"}'] == "3.0"
+    assert float(found['scyllaspark_start_delay_seconds_sum{handler="h",queue="q"}']) == pytest.approx(0.002001)
+    took = 'scyllaspark_execution_seconds_%s{handler="h",%soutcome="succeeded",queue="q"}'
     assert found[took % ("bucket", 'le="300.0",')] == "1.0"
     assert found[took % ("count", "")] == "2.0"
-    assert found['scylla_execution_seconds_count{handler="h",outcome="timed_out",queue="q"}'] == "1.0"
+    assert found['scyllaspark_execution_seconds_count{handler="h",outcome="timed_out",queue="q"}'] == "1.0"
     assert measures.stale == 0
 
 
@@ -58,14 +62,14 @@ def test_payload_keys_become_labels():
 def test_sends_are_measured():
     measures = DispatchMetrics()
     measures.persisted(1_500)
-    assert samples(measures)['scylla_fact_send_seconds_bucket{le="0.002"}'] == "1.0"
+    assert samples(measures)['scyllaspark_fact_send_seconds_bucket{le="0.002"}'] == "1.0"
 
 
 def counts(measures, label):
     """How many attempts each value of a label has."""
     found = {}
     for name, value in samples(measures).items():
-        if name.startswith("scylla_start_delay_seconds_count"):
+        if name.startswith("scyllaspark_start_delay_seconds_count"):
             told = name.partition(f'{label}="')[2].partition('"')[0]
             found[told] = found.get(told, 0) + float(value)
     return found
@@ -88,7 +92,7 @@ def test_combinations_of_names_are_bounded_too():
     for number in range(MOST_VALUES * 40):
         one = run(number, handler=f"h{number % MOST_VALUES}", queue=f"q{number // MOST_VALUES}")
         measures.finished([ended(number, 0, 0)], {number: one})
-    series = [name for name in samples(measures) if name.startswith("scylla_start_delay_seconds_count")]
+    series = [name for name in samples(measures) if name.startswith("scyllaspark_start_delay_seconds_count")]
     assert len(series) < 2_100
     assert sum(counts(measures, "queue").values()) == MOST_VALUES * 40
 
@@ -101,3 +105,27 @@ def test_a_long_name_is_cut_and_a_known_name_keeps_its_own_series():
     found = counts(measures, "queue")
     assert max(map(len, found)) == 100
     assert found[("000" * 200)[:100]] == 2
+
+
+def test_ingest_counts_per_topic_what_it_wrote_refused_and_set_aside():
+    counted = IngestMetrics()
+    counted.written("tasks", ingested=5, rejected=1, set_aside=2)
+    counted.written("tasks", ingested=5, rejected=0, set_aside=0)
+    counted.written("outcomes", ingested=1, rejected=0, set_aside=0)
+    told = generate_latest(counted.registry()).decode()
+    assert 'scyllaspark_ingested_total{topic="tasks"} 10.0' in told
+    assert 'scyllaspark_rejected_total{topic="tasks"} 1.0' in told
+    assert 'scyllaspark_set_aside_total{topic="tasks"} 2.0' in told
+    assert 'scyllaspark_set_aside_total{topic="outcomes"} 0.0' in told
+
+
+def test_a_process_without_dispatch_serves_its_metrics():
+    counted = IngestMetrics()
+    counted.written("tasks", ingested=1, rejected=0, set_aside=3)
+    server = MetricsServer(Metrics(), counted.registry())
+    server.start()
+    try:
+        told = fetch(f"{server.address}/metrics", timeout_s=5.0, largest=1 << 20).decode()
+    finally:
+        server.stop()
+    assert 'scyllaspark_set_aside_total{topic="tasks"} 3.0' in told

@@ -4,8 +4,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scylla_spark.core.rejection import DEFECT
 from scylla_spark.schemas import Column
-from scylla_spark.transforms.portions import CUT, DEFECT, Portion, judge_portion
+from scylla_spark.transforms.portions import CUT, Portion, judge_portion
 
 COLUMNS = tuple(
     Column(name, kind, "")

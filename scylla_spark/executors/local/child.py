@@ -10,7 +10,6 @@ too late, or must not run because of the one before it, is RETURNED.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -29,20 +28,13 @@ from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, p
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.executors.registry import Handler
+from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64
 FLUSH_US: Final = 3_000
 QUICK_US: Final = 1_000
 _RECV_BYTES: Final = 256 * 1024
-_PR_SET_PDEATHSIG: Final = 1
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def die_with_parent(number: int, parent: int) -> None:
-    """Has the kernel send signal `number` when the thread that made this process ends; exits if it has ended."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 class Child:
@@ -173,7 +165,7 @@ def run(
     code = 1
     try:
         os.setsid()
-        die_with_parent(signal.SIGKILL, forkserver)
+        die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -38,6 +38,7 @@ from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.registry import Handler, load
+from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024
 _TEXT_CHARS: Final = 8 * 1024
@@ -174,7 +175,7 @@ def main() -> NoReturn:
     """Entry point of the process."""
     control = socket.socket(fileno=os.dup(0))
     config = json.loads(control.recv(MESSAGE_BYTES))
-    child.die_with_parent(signal.SIGKILL, config["parent"])
+    die_with(config["parent"], signal.SIGKILL)
     os.environ.pop("PYTHONPATH")  # was for our own start; grandchildren get what the driver had
     if config["pythonpath"] is not None:
         os.environ["PYTHONPATH"] = config["pythonpath"]
@@ -213,7 +214,7 @@ def main() -> NoReturn:
 
     signal.signal(signal.SIGTERM, die)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child.die_with_parent(signal.SIGTERM, config["parent"])
+    die_with(config["parent"], signal.SIGTERM)
     try:
         forkserver.serve()
     finally:

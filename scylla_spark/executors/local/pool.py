@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import Invocation
+from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.local.child_handle import ChildHandle
@@ -49,8 +50,8 @@ class LocalPool:
         self,
         modules: Sequence[str],
         *,
-        min_children: int = 2,
-        max_children: int = 16,
+        min_children: int = MIN_CHILDREN,
+        max_children: int = MAX_CHILDREN,
         kill_grace_s: float = 1.0,
         idle_s: float = 30.0,
         pass_environment: Sequence[str] = (),

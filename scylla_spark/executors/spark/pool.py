@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.defaults import SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.departure import Departure, this_clock
@@ -75,7 +76,7 @@ class SparkPool:
         self,
         modules: Sequence[str],
         *,
-        slots: int = 2,
+        slots: int = SPARK_SLOTS,
         max_chunk: int = 1000,
         children: int = 2,
         kill_grace_s: float = 1.0,

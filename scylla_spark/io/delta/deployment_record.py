@@ -6,6 +6,7 @@ from typing import Any
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConfigError
 from scylla_spark.schemas import VERSION
 
@@ -68,8 +69,8 @@ def deployment(settings: Settings, topic_ids: dict[str, str]) -> dict[str, Any]:
     """
     return {
         "partitions": settings.partitions,
-        "grace_ms": int(settings.ingest.grace.total_seconds() * 1000),
-        "retention_ms": int(settings.ingest.retention.total_seconds() * 1000),
+        "grace_ms": duration_ms(settings.ingest.grace),
+        "retention_ms": duration_ms(settings.ingest.retention),
         "default_handler": settings.ingest.default_handler,
         "topic_ids": topic_ids,
         "schema_version": VERSION,

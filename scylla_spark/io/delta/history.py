@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import from_us, iso
-from scylla_spark.core.command import DEFAULT_QUEUE
 from scylla_spark.core.task import STARTED
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.delta.rows import epoch_us, hours_between
 from scylla_spark.io.delta.table_reader import TableReader

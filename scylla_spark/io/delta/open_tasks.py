@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.mark import Mark, joined
+from scylla_spark.core.near import reaches_far
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, in_us, newest_attempts, scan_row
 from scylla_spark.io.delta.table_reader import TableReader
@@ -69,9 +71,7 @@ class OpenTasksReader:
             In key order; None if there is more than the bound allows.
         """
         place, last = ("partition_id", "=", number), ("hour", "<=", until_us // HOUR_US)
-        pruning: Pruning = [[place, ("hour", ">=", mark.closed_hour), last]]
-        if mark.open_hours:
-            pruning.append([place, ("hour", "in", sorted(mark.open_hours)), last])
+        pruning: Pruning = [[place, within, last] for within in OpenHours.of(mark).conditions()]
         ended = self._readers.frame(COMPLETIONS, pruning).select(*IDENTITY)
         attempts = newest_attempts(self._readers.frame(ATTEMPTS, pruning))
         tasks = self._tasks(pruning, until_us, mark.folded_until_us)
@@ -159,7 +159,7 @@ class OpenTasksReader:
     def _tasks(self, pruning: Pruning, until_us: int, folded_until_us: int) -> pl.LazyFrame:
         """Tasks of a partition up to an instant, near and far: columns of `tasks` without partition columns, one row per key."""
         tasks = self._readers.frame(TASKS, pruning)
-        if until_us >= folded_until_us:
+        if reaches_far(until_us, folded_until_us):
             tasks = folded(tasks, self._readers.deferred([("scheduled_time", "<=", from_us(until_us))], pruning))
         return tasks.filter(epoch_us("scheduled_time") <= until_us)
 

@@ -12,6 +12,7 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         key=TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         offset=row["data_offset"] if known else row["cancel_offset"],
         handler=row["handler"],
-        queue=row["queue"] or "default",
+        queue=row["queue"] or DEFAULT_QUEUE,
         payload=row["payload"] or "{}",
         priority=row["priority"] or 0,
         timeout_ms=row["timeout_ms"],
@@ -115,6 +116,13 @@ def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, 
     if stop_us is not None:
         hours.append(("hour", "<=", (stop_us - 1) // HOUR_US))
     return hours
+
+
+def stands_far(edge_us: int) -> pl.Expr:
+    """Whether a row's task is far; see `core.near`."""
+    import polars as pl
+
+    return pl.col("scheduled_time") >= pl.lit(from_us(edge_us))
 
 
 def is_key(key: TaskKey) -> list[pl.Expr]:

@@ -14,7 +14,8 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.mark import ALL_FOLDED_US, Mark, joined, stored_mark
+from scylla_spark.core.mark import Mark, joined, stored_mark
+from scylla_spark.core.near import ALL_FOLDED_US, common_edge, reaches_far
 from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rules, stored_version
 from scylla_spark.io.delta.migration import migrate, missing
 from scylla_spark.io.delta.table_reader import TableReader
@@ -127,7 +128,7 @@ class Tables:
             folded_until_us: from a progress that was read before; an older one is as right, only slower.
         """
         tasks = self.read(TASKS).where(between(partitions, after_us, until_us))
-        if folded_until_us >= ALL_FOLDED_US or (until_us is not None and until_us < folded_until_us):
+        if not reaches_far(until_us, folded_until_us):
             return tasks
         far_us = folded_until_us - 1 if after_us is None else max(after_us, folded_until_us - 1)
         far = between(partitions, far_us, until_us)
@@ -220,7 +221,7 @@ class Tables:
 
     def folded_until_us(self) -> int:
         """Tasks due before this stand in `tasks` alone (microseconds since the epoch)."""
-        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
+        return common_edge(mark.folded_until_us for mark in self.marks().values())
 
     def partition_marks(self) -> dict[int, Mark]:
         """The marks of both topics joined: partition → mark."""

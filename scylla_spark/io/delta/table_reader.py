@@ -17,7 +17,8 @@ from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.command import Rules
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.mark import ALL_FOLDED_US, Mark, stored_mark
+from scylla_spark.core.mark import Mark, stored_mark
+from scylla_spark.core.near import common_edge, is_far, reaches_far
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.io.delta.deployment_record import stored_rules
@@ -34,6 +35,7 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     newest_attempts,
     polars_type,
     scan_row,
+    stands_far,
 )
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, TASKS, Table
 
@@ -108,13 +110,13 @@ class TableReader:
 
     def folded_until_us(self) -> int:
         """Tasks due before this stand in `tasks` alone, later ones also in `deferred` (microseconds since the epoch)."""
-        return min((mark.folded_until_us for mark in self.marks().values()), default=ALL_FOLDED_US)
+        return common_edge(mark.folded_until_us for mark in self.marks().values())
 
     # -- look-ups -------------------------------------------------------------------------------------------------------
 
     def task(self, key: TaskKey) -> ScanRow | None:
         """The stored task of a key (whether open or ended), without its attempts; a cancel without data has kind "cancel"."""
-        far = key.time_us >= self.folded_until_us()
+        far = is_far(key.time_us, self.folded_until_us())
         tasks = self._at(TASKS, [key]).filter(*is_key(key))
         if far:
             tasks = folded(tasks, self.deferred(around(key.time_us, key.time_us)).filter(*is_key(key)))
@@ -214,17 +216,14 @@ class TableReader:
             limit: most rows.
             page: from tasks (columns of `tasks` without partition columns, one row per key) and most rows to rows in key order.
         """
-        import polars as pl
-
         edge_us = self.folded_until_us()
-        if edge_us >= ALL_FOLDED_US or (until_us is not None and until_us < edge_us):
+        if not reaches_far(until_us, edge_us):
             return page(self.frame(TASKS, pruning).filter(*within), limit)
-        edge = pl.lit(from_us(edge_us))
-        rows = page(self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") < edge), limit)
+        far = stands_far(edge_us)
+        rows = page(self.frame(TASKS, pruning).filter(*within, ~far), limit)
         if len(rows) < limit:
-            merged = self.frame(TASKS, pruning).filter(*within, pl.col("scheduled_time") >= edge)
-            far = self.deferred(around(edge_us, None), pruning)
-            operations = far.filter(*within, pl.col("scheduled_time") >= edge)
+            merged = self.frame(TASKS, pruning).filter(*within, far)
+            operations = self.deferred(around(edge_us, None), pruning).filter(*within, far)
             rows += page(folded(merged, operations), limit - len(rows))
         return rows
 

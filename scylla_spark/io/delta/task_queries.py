@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.command import DEFAULT_QUEUE
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task_state import OPEN, STATE_SQL, STATES
-from scylla_spark.duration import duration_ms
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, after_key, hours_between, in_us, newest_attempts
 from scylla_spark.io.delta.table_reader import TableReader
@@ -19,7 +19,7 @@ from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
 if TYPE_CHECKING:
     import polars as pl
 
-MAX_WINDOW_US: Final = duration_ms("8h") * 1000
+MAX_WINDOW_US: Final = duration_us("8h")
 MAX_LIMIT: Final = 10_000
 _LISTED: Final = (
     *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",

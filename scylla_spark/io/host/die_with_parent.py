@@ -31,15 +31,26 @@ def command(arguments: list[str], *, how: str | None = None) -> list[str]:
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), how or mode(), str(os.getpid()), *arguments]
 
 
-def _become(parent: int, arguments: list[str]) -> None:
+def die_with(parent: int, number: int) -> None:
+    """Has the kernel (of Linux) send a signal to this process when the thread that made it ends; exits if it has ended.
+
+    Args:
+        parent: process id of the parent, as the parent told it.
+        number: the signal.
+    """
     import ctypes
-    import signal
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:  # it died before the request was made
-        sys.exit(_ORPHANED)
+        os._exit(_ORPHANED)
+
+
+def _become(parent: int, arguments: list[str]) -> None:
+    import signal
+
+    die_with(parent, signal.SIGKILL)
     os.execv(arguments[0], arguments)
 
 

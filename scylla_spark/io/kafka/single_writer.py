@@ -20,6 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
@@ -134,7 +135,7 @@ class SoleHolder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._certain_us = int(settings.dispatch.session_timeout.total_seconds() * 1e6) - MARGIN_US
+        self._certain_us = duration_us(settings.dispatch.session_timeout) - MARGIN_US
         self._confirmed_us: int | None = None  # boot clock
         self._lost: str | None = None
         self._changed = threading.Condition()
@@ -179,7 +180,7 @@ class SoleHolder:
 
     def _run(self) -> None:
         try:
-            session_ms = int(self._settings.dispatch.session_timeout.total_seconds() * 1000)
+            session_ms = duration_ms(self._settings.dispatch.session_timeout)
             member = rejoining(consumer(
                 self._settings, group_id=f"{self._settings.dispatch.group_id}-ingest", session_timeout_ms=session_ms,
                 heartbeat_interval_ms=max(session_ms // 5, 500), partition_assignment_strategy=(_Eldest,),

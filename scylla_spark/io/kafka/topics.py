@@ -12,6 +12,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.io.host import broker_files, private_files
 from scylla_spark.io.kafka import access as kafka_access
@@ -106,8 +107,8 @@ def client_options(settings: Settings) -> dict[str, Any]:
     kafka = settings.kafka
     return {
         "bootstrap_servers": kafka.bootstrap_servers.split(","),
-        "request_timeout_ms": _ms(kafka.request_timeout),
-        "bootstrap_timeout_ms": _ms(kafka.request_timeout),
+        "request_timeout_ms": duration_ms(kafka.request_timeout),
+        "bootstrap_timeout_ms": duration_ms(kafka.request_timeout),
         "allow_auto_create_topics": False,
         "selector": _Selector,
         "metrics_enabled": False,  # its sensors cost more than the requests they count, and nobody reads them
@@ -191,7 +192,7 @@ def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
         "cleanup.policy": "delete",
         "message.timestamp.type": "LogAppendTime",
         "unclean.leader.election.enable": "false",
-        "retention.ms": str(_ms(settings.topics.retention)),
+        "retention.ms": str(duration_ms(settings.topics.retention)),
         "max.message.bytes": str(MAX_MESSAGE_BYTES),
         "min.insync.replicas": "2" if settings.topics.replication >= 3 else "1",
     }
@@ -273,7 +274,3 @@ def _connected(make: Any, settings: Settings) -> Any:
         f"No Kafka broker answers at {servers} ({type(cause).__name__}).",
         hint="Check kafka.bootstrap_servers and that the broker runs; `scylla-spark doctor kafka` looks closer.",
     ) from cause
-
-
-def _ms(duration: Any) -> int:
-    return int(duration.total_seconds() * 1000)

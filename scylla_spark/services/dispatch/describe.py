@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, to_us
@@ -18,9 +15,10 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
-from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
-from scylla_spark.services.dispatch.http_server import JSON, ReadOnlyServer, Reply, Route
+from scylla_spark.services.http_server import JSON, Reply, Route
+from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 
 _PATIENCE_S = 5.0
 _SHOWN = 50
@@ -40,32 +38,19 @@ class DescribeServer:
     def __init__(self, dispatcher: Dispatcher, settings: Metrics) -> None:
         self._dispatcher = dispatcher
         dispatcher.measures.registry.register(_EngineCollector(dispatcher))
-        names = (*settings.allowed_hosts, socket.gethostname())
-        try:
-            self._server = ReadOnlyServer((settings.host, settings.port), self._routes(), hosts=names)
-        except OSError as error:
-            raise ConfigError(
-                f"Metrics cannot be served at {settings.host}, port {settings.port}: {error.strerror or error}.",
-                hint="Set metrics.host to an address of this machine, and metrics.port to a free port or to 0.",
-            ) from None
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self.address = f"http://{host}:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
+        self._server = MetricsServer(settings, dispatcher.measures.registry, self._routes())
+        self.address = self._server.address
 
     def start(self) -> None:
         """Begins to serve."""
-        self._thread.start()
+        self._server.start()
 
     def stop(self) -> None:
         """Ends serving."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     def _routes(self) -> dict[str, Route]:
-        registry = self._dispatcher.measures.registry
         return {
-            "/metrics": Route(lambda _query: Reply(CONTENT_TYPE_LATEST, generate_latest(registry))),
             "/status": Route(lambda _query: self._ask(describe_status)),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
@@ -212,17 +197,17 @@ class _EngineCollector:
             ("lanes", "Lanes held in memory"),
             ("unrecorded", "Facts decided and not read back"),
         ):
-            gauge = GaugeMetricFamily(f"scylla_{name}", help_text, labels=["partition"])
+            gauge = GaugeMetricFamily(PREFIX + name, help_text, labels=["partition"])
             for partition in status["partitions"]:
                 gauge.add_metric([str(partition["partition"])], partition[name])
             yield gauge
         events = CounterMetricFamily(
-            "scylla_events", "What the engine counts: completions, attempts, takes, fences", labels=["event"]
+            f"{PREFIX}events", "What the engine counts: completions, attempts, takes, fences", labels=["event"]
         )
         for name, count in status["counts"].items():
             events.add_metric([name], count)
         yield events
-        stale = CounterMetricFamily("scylla_stale", "Attempts that started more than five minutes late")
+        stale = CounterMetricFamily(f"{PREFIX}stale", "Attempts that started more than five minutes late")
         stale.add_metric([], self._dispatcher.measures.stale)
         yield stale
 

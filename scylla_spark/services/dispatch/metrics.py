@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.task import NOT_STARTED, Invocation, Outcome
+from scylla_spark.services.metrics_server import PREFIX
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BOUNDS = (*map(str, _SECONDS), "+Inf")
@@ -35,15 +36,15 @@ class DispatchMetrics:
         self.stale = 0
         self._labels = tuple(payload_labels)
         self._delay = _Histogram(
-            "scylla_start_delay_seconds",
+            f"{PREFIX}start_delay_seconds",
             "Start of an attempt after its planned time",
             ("queue", "handler", *self._labels),
         )
         self._execution = _Histogram(
-            "scylla_execution_seconds", "Run time of attempts", ("queue", "handler", "outcome")
+            f"{PREFIX}execution_seconds", "Run time of attempts", ("queue", "handler", "outcome")
         )
         self._persist = _Histogram(
-            "scylla_fact_send_seconds", "From the send of a group of facts to its acknowledgement"
+            f"{PREFIX}fact_send_seconds", "From the send of a group of facts to its acknowledgement"
         )
         for histogram in (self._delay, self._execution, self._persist):
             self.registry.register(histogram)

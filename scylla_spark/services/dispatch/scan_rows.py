@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from scylla_spark.core.command import DEFAULT_QUEUE, ENQUEUE, Command, WireRetry
+from scylla_spark.core.command import ENQUEUE, Command, WireRetry
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import ScanRow
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.fingerprint import fingerprint
 
 _COLUMNS = (

@@ -18,6 +18,7 @@ from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scan_rows import Slice
@@ -110,7 +111,7 @@ class Scanner:
         self._large_scan: LargeScan | None = None
         self._mailbox = mailbox
         self._engine = engine
-        self._look_ahead_us = int(settings.dispatch.look_ahead.total_seconds() * 1e6)
+        self._look_ahead_us = duration_us(settings.dispatch.look_ahead)
         self._reach: dict[int, _Reach] = {}
         self._large: set[Tenure] = set()  # known to have more than `FEW` open tasks when they were taken
         self._lock = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.limits import Limits
 from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.duration import duration_us
 
 
 def engine_limits(settings: Settings) -> Limits:
@@ -13,11 +14,11 @@ def engine_limits(settings: Settings) -> Limits:
     return Limits(
         dispatch.max_in_flight,
         dispatch.lane_depth,
-        int(dispatch.stall.total_seconds() * 1e6),
-        int(dispatch.drain.total_seconds() * 1e6),
+        duration_us(dispatch.stall),
+        duration_us(dispatch.drain),
         settings.partitions,
         max_held_bytes=dispatch.max_loaded * 1024,
-        least_wait_us=int(dispatch.least_wait.total_seconds() * 1e6),
+        least_wait_us=duration_us(dispatch.least_wait),
     )
 
 

@@ -9,6 +9,8 @@ from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.mark import Mark
+from scylla_spark.core.near import common_edge
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
 from scylla_spark.services.dispatch.scan_rows import Slice, slices
@@ -67,9 +69,8 @@ class SparkScan:
     def _frame(self, marks: Mapping[int, Mark], after: int | None, until: int) -> DataFrame:
         inside = between(list(marks), after, until)
         if after is None:
-            kept_open = sorted({hour for mark in marks.values() for hour in mark.open_hours})
-            inside &= maybe_open(min(mark.closed_hour for mark in marks.values()), kept_open)
-        folded_us = min(mark.folded_until_us for mark in marks.values())
+            inside &= maybe_open(OpenHours.of(*marks.values()))
+        folded_us = common_edge(mark.folded_until_us for mark in marks.values())
         # completions before tasks: what is purged goes from tasks first, so an older view of completions is the safe one
         completions = self._tables.read(COMPLETIONS).where(inside)
         attempts = self._tables.read(ATTEMPTS).where(inside)

@@ -11,15 +11,24 @@ from pyspark.sql import functions as F
 from scylla_spark import failpoint
 from scylla_spark.core.fact import Fence
 from scylla_spark.core.mark import Mark
+from scylla_spark.core.rejection import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED
-from scylla_spark.services.ingest.micro_batch import Refusal, Written, raise_defects, reached_in, same_append, spans
+from scylla_spark.services.ingest.micro_batch import (
+    Refusal,
+    Written,
+    judged_rows,
+    raise_defects,
+    reached_in,
+    same_append,
+    spans,
+)
 from scylla_spark.services.ingest.progress import Progress
 from scylla_spark.services.ingest.rejected_rows import append_refusal
 from scylla_spark.transforms import records
-from scylla_spark.transforms.portions import DEFECT, Portion, judge_portion
+from scylla_spark.transforms.portions import Portion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -59,12 +68,9 @@ class FactWriter:
         marks = known | {n: known.get(n, Mark())._replace(outcomes_offset=begin) for n, begin in begins.items()}
         skipped = {number: mark.outcomes_offset for number, mark in marks.items()}
         portion = Portion(skipped, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.outcomes.record"))
-        judge = judge_portion(records.judge_facts(marks, self.partitions), records.FACT_ROWS, portion)
-        judged = frame.mapInArrow(judge, records.ddl(records.FACT_ROWS)).persist()
-        try:
-            return self._write_judged(judged, ranges, marks)
-        finally:
-            judged.unpersist()
+        judge = records.judge_facts(marks, self.partitions)
+        with judged_rows(frame, judge, records.FACT_ROWS, portion) as rows:
+            return self._write_judged(rows, ranges, marks)
 
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range], marks: Mapping[int, Mark]) -> Written:
         rows = judged.where(~F.col("kind").isin(records.COMPLETION, records.ATTEMPT, records.REJECT)).collect()

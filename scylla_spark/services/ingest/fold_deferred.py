@@ -14,6 +14,7 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
+from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import Extent, HourBucket, Tables, bounds
 from scylla_spark.services.ingest.progress import Progress
 
@@ -34,7 +35,7 @@ class DeferredFolder:
     def __init__(self, tables: Tables, progress: Progress, settings: Settings) -> None:
         self._tables = tables
         self._progress = progress
-        self._near_us = int(settings.ingest.near.total_seconds() * 1e6)
+        self._near_us = duration_us(settings.ingest.near)
         self._max_rows = settings.ingest.max_records
 
     def target_us(self, now: int) -> int:

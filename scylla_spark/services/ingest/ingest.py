@@ -22,6 +22,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
@@ -31,7 +32,9 @@ from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, sta
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.fold_deferred import DeferredFolder
+from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.maintenance import Maintenance
+from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
 from scylla_spark.services.ingest.progress import Progress, check_position
 from scylla_spark.services.ingest.task_batches import TaskWriter
@@ -59,7 +62,7 @@ class BatchResult:
         rows: merged or appended.
         rejected: refused records.
         seconds: it took.
-        set_aside: records that could not be judged, of all batches since the start.
+        set_aside: records that could not be judged.
     """
 
     rows: int
@@ -81,21 +84,21 @@ class Ingest:
         self.settings = settings
         self.tables = Tables(spark, settings.tables_path)
         self.results: dict[str, BatchResult] = {}
+        self.metrics = IngestMetrics()
         self._rules = Rules(settings.partitions)
         self.progress = Progress(self.tables)
         self.promotion = DeferredFolder(self.tables, self.progress, settings)
         self.tasks_lock = threading.Lock()
         self.outcomes_lock = threading.Lock()
-        self.maintenance = Maintenance(
-            self.tables, self.progress, settings, self.tasks_lock, self.outcomes_lock, self._ends
-        )
+        readers = TableReader(settings.tables_path)
+        kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
+        self.maintenance = Maintenance(kept, settings.ingest, self._ends)
         self._stopping = threading.Event()
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
         self._sole: SingleWriter | None = None
         self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
         self._guards: dict[str, Guard] = {}
-        self._set_aside: dict[str, int] = {}
         self._ended_by: SchedulerError | None = None
 
     def prepare(self) -> None:
@@ -152,7 +155,7 @@ class Ingest:
 
     def start(self) -> None:
         """Starts both queries; they run until `stop`."""
-        trigger = f"{int(self.settings.ingest.trigger.total_seconds() * 1000)} milliseconds"
+        trigger = f"{duration_ms(self.settings.ingest.trigger)} milliseconds"
         for source in ("tasks", "outcomes"):
             name = f"ingest-{source}"
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
@@ -301,8 +304,8 @@ class Ingest:
         return reader.load()
 
     def _note(self, source: str, portions: Portions, begun: int) -> None:
-        aside = self._set_aside[source] = self._set_aside.get(source, 0) + portions.set_aside
-        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, aside)
+        self.metrics.written(source, ingested=portions.rows, rejected=portions.rejected, set_aside=portions.set_aside)
+        result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, portions.set_aside)
         self.results[source] = result
         if portions.rows or portions.rejected or portions.set_aside:
             log.info(

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -20,10 +21,14 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.jvm_errors import value_failed
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison
 from scylla_spark.io.kafka.stream_offsets import Batch, Range
-from scylla_spark.transforms.portions import CUT
+from scylla_spark.transforms.portions import CUT, Portion, judge_portion
+from scylla_spark.transforms.records import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+    from scylla_spark.schemas import Column
+    from scylla_spark.transforms.portions import Judge
 
 log = structlog.get_logger("ingest")
 
@@ -213,6 +218,23 @@ class Portions:
         )  # fmt: skip
         self.writer.set_aside(refusal, records)
         self.set_aside += wide.end - wide.begin
+
+
+@contextmanager
+def judged_rows(frame: DataFrame, judge: Judge, columns: tuple[Column, ...], portion: Portion) -> Iterator[DataFrame]:
+    """The rows that a judge makes of as many records as a portion holds; they are kept until the end of the context.
+
+    Args:
+        frame: records as Spark's Kafka source gives them.
+        judge: of `transforms.records`.
+        columns: that it yields.
+        portion: bounds.
+    """
+    rows = frame.mapInArrow(judge_portion(judge, columns, portion), ddl(columns)).persist()
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def raise_defects(stacks: Iterable[str | None]) -> None:

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from scylla_spark.core.mark import ALL_FOLDED_US, Mark
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.near import ALL_FOLDED_US, common_edge
+from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 
@@ -86,7 +88,7 @@ class Progress:
     @property
     def folded_until_us(self) -> int:
         """Tasks due before this stand in `tasks` alone (microseconds since the epoch)."""
-        return min((mark.folded_until_us for mark in self.tasks().values()), default=ALL_FOLDED_US)
+        return common_edge(mark.folded_until_us for mark in self.tasks().values())
 
     def tasks_written(self, ends: Mapping[int, End], hours: Iterable[tuple[int, int]]) -> None:
         """A batch of `tasks` is in the tables.
@@ -103,11 +105,10 @@ class Progress:
             for number in ends.keys() | touched.keys():
                 mark = self._marks.get(("tasks", number), Mark())
                 end = ends.get(number, End(0, 0))
-                again = {hour for hour in touched.get(number, ()) if hour < mark.closed_hour}
                 changes["tasks", number] = mark._replace(
                     tasks_offset=max(mark.tasks_offset, end.next_offset),
                     appended_us=max(mark.appended_us, end.appended_us),
-                    open_hours=tuple(sorted(again | set(mark.open_hours))),
+                    open_hours=OpenHours.of(mark).touched(touched.get(number, ())).kept_open,
                 )
             self._write(changes)
 

@@ -10,14 +10,23 @@ from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
 from scylla_spark.core.command import Rules
+from scylla_spark.core.rejection import DEFECT
 from scylla_spark.io.delta.spark_tables import Extent, Tables, before, bounds
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import REJECTED
-from scylla_spark.services.ingest.micro_batch import Refusal, Written, raise_defects, reached_in, same_append, spans
+from scylla_spark.services.ingest.micro_batch import (
+    Refusal,
+    Written,
+    judged_rows,
+    raise_defects,
+    reached_in,
+    same_append,
+    spans,
+)
 from scylla_spark.services.ingest.progress import End, Progress
 from scylla_spark.services.ingest.rejected_rows import append_refusal
 from scylla_spark.transforms import records
-from scylla_spark.transforms.portions import DEFECT, Portion, judge_portion
+from scylla_spark.transforms.portions import Portion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -53,12 +62,9 @@ class TaskWriter:
         """
         marks = {**self.positions(), **{number: wide.begin for number, wide in ranges.items()}}
         portion = Portion(marks, self.max_bytes // max(1, len(ranges)), failpoint.planted("ingest.tasks.record"))
-        judge = judge_portion(records.judge_commands(self.rules, marks), records.COMMAND_ROWS, portion)
-        judged = frame.mapInArrow(judge, records.ddl(records.COMMAND_ROWS)).persist()
-        try:
-            return self._write_judged(judged, ranges)
-        finally:
-            judged.unpersist()
+        judge = records.judge_commands(self.rules, marks)
+        with judged_rows(frame, judge, records.COMMAND_ROWS, portion) as rows:
+            return self._write_judged(rows, ranges)
 
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range]) -> Written:
         edge_us = self.progress.folded_until_us
@@ -79,8 +85,8 @@ class TaskWriter:
             self.tables.defer(valid.where(~near), far, same_append(name, far))
             failpoint.reach("ingest.tasks.deferred")
         if rejected:
-            refused = judged.where(F.col("kind") == records.REJECT).withColumn("topic", F.lit(self.topic))
-            self.tables.append(refused, REJECTED, same_append(name, rejected))
+            rejects = judged.where(F.col("kind") == records.REJECT).withColumn("topic", F.lit(self.topic))
+            self.tables.append(rejects, REJECTED, same_append(name, rejected))
             failpoint.reach("ingest.tasks.rejected")
         appended = {row["partition_id"]: row["appended_us"] for row in found if row["kind"] == records.END}
         ends = {number: End(offset, appended.get(number) or 0) for number, offset in reached.items()}

@@ -1,136 +1,50 @@
-"""Judges what clients and handlers wrote down: which promises a history breaks. Pure; every check returns the breaches in words.
+"""The one judge of what a deployment did: which promises a history breaks. Pure: every check is given rows, and returns breaches.
 
-Clients write a line for every enqueue and cancel and what came of it, handlers one when they begin and one when they end, the
-test one for every fault. Nothing of it comes from the system that is judged, except `facts`, which is the log it publishes.
-Times are microseconds since the epoch, of one machine.
+`judge` asks for every promise at once, of a deployment of which everything is known: all enqueues and cancels with their answers,
+all runs as the handlers saw them, all faults and all facts that count. Who knows less, asks for single checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 
-from scylla_spark.core.fact import TOO_LATE, Fact
+from scylla_spark.core.fact import TOO_LATE
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED
-
-NEVER = 1 << 62
-OK, UNKNOWN = "ok", "unknown"
+from scylla_spark.testing.history import NEVER, OK, UNKNOWN, Enqueue, Fault, History, Recorded, Run
 
 G = TypeVar("G", bound=Hashable)
 T = TypeVar("T")
 
 
-class Run(NamedTuple):
-    """One attempt, as its handler saw it.
-
-    Attributes:
-        end: when it ended, or was ended by the death of its process; NEVER while neither is known.
-        ok: whether it returned; None: it did not come to its end.
-        mark: which of several payloads of the key it was given.
-        pool: which pool of processes ran it.
-        driver: the dispatcher whose pool that was; 0: not known.
-    """
+class Breach(NamedTuple):
+    """A promise that was broken: to which task, and how, in words."""
 
     key: TaskKey
-    attempt: int
-    epoch: int
-    start: int
-    end: int = NEVER
-    ok: bool | None = None
-    mark: str = ""
-    pool: int = 0
-    driver: int = 0
+    why: str
 
     def __str__(self) -> str:
-        return f"{self.key} attempt {self.attempt} epoch {self.epoch} [{self.start}, {self.end}]"
+        return f"{self.key}: {self.why}"
 
 
-class Enqueue(NamedTuple):
-    """One record that a client sent.
+def judge(history: History) -> dict[str, list[Breach]]:
+    """Every promise that a history can break: its name → the breaches. Reruns are not among them: see `reruns`.
 
-    Attributes:
-        outcome: "ok": acknowledged; "failed": never sent; "unknown": it may have arrived.
-        asked: when it was sent.
-        at: when the outcome was known.
-        attempts: how many attempts the task may use up.
+    - lost: an acknowledged task runs to a good end, uses up its attempts, or is cancelled; unrecorded: and the log says so.
+    - early: nothing starts before its time, or before its wait between two attempts is over.
+    - after completion, after cancel: nothing starts once its task has ended, or its cancel was granted.
+    - overlap, order: tasks of a lane run one at a time, in key order if they were enqueued in that order.
+    - numbers, facts, verdicts: attempts are numbered one by one, facts follow each other, and tell what happened.
+    - unasked, unexplained reruns: nothing runs that nobody enqueued, or again without a fault.
     """
-
-    key: TaskKey
-    outcome: str
-    asked: int
-    at: int
-    attempts: int = NEVER
-
-
-class Cancel(NamedTuple):
-    """One cancel that a client asked for; `answer` is "cancelled", "too_late" or "unknown"."""
-
-    key: TaskKey
-    answer: str
-    asked: int
-    at: int
-
-
-class Fault(NamedTuple):
-    """Something the test did.
-
-    Attributes:
-        kind: "kill" (at `begin`), "freeze" (from `begin` to `end`), or anything else that may cost a dispatcher its partitions.
-        driver: the dispatcher it was done to; 0: to all of them.
-    """
-
-    kind: str
-    begin: int
-    end: int
-    driver: int = 0
-
-    def hit(self, run: Run) -> bool:
-        """Whether it concerns the dispatcher of a run."""
-        return self.driver in (0, run.driver)
-
-
-class Recorded(NamedTuple):
-    """A fact that counts, with the epoch of the fence it stands behind, in the order of its partition's log."""
-
-    fact: Fact
-    epoch: int
-
-
-class History(NamedTuple):
-    """Everything written down about one deployment."""
-
-    enqueues: Sequence[Enqueue] = ()
-    cancels: Sequence[Cancel] = ()
-    runs: Sequence[Run] = ()
-    faults: Sequence[Fault] = ()
-    recorded: Sequence[Recorded] = ()
-
-    def acknowledged(self) -> dict[TaskKey, Enqueue]:
-        """The first acknowledged enqueue of every key."""
-        found: dict[TaskKey, Enqueue] = {}
-        for item in self.enqueues:
-            if item.outcome == OK:
-                found.setdefault(item.key, item)
-        return found
-
-    def completions(self) -> dict[TaskKey, Fact]:
-        """The first completion that counts, of every key."""
-        found: dict[TaskKey, Fact] = {}
-        for fact, _ in self.recorded:
-            if fact.terminal:
-                found.setdefault(fact.key, fact)
-        return found
-
-
-def judge(history: History) -> dict[str, list[str]]:
-    """Every promise that a history can break: its name → the breaches in words. Reruns are not among them: see `reruns`."""
     ended = {key: fact.finished_us for key, fact in history.completions().items()}
     return {
         "lost": unended(history),
         "unrecorded": lost(history.acknowledged(), ended),
-        "early": early(history.runs),
+        "early": early(history.runs, history.waits()),
         "after completion": revived(history.runs, ended),
         "overlap": overlapping(history.runs, history.faults),
         "order": overtaken(history.runs, history.enqueues),
@@ -143,57 +57,10 @@ def judge(history: History) -> dict[str, list[str]]:
     }
 
 
-# -- reading lines ----------------------------------------------------------------------------------------------------------
-
-
-def runs(
-    lines: Iterable[Mapping[str, Any]], deaths: Sequence[int] = (), killed: Mapping[int, int] | None = None
-) -> list[Run]:
-    """Pairs begin and end lines; by start.
-
-    Args:
-        lines: as written by the handlers.
-        deaths: when a deployment was killed: what had not ended by then ended there.
-        killed: driver → when it was killed, where only some were.
-    """
-    found: list[Run] = []
-    latest: dict[tuple[Any, ...], int] = {}  # where the run is that an end line means
-    for line in lines:
-        key = TaskKey(*line["key"])
-        identity = (key, line["attempt"], line["epoch"], line["pid"])
-        if line["event"] == "start":
-            driver = line.get("driver", 0)
-            end = min((death for death in deaths if death >= line["at"]), default=NEVER)
-            end = min(end, (killed or {}).get(driver, NEVER))
-            latest[identity] = len(found)
-            found.append(Run(*identity[:3], line["at"], end, None, line.get("mark", ""), line.get("pool", 0), driver))
-        else:
-            found[latest[identity]] = found[latest[identity]]._replace(end=line["at"], ok=line["ok"])
-    return sorted(found, key=lambda run: run.start)
-
-
-def enqueues(lines: Iterable[Mapping[str, Any]]) -> list[Enqueue]:
-    """The enqueues among a client's lines."""
-    return [
-        Enqueue(TaskKey(*line["key"]), line["outcome"], line["asked"], line["at"], line.get("attempts") or NEVER)
-        for line in lines
-        if line["event"] == "enqueue"
-    ]
-
-
-def cancels(lines: Iterable[Mapping[str, Any]]) -> list[Cancel]:
-    """The cancels among a client's lines."""
-    return [
-        Cancel(TaskKey(*line["key"]), line["answer"], line["asked"], line["at"])
-        for line in lines
-        if line["event"] == "cancel"
-    ]
-
-
 # -- checks -----------------------------------------------------------------------------------------------------------------
 
 
-def unended(history: History) -> list[str]:
+def unended(history: History) -> list[Breach]:
     """Acknowledged tasks that neither ran to a good end, nor used up their attempts, nor were cancelled.
 
     A cancel that was asked for and never answered excuses a task only if the log says that it was cancelled.
@@ -204,17 +71,32 @@ def unended(history: History) -> list[str]:
     good |= {key for key, fact in history.completions().items() if fact.outcome == CANCELLED and key in asked}
     used = {key: max(run.attempt for run in group) for key, group in _grouped(history.runs, _key).items()}
     return [
-        str(key) for key, item in history.acknowledged().items() if key not in good and used.get(key, 0) < item.attempts
+        Breach(key, "it was acknowledged and did not come to its end")
+        for key, item in history.acknowledged().items()
+        if key not in good and used.get(key, 0) < item.attempts
     ]
 
 
-def early(history: Iterable[Run]) -> list[str]:
-    """Runs that began before their scheduled time."""
-    return [f"{run} is early by {run.key.time_us - run.start} us" for run in history if run.start < run.key.time_us]
+def early(history: Iterable[Run], waits: Mapping[tuple[TaskKey, int], int] | None = None) -> list[Breach]:
+    """Runs that began before their time.
+
+    Args:
+        history: the runs.
+        waits: (key, attempt) → when that attempt may start at the earliest, where that is not the scheduled time.
+    """
+    known = waits or {}
+    due = ((run, max(run.key.time_us, known.get((run.key, run.attempt), 0))) for run in history)
+    return [
+        Breach(run.key, f"attempt {run.attempt} started {(at - run.start) / 1e3:.3f} ms early")
+        for run, at in due
+        if run.start < at
+    ]
 
 
-def overlapping(history: Iterable[Run], faults: Collection[Fault] = ()) -> list[str]:
-    """Runs that began while another run of their lane had not ended, unless that one belonged to an owner that was then frozen.
+def overlapping(history: Iterable[Run], faults: Collection[Fault] = ()) -> list[Breach]:
+    """Runs that began while another run of their lane had not ended.
+
+    It is no breach if both were in one call of a batch handler, or if the other belonged to an owner that was then frozen.
 
     Args:
         history: the runs.
@@ -224,48 +106,59 @@ def overlapping(history: Iterable[Run], faults: Collection[Fault] = ()) -> list[
     for lane in _lanes(history).values():
         running = lane[0]
         for run in lane[1:]:
-            if run.start < running.end and not _frozen_during(running, run.start, faults):
-                breaches.append(f"{run} began during {running}")
+            if (
+                run.start < running.end
+                and not run.shares_call(running)
+                and not _frozen_during(running, run.start, faults)
+            ):
+                breaches.append(Breach(run.key, f"{run} began during {running}"))
             running = max(running, run, key=lambda other: other.end)
     return breaches
 
 
-def disordered(history: Iterable[Run]) -> list[str]:
+def disordered(history: Iterable[Run]) -> list[Breach]:
     """Runs of a lane that began after a run of a later key (for tasks enqueued in time)."""
-    return [
-        f"{later} began after {earlier}"
-        for lane in _lanes(history).values()
-        for earlier, later in pairwise(lane)
-        if later.key < earlier.key
-    ]
+    breaches = []
+    for lane in _lanes(history).values():
+        greatest = lane[0]
+        for run in lane[1:]:
+            if run.key < greatest.key:
+                breaches.append(Breach(run.key, f"{run} began after {greatest}"))
+            greatest = max(greatest, run, key=_key)
+    return breaches
 
 
-def overtaken(history: Iterable[Run], sent: Iterable[Enqueue]) -> list[str]:
+def overtaken(history: Iterable[Run], sent: Iterable[Enqueue], *, in_time: bool = False) -> list[Breach]:
     """Runs of a lane that began after a run of a later key, though they had been acknowledged before that one was sent.
 
     Args:
         history: the runs.
         sent: all enqueues; a key that was sent more than once, or not acknowledged, has no place in the order.
+        in_time: judge also tasks that were both acknowledged before the earlier was due, whichever was sent first. That holds
+            while nothing fails: a tail that is behind may meet the later one first.
     """
     places = {
         key: group[0] for key, group in _grouped(sent, _key).items() if len(group) == 1 and group[0].outcome == OK
     }
+
+    def in_order(run: Run, other: Run) -> bool:
+        first, second = places.get(run.key), places.get(other.key)
+        if first is None or second is None:
+            return False
+        return first.at <= second.asked or (in_time and max(first.at, second.at) <= run.key.time_us)
+
     breaches = []
     for lane in _lanes(history).values():
-        ran: list[Run] = []
-        for run in lane:
-            if ran and run.key in places and run.key < max(other.key for other in ran):
-                late = [
-                    other
-                    for other in ran
-                    if run.key < other.key and other.key in places and places[run.key].at <= places[other.key].asked
-                ]
-                breaches += [f"{run} began after {other}" for other in late[:1]]
-            ran.append(run)
+        greatest = lane[0].key
+        for number, run in enumerate(lane):
+            if run.key < greatest:  # seldom: only then the runs before are looked at one by one
+                others = (other for other in lane[:number] if run.key < other.key and in_order(run, other))
+                breaches += [Breach(run.key, f"{run} began after {other}") for other in islice(others, 1)]
+            greatest = max(greatest, run.key)
     return breaches
 
 
-def misnumbered(history: Iterable[Run], recorded: Iterable[Recorded] = ()) -> list[str]:
+def misnumbered(history: Iterable[Run], recorded: Iterable[Recorded] = ()) -> list[Breach]:
     """Runs whose (epoch, attempt) does not exceed that of the run of the same key before, or whose attempt skips numbers.
 
     Args:
@@ -285,15 +178,20 @@ def misnumbered(history: Iterable[Run], recorded: Iterable[Recorded] = ()) -> li
                 or (run.epoch, run.attempt) <= token
                 or any((key, n) not in begun for n in skipped)
             ):
-                breaches.append(f"{key}: attempt {run.attempt} of epoch {run.epoch} after {token}")
+                breaches.append(Breach(key, f"attempt {run.attempt} of epoch {run.epoch} after {token}"))
             token, expected = (run.epoch, run.attempt), run.attempt + 1
     return breaches
 
 
-def doubled(history: Iterable[Run]) -> list[str]:
+def doubled(history: Iterable[Run]) -> list[Breach]:
     """Keys that ran to a good end more than once (legal only where a process was killed in between)."""
     counts = {key: len(group) for key, group in _grouped((r for r in history if r.ok), _key).items()}
-    return [f"{key} succeeded {count} times" for key, count in counts.items() if count > 1]
+    return [Breach(key, f"it succeeded {count} times") for key, count in counts.items() if count > 1]
+
+
+def repeated(keys: Iterable[TaskKey], what: str) -> list[Breach]:
+    """Keys that stand more than once among `keys`, which may stand there once; `what` they would be then, in words."""
+    return [Breach(key, f"{what} {count} times") for key, count in Counter(keys).items() if count > 1]
 
 
 def reruns(history: Iterable[Run]) -> list[tuple[Run, Run]]:
@@ -306,16 +204,16 @@ def reruns(history: Iterable[Run]) -> list[tuple[Run, Run]]:
     ]
 
 
-def unexplained(history: History) -> list[str]:
+def unexplained(history: History) -> list[Breach]:
     """Reruns without a fault that hit the first run's owner after it began and before the second began."""
     return [
-        f"{second} repeats {first} without a cause"
+        Breach(second.key, f"{second} repeats {first} without a cause")
         for first, second in reruns(history.runs)
         if not any(f.hit(first) and f.begin <= second.start and f.end >= first.start for f in history.faults)
     ]
 
 
-def revived(history: Iterable[Run], completions: Mapping[TaskKey, int]) -> list[str]:
+def revived(history: Iterable[Run], completions: Mapping[TaskKey, int]) -> list[Breach]:
     """Runs that began after the run that the completion of their key speaks of had ended.
 
     Args:
@@ -323,35 +221,43 @@ def revived(history: Iterable[Run], completions: Mapping[TaskKey, int]) -> list[
         completions: key → when its completed run ended, or its cancel was granted.
     """
     return [
-        f"{run} began after the completion at {completions[run.key]}"
+        Breach(run.key, f"{run} began after the completion at {completions[run.key]}")
         for run in history
         if run.start > completions.get(run.key, NEVER)
     ]
 
 
-def undead(history: History) -> list[str]:
+def undead(history: History) -> list[Breach]:
     """Runs that began after a client had been told that their task is cancelled, and tasks that ended otherwise after that."""
     granted: dict[TaskKey, int] = {}
     for cancel in history.cancels:
         if cancel.answer == CANCELLED:
             granted[cancel.key] = min(cancel.at, granted.get(cancel.key, NEVER))
-    breaches = [f"{run} began after the cancel" for run in history.runs if run.start > granted.get(run.key, NEVER)]
     ended = history.completions()
-    return breaches + [
-        f"{key} was cancelled, but has {ended[key].outcome}" for key in granted if key in ended and ended[key].outcome != CANCELLED
-    ]  # fmt: skip
+    late = [
+        Breach(run.key, f"{run} began after the cancel")
+        for run in history.runs
+        if run.start > granted.get(run.key, NEVER)
+    ]
+    return late + [
+        Breach(key, f"it was cancelled, but has {ended[key].outcome}")
+        for key in granted
+        if key in ended and ended[key].outcome != CANCELLED
+    ]
 
 
-def unasked(history: History) -> list[str]:
+def unasked(history: History) -> list[Breach]:
     """Runs of tasks that nobody had tried to enqueue by then."""
     first: dict[TaskKey, int] = {}
     for item in history.enqueues:
         if item.outcome in (OK, UNKNOWN):
             first[item.key] = min(item.asked, first.get(item.key, NEVER))
-    return [f"nobody enqueued {run}" for run in history.runs if run.start < first.get(run.key, NEVER)]
+    return [
+        Breach(run.key, f"nobody had enqueued {run}") for run in history.runs if run.start < first.get(run.key, NEVER)
+    ]
 
 
-def contradictions(recorded: Iterable[Recorded]) -> list[str]:
+def contradictions(recorded: Iterable[Recorded]) -> list[Breach]:
     """Facts of a key that cannot follow each other: a number that does not grow, or anything after the completion."""
     breaches = []
     for key, group in _grouped(recorded, lambda item: item.fact.key, ordered=False).items():
@@ -363,15 +269,14 @@ def contradictions(recorded: Iterable[Recorded]) -> list[str]:
             grows = fact.attempt > max(begun, ended) if fact.outcome == STARTED else fact.attempt > ended
             closes = fact.terminal and fact.attempt >= max(begun, ended) and fact.started_us == 0  # without a run
             if completed or not (grows or closes):
-                breaches.append(
-                    f"{key}: {fact.outcome} of attempt {fact.attempt}, epoch {epoch}, after {begun}, {ended}"
-                )
+                why = f"{fact.outcome} of attempt {fact.attempt}, epoch {epoch}, after {begun}, {ended}"
+                breaches.append(Breach(key, why))
             begun, ended = (fact.attempt, ended) if fact.outcome == STARTED else (begun, max(ended, fact.attempt))
             completed = completed or fact.terminal
     return breaches
 
 
-def misjudged(history: History) -> list[str]:
+def misjudged(history: History) -> list[Breach]:
     """Completions that say something else than the runs and cancels of their key."""
     good = {(run.key, run.attempt) for run in history.runs if run.ok}
     asked = {cancel.key for cancel in history.cancels}
@@ -383,14 +288,14 @@ def misjudged(history: History) -> list[str]:
             CANCELLED: key in asked,
         }.get(fact.outcome, fact.attempt >= used.get(key, NEVER))
         if not true:
-            breaches.append(f"{key} is recorded as {fact.outcome} in attempt {fact.attempt}")
+            breaches.append(Breach(key, f"it is recorded as {fact.outcome} in attempt {fact.attempt}"))
     return breaches
 
 
-def lost(accepted: Iterable[TaskKey], completions: Iterable[TaskKey]) -> list[str]:
+def lost(accepted: Iterable[TaskKey], completions: Iterable[TaskKey]) -> list[Breach]:
     """Accepted keys without a completion."""
     ended = set(completions)
-    return [str(key) for key in accepted if key not in ended]
+    return [Breach(key, "it was accepted, but has no completion") for key in accepted if key not in ended]
 
 
 # -- measures ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,107 @@
+"""What a client keeps open towards one deployment: its tables, both logs, the way to send, and a session for frames."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from scylla_spark.client.arguments import new_key
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import CANCEL, Command, Rules
+from scylla_spark.core.key import TaskKey
+from scylla_spark.errors import UnreachableError
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.sender import Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from scylla_spark.io.kafka.log_reader import LogReader
+
+
+class Connection:
+    """Everything that handles, results and commands ask a deployment through. Thread safe; each part is made when first needed.
+
+    Args:
+        settings: how to reach Kafka and the tables.
+        spark: session for frames; default: the one of this process, or a new one.
+
+    Attributes:
+        settings: as given.
+        readers: the tables, without a JVM.
+        sender: the way to the `tasks` topic.
+    """
+
+    def __init__(self, settings: Settings, spark: SparkSession | None = None) -> None:
+        self.settings = settings
+        self.readers = TableReader(settings.tables_path)
+        self.sender = Sender(lambda: self.located, lambda: self.rules)
+        self._spark = spark
+        self._lock = threading.RLock()
+        self._log_reader: LogReader | None = None
+        self._located: Settings | None = None
+
+    def close(self) -> None:
+        """Sends what is under way and closes the connections; idempotent."""
+        with self._lock:
+            if self._log_reader is not None:
+                self._log_reader.close()
+                self._log_reader = None
+        self.sender.close()
+
+    @property
+    def rules(self) -> Rules:
+        """The deployment's rules."""
+        return self.readers.rules()
+
+    @property
+    def located(self) -> Settings:
+        """The settings with the broker's address."""
+        if self._located is None:
+            from scylla_spark.io.kafka.topics import located
+
+            self._located = located(self.settings)
+        return self._located
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session: given, running, or new."""
+        if self._spark is None:
+            from scylla_spark.io.host.session import open_session
+
+            self._spark = open_session(self.settings, "scylla-spark")
+        return self._spark
+
+    @property
+    def log_reader(self) -> LogReader:
+        """Reads the logs behind the tables."""
+        with self._lock:
+            if self._log_reader is None:
+                from scylla_spark.io.kafka.log_reader import LogReader
+
+                self._log_reader = LogReader(self.located, self.rules, self.readers.marks)
+            return self._log_reader
+
+    def send(self, command: Command) -> None:
+        """Sends one command and waits for Kafka's acknowledgement; errors as in `Scheduler.enqueue`."""
+        self.sender.send(command)
+
+    def request_cancel(self, key: TaskKey) -> str:
+        """Sends a cancel and returns the id by which its answer will be known."""
+        request_id = new_key(now_us())
+        self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id))
+        return request_id
+
+    def owner_address(self, partition: int) -> str:
+        """Where the owner of a partition serves its state; "" where nobody owns it or nobody can be asked."""
+        try:
+            return self.log_reader.owner(partition)
+        except UnreachableError:
+            return ""
+
+    def ends(self) -> dict[int, int]:
+        """Partition → end of its `tasks` log now."""
+        from scylla_spark.io.kafka.topics import end_offsets
+
+        return end_offsets(self.located, self.located.topics.tasks, list(range(self.rules.partitions)))

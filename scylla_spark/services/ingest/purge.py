@@ -1,0 +1,114 @@
+"""Deleting what nobody needs any more: old history, folded rows of `deferred`, and files of no version that is kept.
+
+- Whole closed hours older than the retention: tasks first, then completions and attempts; refused records by day.
+- Folded rows of `deferred` some time after `folded_until` has passed them: a reader may have an older progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pyspark.sql import functions as F
+
+from scylla_spark import failpoint
+from scylla_spark.clock import from_us
+from scylla_spark.core.key import HOUR_US
+from scylla_spark.core.mark import Mark
+from scylla_spark.duration import duration_us
+from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, REJECTED, TASKS, Table
+from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+log = structlog.get_logger("ingest")
+
+_READERS_LAG_US: Final = duration_us("15m")  # no reader's progress is older
+_DROP_STEP_US: Final = duration_us("6h")
+
+
+class Purger:
+    """Deletes rows and files.
+
+    Args:
+        kept: the tables.
+        retention_us: how long history is kept, in microseconds.
+        ends: asks Kafka for the end offset of each partition of `tasks`.
+    """
+
+    def __init__(self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]]) -> None:
+        self._kept = kept
+        self._retention_us = retention_us
+        self._ends = ends
+        self._edges: list[tuple[int, int]] = []  # when folded_until was first seen at which value
+        self._dropped_us = 0
+
+    def drop_folded(self, now: int) -> bool:
+        """Deletes rows of `deferred` that were folded a while ago, some hours of them at a time."""
+        edge = self._kept.progress.folded_until_us
+        if not self._edges or self._edges[-1][1] < edge:
+            self._edges.append((now, edge))
+        while len(self._edges) > 1 and self._edges[1][0] <= now - _READERS_LAG_US:
+            self._edges.pop(0)
+        since, safe = self._edges[0]
+        firsts = [file["first_at"] for file in self._kept.readers.files(DEFERRED) if file.get("first_at") is not None]
+        early = since > now - _READERS_LAG_US or safe < self._dropped_us + _DROP_STEP_US
+        if early or not any(first < from_us(safe) for first in firsts):
+            return False
+        with self._kept.tasks_lock:
+            self._delete(DEFERRED, before(safe))
+        self._dropped_us = safe
+        return False
+
+    def purge(self, now: int) -> bool:
+        """Deletes closed hours older than the retention, and refused records of days before it; touches no data file.
+
+        What counts is the append time up to which records were read: no later one can be of these hours, since it is refused.
+        """
+        ends = self._ends()
+        for table in (TASKS, COMPLETIONS, ATTEMPTS):
+            with self._kept.lock_of(table):
+                marks = self._kept.progress.tasks()  # a batch may have opened an hour
+                read = {n: _read_us(mark, ends.get(n), now) for n, mark in marks.items()}
+                old = {
+                    place
+                    for place in self._kept.rows(table)
+                    if place.partition in marks and self._past(place, marks, read)
+                }
+                if old:
+                    self._delete(table, in_places(old))
+                    log.info("purged", table=table.name, hours=len({place.hour for place in old}))
+                    failpoint.reach("ingest.purge.deleted")
+        last = from_us(max(0, max(read.values(), default=0) - self._retention_us)).date()
+        days = {file["day"] for file in self._kept.readers.files(REJECTED) if file["day"] < last}
+        if days:
+            with self._kept.tasks_lock:
+                self._delete(REJECTED, F.col("day").isin(sorted(days)))
+        return False
+
+    def _past(self, place: HourBucket, marks: Mapping[int, Mark], read: Mapping[int, int]) -> bool:
+        past = (read[place.partition] - self._retention_us) // HOUR_US
+        return place.hour < past and not maybe_open(place, marks[place.partition])
+
+    def _delete(self, table: Table, condition: Column) -> None:
+        from delta.tables import DeltaTable
+
+        self._kept.tables.before_commit()
+        DeltaTable.forPath(self._kept.tables.spark, self._kept.tables.location(table)).delete(condition)
+
+    def vacuum(self, table: Table, _now: int) -> bool:
+        """Deletes files that no version within the table's retention needs; no scan lasts that long."""
+        from delta.tables import DeltaTable
+
+        self._kept.tables.before_commit()
+        quiet = self._kept.quiet
+        DeltaTable.forPath(quiet.spark, quiet.location(table)).vacuum()
+        return False
+
+
+def _read_us(mark: Mark, end: int | None, now: int) -> int:
+    """Before which append time nothing of a partition can come any more; clocks differ by less than an hour."""
+    return max(mark.appended_us, now - HOUR_US) if end is not None and end == mark.tasks_offset else mark.appended_us

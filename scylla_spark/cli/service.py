@@ -154,12 +154,11 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:
-    from scylla_spark.services.process import facts
-    from scylla_spark.services.ready_line import ready_line
+    from scylla_spark.services.ready_line import ready_facts, ready_line
 
-    told = facts(deployment)
+    told = ready_facts(deployment)
     if cli.output.form in ("json", "jsonl"):
-        line = ready_line(**told)
+        line = ready_line(told)
     else:
         line = "ready: " + ", ".join(f"{name} {told[name]}" for name in ("kafka", "data", "metrics") if told[name])
     sys.stdout.write(visible(line) + "\n")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Settings
@@ -17,7 +15,7 @@ from scylla_spark.errors import SchedulerError, UnreachableError, WaitTimeoutErr
 from scylla_spark.io.kafka.topics import located
 from scylla_spark.log import configure
 from scylla_spark.services.deployment import Deployment
-from scylla_spark.services.ready_line import ready_line
+from scylla_spark.services.ready_line import ready_facts, ready_line
 from scylla_spark.visible import visible_lines
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -100,14 +98,5 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 
 def _say_ready(deployment: Deployment) -> None:
-    sys.stdout.write(ready_line(**facts(deployment)) + "\n")
+    sys.stdout.write(ready_line(ready_facts(deployment)) + "\n")
     sys.stdout.flush()
-
-
-def facts(deployment: Deployment) -> dict[str, Any]:
-    """What the line that says ready tells of a deployment."""
-    settings = deployment.settings
-    return {
-        "roles": deployment.roles, "pid": os.getpid(), "kafka": settings.kafka.bootstrap_servers,
-        "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
-    }  # fmt: skip

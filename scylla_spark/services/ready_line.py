@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from scylla_spark.services.deployment import Deployment
 
 _BEGIN: Final = '{"ready": true'
 
 
-def ready_line(*, roles: Sequence[str], pid: int, kafka: str, data: str, metrics: str | None) -> str:
-    """The line, without its end.
+def ready_facts(deployment: Deployment) -> dict[str, Any]:
+    """What is told of a deployment: its roles, process, brokers, data folder, and address of metrics (None: it serves none)."""
+    settings = deployment.settings
+    return {
+        "roles": deployment.roles, "pid": os.getpid(), "kafka": settings.kafka.bootstrap_servers,
+        "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
+    }  # fmt: skip
 
-    Args:
-        roles: services that run in the process.
-        pid: of the process.
-        kafka: host:port of the brokers.
-        data: its data folder.
-        metrics: address of metrics and state.
-    """
-    facts = {"ready": True, "roles": roles, "pid": pid, "kafka": kafka, "data": data, "metrics": metrics}
-    return json.dumps(facts)
+
+def ready_line(facts: Mapping[str, Any]) -> str:
+    """The line, without its end."""
+    return json.dumps({"ready": True} | dict(facts))
 
 
 def read_ready_line(line: str) -> Mapping[str, Any] | None:

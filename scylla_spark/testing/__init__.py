@@ -1,1 +1,1 @@
-"""For tests of who uses scylla-spark, and for our own: histories of a deployment, and their one judge."""
+"""For tests of who uses scylla-spark, and for our own: histories of a deployment, the one judge of them, and measures."""

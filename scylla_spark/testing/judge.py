@@ -298,27 +298,6 @@ def lost(accepted: Iterable[TaskKey], completions: Iterable[TaskKey]) -> list[Br
     return [Breach(key, "it was accepted, but has no completion") for key in accepted if key not in ended]
 
 
-# -- measures ---------------------------------------------------------------------------------------------------------------
-
-
-def peak(history: Iterable[Run]) -> int:
-    """Most runs that were under way at one time."""
-    # an end sorts before a start of the same moment
-    changes = sorted(change for run in history for change in ((run.start, 1), (run.end, -1)))
-    running = most = 0
-    for _, change in changes:
-        running += change
-        most = max(most, running)
-    return most
-
-
-def lateness(history: History) -> list[int]:
-    """How long after its time, or its acknowledgement, each acknowledged task first started; sorted, microseconds."""
-    first = {key: group[0].start for key, group in _grouped(history.runs, _key).items()}
-    sent = history.acknowledged()
-    return sorted(first[key] - max(key.time_us, sent[key].at) for key in first.keys() & sent.keys())
-
-
 # -- below: frozen owners, groups -------------------------------------------------------------------------------------------
 
 

@@ -1,22 +1,19 @@
 """Frames to records of the `tasks` topic: the wire format and the rules of `core.command`, as columns.
 
 What the rules would refuse gets a reason instead of a silent place in `rejected`. JSON texts are judged by the very code that
-will read the record; everything else that a frame can hold is narrower than the rules, so that no row that passes here is
-refused later.
+will read the record (`payload_columns`); everything else that a frame can hold is narrower than the rules, so that no row that
+passes here is refused later.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.command import (
@@ -29,7 +26,6 @@ from scylla_spark.core.command import (
     Rejection,
     Rules,
     encode,
-    payload_text,
     validate,
 )
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
@@ -38,6 +34,7 @@ from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
+from scylla_spark.transforms.payload_columns import JSON_OPTIONS, payload_column, payload_conditions
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",
@@ -57,11 +54,6 @@ REASONS: Final = {
 }
 _NAME: Final = rf"^{PATTERN}\z"  # in Java "$" would let a last line end pass
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
-_SAFE_BYTES: Final = (
-    MAX_PAYLOAD_BYTES // 4
-)  # texts up to here cannot grow past the limit when numbers are written another way
-_MAY_OVERFLOW: Final = re.compile(r"\d[eE]|\d{300}|NaN|Inf")  # numbers that may be infinite when read
-_JSON: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 class Columns(NamedTuple):
@@ -96,7 +88,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     _check_literals(columns, rules, now)
     parts = _parts(df, columns, now)
     payload_type = parts.schema["payload"].dataType
-    parts = parts.withColumn("text", _payload_text(F.col("payload"), payload_type, checked=checked))
+    parts = parts.withColumn("text", payload_column(F.col("payload"), payload_type, checked=checked))
     varying = _varying(columns)
     constant = _constant(columns, now if checked else None)
     pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
@@ -104,7 +96,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
         *_key_conditions(),
         _out_of_range(),
         *_setting_conditions(varying),
-        *_payload_conditions(payload_type),
+        *payload_conditions(payload_type),
     ]
     return _records(parts, pieces, conditions if checked else [], _time_conditions(rules, now) if checked else [])
 
@@ -261,7 +253,7 @@ def _time_field() -> Column:
     pieces = [_literal('"scheduledTime":"')]
     pieces += [f"substring({text}, {first}, {size}), {_literal(then)}" for text, first, size, then in cuts]
     usual = F.expr(f"concat({', '.join(pieces)})")
-    other = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), _JSON)
+    other = F.to_json(F.struct(F.col("scheduled_time").alias("scheduledTime")), JSON_OPTIONS)
     unusual = F.concat(F.substring(other, F.lit(2), F.length(other) - 2), F.lit(",")).cast("binary")
     return (
         F.when(F.expr(_STORABLE), usual)
@@ -299,95 +291,6 @@ def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:
     return [(f"{name}_invalid", rules[name]()) for name in varying]
 
 
-# -- payloads -----------------------------------------------------------------------------------------------------------
-
-
-def _payload_text(payload: Column, kind: T.DataType, *, checked: bool) -> Column:
-    """JSON text of the payload, or a reason (which never begins with a brace); null for none."""
-    if isinstance(kind, T.StructType | T.MapType):
-        return F.to_json(payload, _JSON | {"ignoreNullFields": "false"})
-    if isinstance(kind, T.VariantType):
-        payload = F.to_json(payload)
-    text = payload.cast("string")
-    if kind == T.NullType():
-        return text
-    judged: Column = arrow_udf(_judge, T.StringType())(text)  # type: ignore[call-overload]
-    if checked:
-        return judged
-    quoted = F.to_json(F.array(text))  # what is no object travels as a JSON text, for people to read in `rejected`
-    return F.when(judged.startswith("{"), judged).otherwise(F.substring(quoted, F.lit(2), F.length(quoted) - 2))
-
-
-def _judge(texts: pa.Array) -> pa.Array:
-    return pa.array([None if text is None else normal(text) for text in texts.to_pylist()], pa.string())
-
-
-def normal(text: str) -> str:
-    """JSON text as `Scheduler.enqueue` would send its value, or the reason why it would be refused."""
-    from pydantic_core import from_json
-
-    try:
-        values = from_json(f"[{text}]")  # in brackets: as deep as it will stand in the record, and exactly one value
-        if len(values) != 1 or not isinstance(values[0], dict):
-            return "payload_not_an_object"
-    except ValueError:
-        return "payload_not_an_object"
-    if len(text) <= _SAFE_BYTES // 4 and not _MAY_OVERFLOW.search(text):
-        return text
-    try:
-        return payload_text(values[0])
-    except ValueError as error:
-        return "payload_too_large" if "bytes" in str(error) else "payload_not_finite"
-
-
-def _payload_conditions(kind: T.DataType) -> list[tuple[str, Column]]:
-    text = F.col("text")
-    if not isinstance(kind, T.StructType | T.MapType):
-        codes = ("payload_not_an_object", "payload_not_finite", "payload_too_large")
-        return [] if kind == T.NullType() else [(code, text == code) for code in codes]
-    size = F.octet_length(text)
-    growth = F.regexp_count(text, F.lit(r"\dE-?\d")) * 16  # 1.0E15 is read and written again as 1000000000000000.0
-    conditions = []
-    if _most_bytes(kind) > _SAFE_BYTES:  # else the check need not write the JSON at all
-        conditions.append(("payload_too_large", (size > _SAFE_BYTES) & (size + growth > MAX_PAYLOAD_BYTES)))
-    odd = list(_not_finite(F.col("payload"), kind))
-    if odd:
-        either = odd[0]
-        for other in odd[1:]:
-            either = either | other
-        conditions.append(("payload_not_finite", F.coalesce(either, F.lit(False))))
-    return conditions
-
-
-def _most_bytes(kind: T.DataType) -> float:
-    """How long the JSON text of such a value can become."""
-    if isinstance(kind, T.StructType):
-        return 2 + sum(4 + 6 * len(field.name.encode()) + _most_bytes(field.dataType) for field in kind.fields)
-    narrow = isinstance(kind, T.NumericType | T.BooleanType | T.DateType | T.TimestampType | T.TimestampNTZType)
-    return 64 if narrow else float("inf")
-
-
-def _not_finite(value: Column, kind: T.DataType) -> Iterator[Column]:
-    """Conditions under which a value of this type holds NaN or an infinity."""
-    if isinstance(kind, T.FloatType | T.DoubleType):
-        yield F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(False))
-    elif isinstance(kind, T.StructType):
-        for field in kind.fields:
-            yield from _not_finite(value.getField(field.name), field.dataType)
-    elif isinstance(kind, T.ArrayType | T.MapType):
-        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
-        values = value if isinstance(kind, T.ArrayType) else F.map_values(value)
-        if list(_not_finite(F.lit(None), inner)):
-            yield F.coalesce(F.exists(values, lambda item: _any(item, inner)), F.lit(False))
-
-
-def _any(item: Column, kind: T.DataType) -> Column:
-    found = F.lit(False)
-    for condition in _not_finite(item, kind):
-        found = found | condition
-    return found
-
-
 def _find(df: DataFrame, part: str, what: str | Column) -> Column:
     """A column given as such or by name, in the frame's spelling or the other case."""
     if isinstance(what, Column):
@@ -410,6 +313,3 @@ def _camel(name: str) -> str:
 
 def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-
-
-__all__: list[Any] = ["REASONS", "Columns", "cancel_records", "enqueue_records", "normal"]

@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark import TaskKey
-from scylla_spark.testing import judge
+from scylla_spark.testing import judge, measures
 from tests.acceptance.place import SECOND, now
 
 pytestmark = pytest.mark.acceptance
@@ -25,4 +25,4 @@ def test_100_tasks_of_a_lane_run_in_order_without_overlap_while_50_lanes_run_in_
     assert judge.disordered(runs) == []
     assert judge.overlapping(runs) == []
     assert judge.early(runs) == []
-    assert judge.peak(runs) >= 4
+    assert measures.peak(runs) >= 4

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from scylla_spark.testing import history, judge
+from scylla_spark.testing import history, judge, measures
 from tests.faults.cases import CASES, SHORT, Case, campaign
 from tests.faults.site import Site, small_disk
 
@@ -59,7 +59,7 @@ def _result(name: str, seed: int, site: Site, tables: list[str]) -> Result:
     breaches = {promise: found for promise, found in judge.judge(written).items() if found}
     if tables:
         breaches["tables"] = tables
-    late = judge.lateness(written) or [0]
+    late = measures.lateness(written) or [0]
     return {
         "case": name, "seed": seed, "faults": site.events, "acknowledged": len(written.acknowledged()),
         "unknown": sum(item.outcome == history.UNKNOWN for item in written.enqueues),

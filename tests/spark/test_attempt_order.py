@@ -12,7 +12,7 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import STARTED
 from scylla_spark.core.task_state import attempts_of
-from scylla_spark.io.delta.rows import newest_attempts
+from scylla_spark.io.delta.rows import first_completions, newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted
 from scylla_spark.transforms.status import status
@@ -82,6 +82,33 @@ def test_all_readers_agree_on_the_newest_attempt(spark):
     assert [misfits(found) for found in (due, seen, read, told)] == [{}, {}, {}, {}]
 
 
+def test_all_readers_agree_on_the_completion_that_counts(spark):
+    rng = random.Random(8)
+    kinds = [(attempt, "succeeded", offset) for attempt in (1, 2, 3) for offset in (None, 5, 6, 7)]
+    # of two rows with one offset, in one record, either will do: here each offset stands once
+    known = {
+        f"lane{n}": list({row[2]: row for row in rng.choices(kinds, k=rng.randint(1, 5))}.values()) for n in range(40)
+    }
+    rows = [row for lane, history in known.items() for row in completions(lane, history)]
+    ended = spark.createDataFrame(as_rows(COMPLETIONS, rows), COMPLETIONS.ddl)
+    tasks = spark.createDataFrame(as_rows(TASKS, [key(lane) | {"data_offset": 1} for lane in known]), TASKS.ddl)
+    first = {lane: min(history, key=lambda row: row[2] or 0)[0] for lane, history in known.items()}
+
+    seen = status(tasks, ended, spark.createDataFrame([], ATTEMPTS.ddl), to_us(NOON)).collect()
+    read = first_completions(in_polars(rows, COMPLETIONS)).collect().to_dicts()
+    assert {row["ordering_id"]: row["attempts"] for row in seen} == first
+    assert {row["ordering_id"]: row["attempt"] for row in read} == first
+    assert len(read) == len(known)
+
+
+def completions(lane, history):
+    """Rows of `completions`; their attempts tell them apart."""
+    return [
+        key(lane) | {"attempt": attempt, "outcome": outcome, "fact_offset": offset}
+        for attempt, outcome, offset in history
+    ]
+
+
 def newest_told(history):
     """What is told of the newest attempt to who asks for one task: its rows come as facts, in the order of the log."""
     facts = [
@@ -91,7 +118,7 @@ def newest_told(history):
     return attempts_of(facts)[-1].used
 
 
-def in_polars(rows):
+def in_polars(rows, table=ATTEMPTS):
     import polars as pl
 
-    return pl.LazyFrame([{name: row.get(name) for name in ATTEMPTS.names} for row in rows])
+    return pl.LazyFrame([{name: row.get(name) for name in table.names} for row in rows])

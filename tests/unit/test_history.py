@@ -5,7 +5,7 @@ import pytest
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
-from scylla_spark.testing import history, judge
+from scylla_spark.testing import history, judge, measures
 from scylla_spark.testing.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 
 
@@ -114,8 +114,8 @@ def test_a_key_without_completion_is_lost():
 
 
 def test_peak_counts_what_runs_at_one_time():
-    assert judge.peak([run(1, 10, 20), run(1, 20, 30, lane="b")]) == 1
-    assert judge.peak([run(1, 10, 21), run(1, 20, 30, lane="b")]) == 2
+    assert measures.peak([run(1, 10, 20), run(1, 20, 30, lane="b")]) == 1
+    assert measures.peak([run(1, 10, 21), run(1, 20, 30, lane="b")]) == 2
 
 
 def test_lines_become_runs_and_a_death_ends_those_without_end():
@@ -282,4 +282,4 @@ def test_only_the_killed_driver_ends_its_runs():
 
 def test_lateness_counts_from_the_time_or_the_acknowledgement():
     whole = History(enqueues=[sent(100, at=50), sent(110, at=130)], runs=[run(100, 107), run(110, 132)])
-    assert judge.lateness(whole) == [2, 7]
+    assert measures.lateness(whole) == [2, 7]

@@ -1,19 +1,30 @@
 """The line that says ready is read as it was written, among whatever else stands on a process's stdout."""
 
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.services.ready_line import read_ready_line, ready_line
+from scylla_spark.config.settings import Settings
+from scylla_spark.services.ready_line import read_ready_line, ready_facts, ready_line
 
 FACTS = {"roles": ["ingest", "dispatch"], "pid": 7, "kafka": "127.0.0.1:9092", "data": "/tmp/ü", "metrics": None}
 
 
 def test_the_line_is_read_as_it_was_written():
-    line = ready_line(**FACTS)
+    line = ready_line(FACTS)
     assert "\n" not in line
     assert read_ready_line(line) == read_ready_line(line + "\n") == {"ready": True} | FACTS
     assert json.loads(line)["ready"] is True
+
+
+def test_facts_are_those_of_the_deployment(tmp_path):
+    settings = Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "127.0.0.1:9092"})
+    told = ready_facts(SimpleNamespace(settings=settings, roles=("ingest",), metrics="http://127.0.0.1:1"))
+    assert told == {
+        "roles": ("ingest",), "pid": os.getpid(), "kafka": "127.0.0.1:9092", "data": str(tmp_path), "metrics": "http://127.0.0.1:1",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ["", "ready: kafka x", '{"ready": true', '{"event": "ready"}', "26/11/22 WARN Utils"])

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.task import STARTED
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError, NotFoundError
-from scylla_spark.io.delta.rows import epoch_us, hours_between
+from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions, hours_between
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 
 if TYPE_CHECKING:
     import polars as pl
-
-_KEY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,10 @@ def past(readers: TableReader, start_us: int, stop_us: int) -> TaskHistory:
     if start_us >= stop_us:
         raise ArgumentError("The window is empty: its start is not before its end.")
     tasks, ends, attempts = _frames(readers, start_us, stop_us)
-    first = attempts.group_by(_KEY).agg(
+    first = attempts.group_by(IDENTITY).agg(
         first_us=pl.col("started_at").min(), earlier=pl.struct("lasted_us", "wait_us").filter(pl.col("settled"))
     )
-    rows = tasks.join(ends, on=_KEY, how="left").join(first, on=_KEY, how="left").collect()
+    rows = tasks.join(ends, on=IDENTITY, how="left").join(first, on=IDENTITY, how="left").collect()
     ran = rows.filter(pl.col("finished_us").is_not_null() & pl.col("last_us").is_not_null())
     if ran.is_empty():
         raise NotFoundError(
@@ -78,14 +76,14 @@ def _frames(readers: TableReader, start_us: int, stop_us: int) -> tuple[pl.LazyF
     )
     pruning = [hours_between(start_us, stop_us)]
     tasks = readers.frame(TASKS, pruning).filter(inside, pl.col("data_offset").is_not_null())
-    ends = readers.frame(COMPLETIONS, pruning).filter(inside).sort("fact_offset").unique(_KEY, keep="first")
-    attempts = readers.frame(ATTEMPTS, pruning).filter(inside).unique([*_KEY, "attempt", "outcome"])
+    ends = first_completions(readers.frame(COMPLETIONS, pruning).filter(inside))
+    attempts = readers.frame(ATTEMPTS, pruning).filter(inside).unique([*IDENTITY, "attempt", "outcome"])
     settled = pl.col("outcome") != STARTED
     return (
-        tasks.select(*_KEY, "queue", "handler", "priority", epoch_us("enqueued_at")),
-        ends.select(*_KEY, finished_us=epoch_us("finished_at"), last_us=epoch_us("started_at")),
+        tasks.select(*IDENTITY, "queue", "handler", "priority", epoch_us("enqueued_at")),
+        ends.select(*IDENTITY, finished_us=epoch_us("finished_at"), last_us=epoch_us("started_at")),
         attempts.sort("attempt").select(
-            *_KEY, epoch_us("started_at"), settled=settled,
+            *IDENTITY, epoch_us("started_at"), settled=settled,
             lasted_us=(epoch_us("finished_at") - epoch_us("started_at")).clip(lower_bound=0),
             wait_us=(epoch_us("next_at") - epoch_us("finished_at")).clip(lower_bound=0).fill_null(0),
         ),

@@ -102,6 +102,11 @@ def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
     return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
 
 
+def first_completions(completions: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per key: the completion that was recorded first, which is the one that counts."""
+    return completions.sort("fact_offset").unique(IDENTITY, keep="first", maintain_order=True)
+
+
 def around(first_us: int, last_us: int | None) -> list[tuple[str, str, Any]]:
     """Conditions on `scheduled_time` for leaving out files; a little wide, as statistics keep whole milliseconds."""
     after = ("scheduled_time", ">=", from_us(first_us - 1000))

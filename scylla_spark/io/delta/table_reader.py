@@ -29,6 +29,7 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     around,
     epoch_us,
     fact,
+    first_completions,
     folded,
     in_us,
     is_key,
@@ -125,8 +126,8 @@ class TableReader:
 
     def completion(self, key: TaskKey) -> Fact | None:
         """How the task of a key ended, or None."""
-        rows = self._rows(self._at(COMPLETIONS, [key]).filter(*is_key(key)))
-        return fact(min(rows, key=lambda row: row["fact_offset"] or 0)) if rows else None
+        rows = self._rows(first_completions(self._at(COMPLETIONS, [key]).filter(*is_key(key))))
+        return fact(rows[0]) if rows else None
 
     def attempts(self, key: TaskKey) -> list[Fact]:
         """All recorded starts and unfinal attempts of a key, oldest first; repeats are possible."""

@@ -12,7 +12,15 @@ from scylla_spark.core.task_state import OPEN, STATE_SQL, STATES
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.rows import IDENTITY, Pruning, after_key, hours_between, in_us, newest_attempts
+from scylla_spark.io.delta.rows import (
+    IDENTITY,
+    Pruning,
+    after_key,
+    first_completions,
+    hours_between,
+    in_us,
+    newest_attempts,
+)
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
 
@@ -158,9 +166,7 @@ class TaskQueries:
     ) -> pl.LazyFrame:
         import polars as pl
 
-        ended = (
-            self._readers.frame(COMPLETIONS, pruning).filter(*within).sort("fact_offset").unique(IDENTITY, keep="first")
-        )
+        ended = first_completions(self._readers.frame(COMPLETIONS, pruning).filter(*within))
         if open_only:
             tasks = tasks.join(ended.select(*IDENTITY), on=IDENTITY, how="anti")
         ends = ended.select(*IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at")

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.load import poll
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.settings import Settings, Tables, Topics
 from scylla_spark.core.engine.partition import Mark
@@ -101,7 +101,7 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         say(f"starting broker, Spark{''.join(f', {role}' for role in roles)}")
         with Deployment(settings, roles=roles) as deployment:
             if not roles:
-                _prepare(deployment)
+                _prepare(deployment.settings)
             if not deployment.await_ready():
                 raise WaitTimeoutError("The deployment was not ready within two minutes.", hint="See the log above.")
             yield deployment
@@ -134,13 +134,11 @@ def _end_jvm() -> None:
         gateway.proc.wait()
 
 
-def _prepare(deployment: Deployment) -> None:
-    from scylla_spark.io.delta.spark_tables import Tables as SparkTables
+def _prepare(settings: Settings) -> None:
+    from scylla_spark.io.delta.new_tables import ensure_tables
     from scylla_spark.io.kafka.topics import ensure_topics
 
-    assert deployment.spark is not None
-    tables = SparkTables(deployment.spark, deployment.settings.tables_path)
-    tables.create(deployment.settings, ensure_topics(deployment.settings))
+    ensure_tables(settings, ensure_topics(settings), now=now_us())
 
 
 def await_value(what: str, look: Callable[[], T | None], *, limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:

@@ -50,17 +50,11 @@ def init(
         {"kind": "table", "name": table.name, "detail": f"{settings.tables_path}/{table.name}"} for table in TABLES
     ]
     if not dry_run:
-        from scylla_spark.io.delta.spark_tables import Tables
-        from scylla_spark.io.host.session import open_session
+        from scylla_spark.clock import now_us
+        from scylla_spark.io.delta.new_tables import ensure_tables
 
         settings = located(settings)
-        identities = ensure_topics(settings)
-        cli.output.say("starting Spark to make the tables …")
-        session = open_session(settings, "scylla-spark init")
-        try:
-            Tables(session, settings.tables_path).create(settings, identities)
-        finally:
-            session.stop()
+        ensure_tables(settings, ensure_topics(settings), now=now_us())
     cli.output.rows(rows, ("kind", "name", "detail"))
     cli.output.say(
         "This is what init would make." if dry_run else "Topics and tables are there and agree with the settings."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
@@ -22,9 +22,13 @@ from scylla_spark.config.settings import Settings, Tables, Topics
 from scylla_spark.core.engine.partition import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.session import open_session
 from scylla_spark.io.kafka.topics import end_offsets
 from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 LIMIT_S: Final = 600.0
@@ -99,7 +103,7 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         }
         settings = Settings(_env_file=None, **((options.changes or {}) | fixed))
         say(f"starting broker, Spark{''.join(f', {role}' for role in roles)}")
-        with Deployment(settings, roles=roles) as deployment:
+        with _session(settings) as spark, Deployment(settings, roles=roles, spark=spark) as deployment:
             if not roles:
                 _prepare(deployment.settings)
             if not deployment.await_ready():
@@ -109,6 +113,16 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         if fresh:
             _end_jvm()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    """A session as services have it; it is there also where no service needs one."""
+    spark = open_session(settings, "scylla-spark bench", services=True)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _jvm_runs() -> bool:

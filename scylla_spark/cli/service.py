@@ -64,19 +64,19 @@ def init(
 def up(ctx: typer.Context, handlers: Handlers = None) -> None:
     """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest and dispatch."""
     cli = context(ctx)
-    _serve(cli, cli.settings(**_handlers(handlers)), ("ingest", "dispatch"))
+    _serve(cli, cli.settings(**_handlers(handlers)))
 
 
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: both")] = None,
+    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: all")] = None,
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
-    _serve(cli, located(cli.settings(**_handlers(handlers))), tuple(roles or ("ingest", "dispatch")))
+    _serve(cli, located(cli.settings(**_handlers(handlers))), roles)
 
 
 def demo(
@@ -138,14 +138,15 @@ def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
     return {"handlers": tuple(modules)} if modules else {}
 
 
-def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
-    """Starts the services, says once that they are ready, and drains them when told to stop."""
+def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
+    """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
     from scylla_spark.services import process
+    from scylla_spark.services.catalog import ROLES
     from scylla_spark.services.deployment import Deployment
 
     configure(settings.log)
-    process.serve(Deployment(settings, roles=roles), partial(_say_ready, cli))
+    process.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

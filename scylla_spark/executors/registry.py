@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.catalog import EXECUTORS
 from scylla_spark.executors.interface import HandlerInfo
 
-RUNS_ON: Final = ("local", "spark")
 _NAME = re.compile(r"[\w./:-]+(?:@(\d+))?")
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -74,8 +74,10 @@ def handler(
             f"{name!r} is not a handler name.",
             hint='Use letters, digits and _ . / : -, as in "mail.send" or "charge@2".',
         )
-    if runs_on not in RUNS_ON:
-        raise ArgumentError(f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(RUNS_ON)}.")
+    if runs_on not in EXECUTORS:
+        raise ArgumentError(
+            f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(EXECUTORS)}."
+        )
     if max_batch is not None and max_batch < 1:
         raise ArgumentError(f"Handler {name!r} has max_batch={max_batch}.", hint="Pass 1 or more, or leave it out.")
     timeout_ms = None if timeout is None else duration_ms(timeout)

@@ -241,3 +241,9 @@ def test_a_duration_from_the_environment_is_typed(monkeypatch):
 def test_retries_for_ever_can_be_set_from_the_environment(monkeypatch):
     monkeypatch.setenv("SCYLLASPARK_DISPATCH__MAX_RETRIES", "null")
     assert Settings.load().dispatch.max_retries is None
+
+
+def test_a_dispatcher_that_needs_no_spark_has_no_spark_pool():
+    with pytest.raises(ConfigError, match=r'dispatch\.scan is "reader".* dispatch\.spark_slots .* set it to 0'):
+        Settings.load(dispatch={"scan": "reader"})
+    assert Settings.load(dispatch={"scan": "reader", "spark_slots": 0}).dispatch.scan == "reader"

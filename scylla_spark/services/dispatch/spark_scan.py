@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.partition import Mark
+from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
-from scylla_spark.services.dispatch.scan_rows import Slice, slices
-from scylla_spark.transforms.due import Budget, due, first_of_queues, maybe_open, uncompleted
+from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
+from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-MOST_BYTES: Final = 256 * 1024 * 1024  # of one queue's rows in one scan
 _TOO_LARGE: Final = "maxResultSize"  # what Spark's error names when rows are too large to be fetched
 
 
@@ -25,12 +27,14 @@ class SparkScan:
     """Reads what is due and uncompleted, per lane in order, with Spark's window functions.
 
     Args:
-        tables: as Spark sees them.
-        settings: depth of lanes, budget of queues, which queues are paused.
+        spark: the session.
+        settings: where the tables are, depth of lanes, budget of queues, which queues are paused.
+        most_bytes: of one queue's rows in one scan.
     """
 
-    def __init__(self, tables: Tables, settings: Settings) -> None:
-        self._tables = tables
+    def __init__(self, spark: SparkSession, settings: Settings, *, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._tables = Tables(spark, settings.tables_path)
         self._settings = settings
 
     def read(
@@ -49,7 +53,7 @@ class SparkScan:
             None if there is more than the budget after an instant: what to leave out can only be chosen among all.
         """
         rows = self.table(marks, after, until, now, ended)
-        return None if rows is None else slices(rows)
+        return None if rows is None else found_in(rows)
 
     def table(self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int) -> Any:
         """The same as an Arrow table with the columns of `transforms.due.due`, or of `first_of_queues` beyond the budget."""
@@ -62,7 +66,7 @@ class SparkScan:
             return None
         queues = self._settings.queues
         paused = [name for name, queue in queues.items() if queue.paused]
-        return first_of_queues(frame, Budget(budget, MOST_BYTES, list(queues), paused), now=now).toArrow()
+        return first_of_queues(frame, Budget(budget, self._most_bytes, list(queues), paused), now=now).toArrow()
 
     def _frame(self, marks: Mapping[int, Mark], after: int | None, until: int) -> DataFrame:
         inside = between(list(marks), after, until)
@@ -85,3 +89,57 @@ def _fetched(frame: DataFrame) -> Any:
         if _TOO_LARGE not in str(error):
             raise
         return None
+
+
+def found_in(table: Any) -> dict[int, Slice]:
+    """From an Arrow table of `due`, or of `first_of_queues`."""
+    if "kept" not in table.column_names:
+        return slices(_lists(table.select(list(COLUMNS))))
+    import pyarrow.compute as pc
+
+    kept = table.column("kept")
+    left = table.filter(pc.invert(kept)).select(["partition_id", "ordering_id"])
+    return slices(_lists(table.filter(kept).select(list(COLUMNS))), _lists(left))
+
+
+def _lists(table: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of an Arrow table as tuples."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+class ScanQuery:
+    """The streaming query whose every micro-batch scans; a source that only counts gives it its rhythm.
+
+    Args:
+        spark: session on which it runs.
+        trigger: pause between micro-batches.
+    """
+
+    def __init__(self, spark: SparkSession, trigger: timedelta) -> None:
+        self._spark = spark
+        self._trigger_ms = int(trigger.total_seconds() * 1000)
+        self._query: StreamingQuery | None = None
+
+    def start(self, tick: Callable[[], None]) -> None:
+        """Starts it."""
+        counter = self._spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+        writer = counter.writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: tick())
+        self._query = writer.trigger(processingTime=f"{self._trigger_ms} milliseconds").start()
+
+    def alive(self) -> bool:
+        """Whether it runs.
+
+        Raises:
+            StreamingQueryException: it ended with an error.
+        """
+        if self._query is None:
+            return False
+        error = self._query.exception()
+        if error is not None:
+            raise error
+        return self._query.isActive
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._query is not None:
+            self._query.stop()

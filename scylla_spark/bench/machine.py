@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 _PARTS = (
     ("kafka.Kafka", "broker"),
-    ("executors.zygote", "children"),
+    ("executors.local.forkserver", "children"),
     ("pyspark.daemon", "spark_python"),
     ("java", "jvm"),
 )

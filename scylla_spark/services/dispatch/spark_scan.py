@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_START_S: Final = 60.0  # that a query may take to start before a stop gives it up
 _TOO_LARGE: Final = "maxResultSize"  # what Spark's error names when rows are too large to be fetched
 
 
@@ -110,6 +113,9 @@ def _lists(table: Any) -> Iterator[tuple[Any, ...]]:
 class ScanQuery:
     """The streaming query whose every micro-batch scans; a source that only counts gives it its rhythm.
 
+    It starts in a thread of its own, since the first query of a session takes a second to start, and a taken partition can be
+    scanned before.
+
     Args:
         spark: session on which it runs.
         trigger: pause between micro-batches.
@@ -118,28 +124,38 @@ class ScanQuery:
     def __init__(self, spark: SparkSession, trigger: timedelta) -> None:
         self._spark = spark
         self._trigger_ms = int(trigger.total_seconds() * 1000)
-        self._query: StreamingQuery | None = None
+        self._starting: Future[StreamingQuery] = Future()
 
     def start(self, tick: Callable[[], None]) -> None:
-        """Starts it."""
-        counter = self._spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
-        writer = counter.writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: tick())
-        self._query = writer.trigger(processingTime=f"{self._trigger_ms} milliseconds").start()
+        """Begins to start it."""
+        threading.Thread(target=self._start, args=(tick,), name="scan-start", daemon=True).start()
 
     def alive(self) -> bool:
-        """Whether it runs.
+        """Whether it starts or runs.
 
         Raises:
-            StreamingQueryException: it ended with an error.
+            Exception: it could not be started, or ended with an error.
         """
-        if self._query is None:
-            return False
-        error = self._query.exception()
+        if not self._starting.done():
+            return True
+        query = self._starting.result()
+        error = query.exception()
         if error is not None:
             raise error
-        return self._query.isActive
+        return query.isActive
 
     def stop(self) -> None:
-        """Ends it."""
-        if self._query is not None:
-            self._query.stop()
+        """Ends it, once it has started."""
+        try:
+            query = self._starting.result(_START_S)
+        except Exception:  # it never started, as `alive` tells
+            return
+        query.stop()
+
+    def _start(self, tick: Callable[[], None]) -> None:
+        counter = self._spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)
+        try:
+            writer = counter.load().writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: tick())
+            self._starting.set_result(writer.trigger(processingTime=f"{self._trigger_ms} milliseconds").start())
+        except Exception as error:
+            self._starting.set_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("ingest")
 
+_START_S: Final = 60.0  # that starting queries may take before a stop gives them up
+
 
 class IngestService:
     """The ingest of a process.
@@ -32,7 +35,8 @@ class IngestService:
         self._settings = settings
         self._topic_ids: dict[str, str] = {}
         self._ingest: Ingest | None = None
-        self._runs = False
+        self._starting = threading.Thread(target=self._start_queries, name="ingest-start", daemon=True)
+        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Makes topics and tables where they are missing, and checks them.
@@ -44,7 +48,7 @@ class IngestService:
         ensure_tables(self._settings, self._topic_ids, now=now_us())
 
     def attach(self, spark: SparkSession) -> None:
-        """Becomes the one writer of the tables, and starts the queries.
+        """Becomes the one writer of the tables. Its queries start meanwhile: Spark's first ones take seconds, and nobody waits for them.
 
         Raises:
             ConflictError: another ingest holds the tables.
@@ -54,17 +58,21 @@ class IngestService:
 
         self._ingest = Ingest(spark, self._settings)
         self._ingest.prepare(self._topic_ids)
-        self._ingest.start()
-        self._runs = True
-        log.info("ingest runs")
+        self._starting.start()
 
     def ready(self) -> bool:
-        """Whether its queries were started."""
-        return self._runs
+        """Whether it holds the tables."""
+        return self._starting.ident is not None
 
     def alive(self) -> bool:
-        """See `Ingest.alive`."""
-        return self._ingest is None or self._ingest.alive()
+        """Whether its queries start or run.
+
+        Raises:
+            Exception: what kept them from starting, or ended one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return self._ingest is None or self._starting.is_alive() or self._ingest.alive()
 
     def facts(self) -> Mapping[str, str]:
         """Nothing."""
@@ -72,8 +80,18 @@ class IngestService:
 
     def stop(self) -> None:
         """See `Ingest.stop`."""
+        if self._starting.ident is not None:
+            self._starting.join(_START_S)
         if self._ingest is not None:
             self._ingest.stop()
+
+    def _start_queries(self) -> None:
+        assert self._ingest is not None
+        try:
+            self._ingest.start()
+            log.info("ingest runs")
+        except Exception as error:
+            self._failure = error
 
 
 INGEST: Final = Role(IngestService, lambda settings: True)

@@ -1,4 +1,4 @@
-"""A whole deployment as a process of its own, for benchmarks that kill it: `scylla-spark up`."""
+"""Commands of ours as processes of their own, for benchmarks that kill them or measure their start."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -25,25 +26,22 @@ from scylla_spark.services.ready_line import read_ready_line
 _END_S: Final = 60
 
 
-class Up:
-    """`scylla-spark up` on a data directory; a context manager that stops it if it still runs.
+class Child:
+    """A process that says on stdout, as JSON, when it is ready; a context manager that stops it if it still runs.
 
     Args:
-        data: the directory.
-        changes: settings to change, nested.
+        words: what follows `python -m` on its command line.
 
     Attributes:
         begun_us: when the process was started, microseconds since the epoch.
     """
 
-    def __init__(self, data: Path, changes: dict[str, Any] | None) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
         self._lines: SimpleQueue[str | None] = SimpleQueue()
-        sets = [word for text in written(changes or {}) for word in ("--set", text)]
-        words = ["--data", str(data), "--set", "log.level=warning", *sets, "up", "--handlers", MODULE, "-o", "json"]
-        command = die_with_parent.command([sys.executable, "-P", "-m", "scylla_spark.cli", *words])
+        command = die_with_parent.command([sys.executable, "-P", "-m", *words])
         self.begun_us = now_us()
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        threading.Thread(target=self._listen, args=(self._process.stdout,), name="up", daemon=True).start()
+        threading.Thread(target=self._listen, args=(self._process.stdout,), name="child", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -61,11 +59,8 @@ class Up:
             if pipe is not None:
                 pipe.close()
 
-    def ready(self, timeout_s: float = 240.0) -> Settings:
-        """Waits until it accepts and runs tasks.
-
-        Returns:
-            Settings to reach it with.
+    def told(self, timeout_s: float = 240.0) -> dict[str, Any]:
+        """Waits until it is ready; what it says then.
 
         Raises:
             SchedulerError: it ended.
@@ -74,11 +69,23 @@ class Up:
         try:
             line = self._lines.get(timeout=timeout_s)
         except Empty:
-            raise WaitTimeoutError(f"`up` was not ready within {timeout_s:g} s.", hint="See stderr.") from None
+            raise WaitTimeoutError(f"A process was not ready within {timeout_s:g} s.", hint="See stderr.") from None
         if line is None:
-            raise SchedulerError("`up` ended before it was ready.", hint="See stderr.")
-        facts = read_ready_line(line) or {}
+            raise SchedulerError("A process ended before it was ready.", hint="See stderr.")
+        return dict(read_ready_line(line) or {})
+
+    def ready(self, timeout_s: float = 240.0) -> Settings:
+        """Waits until it accepts and runs tasks, where it is one of ours; errors as `told`.
+
+        Returns:
+            Settings to reach it with.
+        """
+        facts = self.told(timeout_s)
         return Settings(_env_file=None, data_dir=facts["data"], kafka={"bootstrap_servers": facts["kafka"]})
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far of the process and all that descend from it."""
+        return sum(machine.cpu_by_part(self._process.pid).values())
 
     def memory_mb(self) -> dict[str, int]:
         """Resident memory per part of the system."""
@@ -100,3 +107,19 @@ class Up:
             if read_ready_line(line) is not None:
                 self._lines.put(line)
         self._lines.put(None)
+
+
+def up(data: Path, changes: dict[str, Any] | None) -> Child:
+    """`scylla-spark up` on a data directory, with settings to change, nested."""
+    return Child(_ours(data, changes, "up"))
+
+
+def dispatcher(data: Path, changes: dict[str, Any] | None) -> Child:
+    """`scylla-spark run dispatch` on a data directory whose broker runs, with settings to change, nested."""
+    return Child(_ours(data, changes, "run", "dispatch"))
+
+
+def _ours(data: Path, changes: dict[str, Any] | None, *command: str) -> list[str]:
+    sets = [word for text in written(changes or {}) for word in ("--set", text)]
+    options = ["--data", str(data), "--set", "log.level=warning", *sets]
+    return ["scylla_spark.cli", *options, *command, "--handlers", MODULE, "-o", "json"]

@@ -24,6 +24,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.schemas import COMPLETIONS
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,7 @@ def _load(home: Deployment, work: Work) -> int:
 
 
 def _active(dispatch: Deployment) -> int | None:
-    assert dispatch.dispatcher is not None
-    partitions = list(dispatch.dispatcher.engine.partitions.values())
+    partitions = list(dispatch.service(DispatchService).dispatcher.engine.partitions.values())
     return now_us() if any(partition.state == "active" for partition in partitions) else None
 
 

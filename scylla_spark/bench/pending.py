@@ -19,6 +19,7 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.errors import ConflictError
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
 
 _FIRST_US: Final = 330_000_000
 _SPAN_US: Final = 4 * 3_600_000_000
@@ -41,8 +42,7 @@ def run(options: Options) -> dict[str, Any]:
         stored = stored_tasks(home.settings, "pending-")
         result = paced.measure(home.settings, load, before=load.total)
         rss, held = machine.memory_mb(os.getpid())["driver"], _held(home)
-        assert home.dispatcher is not None
-        passed = home.dispatcher.engine.counts["completed_succeeded"] - 2 * load.total
+        passed = home.service(DispatchService).dispatcher.engine.counts["completed_succeeded"] - 2 * load.total
     return report.compared(
         "pending", result.late_us, plain.late_us, sent=len(result.late) + result.lost, early=result.early,
         cpu_cores=result.cores, violations=result.violations + max(passed, 0), pending=stored, pending_lost=count - stored, held=held,
@@ -66,8 +66,7 @@ def _fill(home: Deployment, count: int, lanes: int, *, paused: bool) -> int:
 
 def _held(home: Deployment) -> int:
     """Tasks that the dispatcher has in memory."""
-    dispatcher = home.dispatcher
-    assert dispatcher is not None
+    dispatcher = home.service(DispatchService).dispatcher
     lanes = dispatcher.mailbox.ask(
         lambda _now: [lane for part in dispatcher.engine.partitions.values() for lane in part.lanes.values()]
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.child import Up
+from scylla_spark.bench.child import Child, up
 from scylla_spark.bench.floors import wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
 from scylla_spark.bench.helper_process import Helper
@@ -41,14 +41,14 @@ def run(options: Options) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="scylla-spark-bench-", dir=options.data))
     try:
         say("starting a deployment")
-        with Up(folder, options.changes) as up:
-            settings = up.ready()
-            empty_s = (now_us() - up.begun_us) / 1e6
+        with up(folder, options.changes) as first:
+            settings = first.ready()
+            empty_s = (now_us() - first.begun_us) / 1e6
             due_us = _fill(settings, count, lanes)
             say("kill -9")
-            up.kill()
+            first.kill()
         wait_until(due_us + OVERDUE)
-        with Up(folder, options.changes) as again:
+        with up(folder, options.changes) as again:
             ready_s, seen, memory = _watch(again)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -86,11 +86,11 @@ def _tasks(
         }  # fmt: skip
 
 
-def _watch(up: Up) -> tuple[float, dict[str, Any], dict[str, int]]:
+def _watch(child: Child) -> tuple[float, dict[str, Any], dict[str, int]]:
     """Seconds until it is ready, what an observer then sees, and the memory it takes."""
-    settings = up.ready()
-    ready_s = (now_us() - up.begun_us) / 1e6
+    settings = child.ready()
+    ready_s = (now_us() - child.begun_us) / 1e6
     with Helper("facts", settings, expected=OVERDUE, limit_s=120, idle_s=20, keep=False) as observer:
         observer.answer()
         seen = observer.answer(LIMIT_S)
-    return ready_s, seen, up.memory_mb()
+    return ready_s, seen, child.memory_mb()

@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scylla_spark.bench import machine
 from scylla_spark.bench.handlers import MODULE
 from scylla_spark.bench.load import poll
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.settings import Settings, Tables, Topics
 from scylla_spark.core.mark import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.session import open_session
 from scylla_spark.io.kafka.topics import end_offsets
 from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 LIMIT_S: Final = 600.0
@@ -99,9 +103,9 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         }
         settings = Settings(_env_file=None, **((options.changes or {}) | fixed))
         say(f"starting broker, Spark{''.join(f', {role}' for role in roles)}")
-        with Deployment(settings, roles=roles) as deployment:
+        with _session(settings) as spark, Deployment(settings, roles=roles, spark=spark) as deployment:
             if not roles:
-                _prepare(deployment)
+                _prepare(deployment.settings)
             if not deployment.await_ready():
                 raise WaitTimeoutError("The deployment was not ready within two minutes.", hint="See the log above.")
             yield deployment
@@ -109,6 +113,16 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         if fresh:
             _end_jvm()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    """A session as services have it; it is there also where no service needs one."""
+    spark = open_session(settings, "scylla-spark bench", services=True)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 def _jvm_runs() -> bool:
@@ -134,13 +148,11 @@ def _end_jvm() -> None:
         gateway.proc.wait()
 
 
-def _prepare(deployment: Deployment) -> None:
-    from scylla_spark.io.delta.spark_tables import Tables as SparkTables
+def _prepare(settings: Settings) -> None:
+    from scylla_spark.io.delta.new_tables import ensure_tables
     from scylla_spark.io.kafka.topics import ensure_topics
 
-    assert deployment.spark is not None
-    tables = SparkTables(deployment.spark, deployment.settings.tables_path)
-    tables.create(deployment.settings, ensure_topics(deployment.settings))
+    ensure_tables(settings, ensure_topics(settings), now=now_us())
 
 
 def await_value(what: str, look: Callable[[], T | None], *, limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:

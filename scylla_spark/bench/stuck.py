@@ -15,6 +15,7 @@ from scylla_spark.bench.site import Options, await_value, place, say
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
 
 _BLOCKED: Final = 1_000
 _AHEAD_US: Final = 2_000_000
@@ -27,8 +28,7 @@ def run(options: Options) -> dict[str, Any]:
         plain = paced.measure(home.settings, load)
         _block(home)
         result = paced.measure(home.settings, load, before=load.total)
-        assert home.dispatcher is not None
-        counts = home.dispatcher.engine.counts
+        counts = home.service(DispatchService).dispatcher.engine.counts
         passed = counts["completed_succeeded"] - 2 * load.total
     return report.compared(
         "stuck", result.late_us, plain.late_us, sent=len(result.late) + result.lost, early=result.early,
@@ -40,8 +40,7 @@ def run(options: Options) -> dict[str, Any]:
 
 def _block(home: Deployment) -> None:
     """Returns when all the heads have begun to be stuck."""
-    dispatcher = home.dispatcher
-    assert dispatcher is not None
+    dispatcher = home.service(DispatchService).dispatcher
     with Scheduler.connect(home.settings) as scheduler:
         scheduler.enqueue_many(_stuck(now_us() + _AHEAD_US))
     say(f"{_BLOCKED} lanes are being blocked, one hangs, one always fails")

@@ -49,17 +49,11 @@ def init(
         {"kind": "table", "name": table.name, "detail": f"{settings.tables_path}/{table.name}"} for table in TABLES
     ]
     if not dry_run:
-        from scylla_spark.io.delta.spark_tables import Tables
-        from scylla_spark.io.host.session import open_session
+        from scylla_spark.clock import now_us
+        from scylla_spark.io.delta.new_tables import ensure_tables
 
         settings = located(settings)
-        identities = ensure_topics(settings)
-        cli.output.say("starting Spark to make the tables …")
-        session = open_session(settings, "scylla-spark init")
-        try:
-            Tables(session, settings.tables_path).create(settings, identities)
-        finally:
-            session.stop()
+        ensure_tables(settings, ensure_topics(settings), now=now_us())
     cli.output.rows(rows, ("kind", "name", "detail"))
     cli.output.say(
         "This is what init would make." if dry_run else "Topics and tables are there and agree with the settings."
@@ -69,19 +63,19 @@ def init(
 def up(ctx: typer.Context, handlers: Handlers = None) -> None:
     """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest and dispatch."""
     cli = context(ctx)
-    _serve(cli, cli.settings(**_handlers(handlers)), ("ingest", "dispatch"))
+    _serve(cli, cli.settings(**_handlers(handlers)))
 
 
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: both")] = None,
+    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: all")] = None,
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
     from scylla_spark.io.kafka.topics import located
 
     cli = context(ctx)
-    _serve(cli, located(cli.settings(**_handlers(handlers))), tuple(roles or ("ingest", "dispatch")))
+    _serve(cli, located(cli.settings(**_handlers(handlers))), roles)
 
 
 def demo(
@@ -143,14 +137,15 @@ def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
     return {"handlers": tuple(modules)} if modules else {}
 
 
-def _serve(cli: Context, settings: Settings, roles: Sequence[str]) -> None:
-    """Starts the services, says once that they are ready, and drains them when told to stop."""
+def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
+    """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
     from scylla_spark.services import process
+    from scylla_spark.services.catalog import ROLES
     from scylla_spark.services.deployment import Deployment
 
     configure(settings.log)
-    process.serve(Deployment(settings, roles=roles), partial(_say_ready, cli))
+    process.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

@@ -114,9 +114,12 @@ class Dispatch(Section):
         description="kilobytes of tasks in memory above which what cannot start is left to the tables, and new ones wait in Kafka",
     )
     max_in_flight: int = Field(1_000, ge=1, description="released and unfinished tasks per partition")
+    scan: Literal["spark", "reader"] = Field(
+        "spark",
+        description="what reads due tasks where there are many: Spark, or a reader without a JVM, with which dispatch starts in seconds",
+    )
     trigger: Duration = Field(
-        duration("5s"),
-        description="pause between micro-batches of the scanning query; a taken partition is scanned at once",
+        duration("5s"), description="pause between look-ahead scans; a taken partition is scanned at once"
     )
     drain: Duration = Field(duration("10s"), description="how long running tasks may finish at shutdown or rebalance")
     min_children: int = Field(MIN_CHILDREN, ge=1, description="child processes of the local pool kept warm")
@@ -243,6 +246,10 @@ class Settings(BaseSettings):
     def _check(self) -> Settings:
         if self.dispatch.max_children < self.dispatch.min_children:
             raise ValueError("dispatch.max_children is smaller than dispatch.min_children")
+        if self.dispatch.scan == "reader" and self.dispatch.spark_slots:
+            raise ValueError(
+                'dispatch.scan is "reader", so that dispatch needs no Spark, but dispatch.spark_slots asks for the Spark pool: set it to 0'
+            )
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
         for queue in self.queues:

@@ -25,6 +25,7 @@ from scylla_spark.demo.send import Sender
 from scylla_spark.errors import ConflictError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 8
@@ -99,8 +100,7 @@ class _Tour:
         return min(max(started_s // _START_PER_LEAD, LEAST_LEAD_S), MOST_LEAD_S) * 1_000_000
 
     def _watch(self, deployment: Deployment) -> None:
-        assert deployment.dispatcher is not None
-        counts = deployment.dispatcher.engine.counts
+        counts = deployment.service(DispatchService).dispatcher.engine.counts
         self._display.count = lambda: sum(counts[f"completed_{how}"] for how in _ENDS)
         self._display.total = len(self.plan.tasks)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from scylla_spark.core.task import Invocation, Outcome, Retry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Sink = Callable[[Sequence[Outcome]], None]
 
@@ -17,7 +20,7 @@ class HandlerInfo:
 
     Attributes:
         name: registered name.
-        runs_on: "local" or "spark".
+        runs_on: name of its executor (see `executors.catalog`).
         max_batch: None for one task a call; else the most tasks one call takes (a batch handler).
         timeout_ms: None means the deployment's default.
         retry: None means the deployment's default.
@@ -61,3 +64,11 @@ class Executor(Protocol):
 
     def stop(self, *, drain_s: float) -> None:
         """Takes no more work, lets what runs finish for `drain_s` seconds, then ends it and all children."""
+
+
+@runtime_checkable
+class OnSession(Protocol):
+    """An executor that runs tasks with Spark: it has room once it was started and attached, in either order."""
+
+    def attach(self, spark: SparkSession) -> None:
+        """Gives it the session to run on."""

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.executors.catalog import EXECUTORS
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.name import RULE, is_name
 
-RUNS_ON: Final = ("local", "spark")
 _PLAIN_OR_VERSION = re.compile(r"[^@]+(?:@[0-9]+)?")
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -75,8 +75,10 @@ def handler(
             f"{shown(name)} is not a handler name.",
             hint=f'Use {RULE}, the @ only before a version: "mail.send" or "charge@2".',
         )
-    if runs_on not in RUNS_ON:
-        raise ArgumentError(f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(RUNS_ON)}.")
+    if runs_on not in EXECUTORS:
+        raise ArgumentError(
+            f"Handler {name!r} has runs_on={runs_on!r}.", hint=f"Choose one of: {', '.join(EXECUTORS)}."
+        )
     if max_batch is not None and max_batch < 1:
         raise ArgumentError(f"Handler {name!r} has max_batch={max_batch}.", hint="Pass 1 or more, or leave it out.")
     timeout_ms = None if timeout is None else duration_ms(timeout)

@@ -17,12 +17,10 @@ PREFIX = "scyllaspark_"
 
 
 class MetricsServer:
-    """Answers read-only questions about this process.
+    """Answers read-only questions about this process; its services add what they show.
 
     Args:
         settings: where to listen, and by which names it may be asked.
-        registry: the metrics.
-        routes: what else is answered: path → route.
 
     Attributes:
         address: where it listens, such as http://127.0.0.1:9000.
@@ -31,15 +29,12 @@ class MetricsServer:
         ConfigError: it cannot listen there.
     """
 
-    def __init__(
-        self, settings: Metrics, registry: CollectorRegistry, routes: Mapping[str, Route] | None = None
-    ) -> None:
-        metrics = Route(lambda _query: Reply(CONTENT_TYPE_LATEST, generate_latest(registry)))
+    def __init__(self, settings: Metrics) -> None:
+        self._registries: list[CollectorRegistry] = []
+        self._routes = {"/metrics": Route(lambda _query: Reply(CONTENT_TYPE_LATEST, self._metrics()))}
         names = (*settings.allowed_hosts, socket.gethostname())
         try:
-            self._server = ReadOnlyServer(
-                (settings.host, settings.port), {"/metrics": metrics, **(routes or {})}, hosts=names
-            )
+            self._server = ReadOnlyServer((settings.host, settings.port), self._routes, hosts=names)
         except OSError as error:
             raise ConfigError(
                 f"Metrics cannot be served at {settings.host}, port {settings.port}: {error.strerror or error}.",
@@ -48,6 +43,14 @@ class MetricsServer:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.address = f"http://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="state-server", daemon=True)
+
+    def show(self, registry: CollectorRegistry, routes: Mapping[str, Route] | None = None) -> None:
+        """Serves further metrics, and what else is answered: path → route."""
+        self._registries.append(registry)
+        self._routes.update(routes or {})
+
+    def _metrics(self) -> bytes:
+        return b"".join(generate_latest(registry) for registry in list(self._registries))
 
     def start(self) -> None:
         """Begins to serve."""

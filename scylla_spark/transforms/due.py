@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.scan_budget import ROW_BYTES, Budget
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import KEY_NAMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_ROW_BYTES: Final = 1024  # of a task without its payload
 _DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
 
 
@@ -87,22 +87,6 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
     )
 
 
-class Budget(NamedTuple):
-    """How much of each queue may be loaded.
-
-    Attributes:
-        rows: most tasks of a queue.
-        most_bytes: most bytes of them, payloads included; the first task of a queue is kept whatever its size.
-        listed: names of queues that have a budget of their own; all others, whose names come from data, share one.
-        paused: names of queues of which nothing starts.
-    """
-
-    rows: int
-    most_bytes: int = 1 << 62
-    listed: Sequence[str] = ()
-    paused: Sequence[str] = ()
-
-
 def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     """What fits the budget of every queue: heads of lanes before those behind them, the urgent and overdue first.
 
@@ -122,10 +106,11 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     upwards = (Window.unboundedPreceding, Window.currentRow)
     in_order = lane.orderBy("lane_rank").rowsBetween(*upwards)
     head = F.col("lane_rank") == 1
-    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | F.col("queue").isin(list(budget.paused)))
-    share = F.when(F.col("queue").isin(list(budget.listed)), F.col("queue"))
+    name = F.coalesce("queue", F.lit(DEFAULT_QUEUE))
+    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | name.isin(list(budget.paused)))
+    share = F.when(name.isin(list(budget.listed)), name)
     queue = Window.partitionBy("share").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
-    size = F.lit(_ROW_BYTES) + F.coalesce(F.octet_length("payload"), F.lit(0)).cast("long")
+    size = F.lit(ROW_BYTES) + F.coalesce(F.octet_length("payload"), F.lit(0)).cast("long")
     ranked = rows.withColumns({"blocked": F.max(stuck).over(lane), "share": share})
     ranked = ranked.withColumns(
         {"place": F.row_number().over(queue), "bytes": F.sum(size).over(queue.rowsBetween(*upwards))}

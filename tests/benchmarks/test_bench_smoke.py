@@ -25,6 +25,7 @@ SMALL = {
     "stuck": (["--seconds", "3", "--warm", "100"], (*LATENCY, "blocked_lanes")),
     "spread": (["--tasks", "1000", "--lanes", "50"], SECONDS),
     "recover": (["--tasks", "5000"], (*SECONDS, "ready_seconds", "all_seconds")),
+    "start": (["--tasks", "1"], (*SECONDS, "restart_ratio", "dispatcher_seconds", "cpu_seconds")),
     "soak": (["--seconds", "6", "--warm", "100"], (*LATENCY, "memory_mb_first", "files_last")),
 }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.scan_budget import Budget
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.dispatch.scan_rows import slices
-from scylla_spark.transforms.due import Budget, due, first_of_queues, maybe_open, uncompleted
+from scylla_spark.services.dispatch.spark_scan import found_in
+from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -41,7 +42,7 @@ def frames(spark):
 
 
 def loaded(frame, budget, paused=(), most_bytes=1 << 62):
-    found = slices(first_of_queues(frame, Budget(budget, most_bytes, ["full", "p"], paused), now=NOW).toArrow())
+    found = found_in(first_of_queues(frame, Budget(budget, most_bytes, ["full", "p"], paused), now=NOW).toArrow())
     part = found[0]
     rows = [(row.command.key.ordering_id, row.command.offset) for row in part.rows]
     return sorted(rows), {lane: key.time_us for lane, key in part.cuts.items()}, part.unloaded
@@ -111,4 +112,4 @@ def test_closed_hours_are_left_out_and_open_ones_among_them_are_not(frames):
 
 
 def test_nothing_comes_of_nothing(frames):
-    assert slices(first_of_queues(due(frames([]), depth=3), Budget(3), now=NOW).toArrow()) == {}
+    assert found_in(first_of_queues(due(frames([]), depth=3), Budget(3), now=NOW).toArrow()) == {}

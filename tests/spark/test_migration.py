@@ -42,7 +42,7 @@ def grown(monkeypatch):
 
     new = {table.name: grow(table) if table is not DEPLOYMENT else table for table in TABLES}
     names = ("TASKS", "DEFERRED", "COMPLETIONS", "ATTEMPTS", "REJECTED", "PROGRESS")
-    for module in (schemas, *map(_module, ("spark_tables", "table_reader", "task_queries", "migration"))):
+    for module in (schemas, *map(_module, ("new_tables", "spark_tables", "table_reader", "task_queries", "migration"))):
         for name in names:
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, new[name.lower()])
@@ -137,7 +137,7 @@ def test_a_dispatcher_of_today_reads_tables_of_a_later_ingest(spark, old):
 def test_an_ingest_that_is_older_than_the_tables_refuses_them_unchanged(spark, old):
     ingest = service(spark, old.parent)
     ingest.open_tables(TOPIC_IDS)
-    ingest.tables._store(TableReader(str(old)).stored() | {"schema_version": schemas.VERSION + 7})
+    ingest.tables.store(TableReader(str(old)).stored() | {"schema_version": schemas.VERSION + 7})
     versions = {table.name: TableReader(str(old)).size(table)["version"] for table in TABLES}
     with pytest.raises(ConfigError, match=r"made by a newer scylla-spark: .* version 9, this one writes 2\. Upgrade"):
         service(spark, old.parent).open_tables(TOPIC_IDS)

@@ -247,3 +247,9 @@ def test_retries_for_ever_can_be_set_from_the_environment(monkeypatch):
 def test_every_unit_of_a_duration_agrees():
     for value in ("1h30m", 1.5, timedelta(milliseconds=250), 0):
         assert duration_us(value) == duration_ms(value) * 1000 == duration(value) // timedelta(microseconds=1)
+
+
+def test_a_dispatcher_that_needs_no_spark_has_no_spark_pool():
+    with pytest.raises(ConfigError, match=r'dispatch\.scan is "reader".* dispatch\.spark_slots .* set it to 0'):
+        Settings.load(dispatch={"scan": "reader"})
+    assert Settings.load(dispatch={"scan": "reader", "spark_slots": 0}).dispatch.scan == "reader"

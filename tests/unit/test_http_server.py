@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry
 
 from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ArgumentError, ConfigError
-from scylla_spark.services.dispatch.describe import DescribeServer
+from scylla_spark.services.dispatch.describe import Description
 from scylla_spark.services.http_server import JSON, ReadOnlyServer, Reply, Route
+from scylla_spark.services.metrics_server import MetricsServer
 from tests.support.waiting import holds
 
 
@@ -243,7 +244,9 @@ def test_one_connection_too_many_is_told_so():
 def state_server(mailbox, **metrics):
     measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
     engine = SimpleNamespace(partitions={}, counts={}, runs={})
-    return DescribeServer(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), Metrics(**metrics))
+    server = MetricsServer(Metrics(**metrics))
+    Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), server)
+    return server
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,8 @@ def test_ingest_counts_per_topic_what_it_wrote_refused_and_set_aside():
 def test_a_process_without_dispatch_serves_its_metrics():
     counted = IngestMetrics()
     counted.written("tasks", ingested=1, rejected=0, set_aside=3)
-    server = MetricsServer(Metrics(), counted.registry())
+    server = MetricsServer(Metrics())
+    server.show(counted.registry())
     server.start()
     try:
         told = fetch(f"{server.address}/metrics", timeout_s=5.0, largest=1 << 20).decode()

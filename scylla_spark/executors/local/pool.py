@@ -9,16 +9,21 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import Invocation
 from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
+from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.local.child_handle import ChildHandle
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.supervisor import Limits, Supervisor
+
+if TYPE_CHECKING:
+    from scylla_spark.config.settings import Settings
 
 _log = logging.getLogger(__name__)
 _SOON_US = 10_000
@@ -302,3 +307,16 @@ class LocalPool:
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
             os.eventfd_write(self._wake, 1)
+
+
+def _from_settings(settings: Settings) -> LocalPool:
+    dispatch = settings.dispatch
+    return LocalPool(
+        settings.handlers,
+        min_children=dispatch.min_children,
+        max_children=dispatch.max_children,
+        pass_environment=dispatch.pass_environment,
+    )
+
+
+KIND: Final = Kind(_from_settings, wanted=lambda settings: True, needs_session=False)

@@ -23,6 +23,7 @@ from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, I
 from scylla_spark.defaults import SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
+from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
@@ -32,6 +33,8 @@ from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfi
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+    from scylla_spark.config.settings import Settings
 
 SCHEDULER_POOL: Final = "scylla-spark-tasks"
 _CHUNK_US: Final = 500_000  # a chunk should not keep one child busy for longer
@@ -370,3 +373,11 @@ def _killed(one: Outcome) -> Outcome:
     return Outcome(
         one.id, TIMED_OUT, one.started_us, one.finished_us, failure=Failure("killed", "It was killed on request.")
     )
+
+
+def _from_settings(settings: Settings) -> SparkPool:
+    dispatch = settings.dispatch
+    return SparkPool(settings.handlers, slots=dispatch.spark_slots, pass_environment=dispatch.pass_environment)
+
+
+KIND: Final = Kind(_from_settings, wanted=lambda settings: settings.dispatch.spark_slots > 0, needs_session=True)

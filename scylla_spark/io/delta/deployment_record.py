@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from scylla_spark.config.settings import Settings
@@ -19,6 +20,11 @@ def stored_rules(stored: dict[str, Any]) -> Rules:
 def stored_version(stored: dict[str, Any]) -> int:
     """The version of the tables' columns in a deployment's stored settings."""
     return int(stored.get("schema_version", 1))
+
+
+def stored_rows(fixed: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of table `deployment` that say what is fixed."""
+    return [{"name": name, "value": json.dumps(value)} for name, value in fixed.items()]
 
 
 def check_version(stored: dict[str, Any]) -> None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from scylla_spark.io.delta.deployment_record import stored_version
+from scylla_spark.io.delta.new_tables import PROPERTIES
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import TABLES, Column, Table
+from scylla_spark.schemas import TABLES, VERSION, Column, Table
 
 if TYPE_CHECKING:
     from scylla_spark.io.delta.spark_tables import Tables
@@ -25,23 +27,30 @@ def missing(readers: TableReader, table: Table) -> list[Column]:
     return [column for column in table.columns if column.name not in there]
 
 
-def migrate(tables: Tables, readers: TableReader, properties: dict[str, str]) -> None:
-    """Adds the columns that are missing, and sets the properties of all tables.
+def migrate(tables: Tables) -> None:
+    """Brings tables to the version of `schemas`; does nothing where they have it.
 
     Args:
         tables: of the deployment; the caller is the one that writes them.
-        readers: of the same.
-        properties: Delta properties that all tables have.
     """
-    settings = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
+    readers = TableReader(tables.path)
+    stored = readers.stored()
+    if stored_version(stored) >= VERSION and not any(missing(readers, table) for table in TABLES):
+        return
     for table in TABLES:
-        place = f"delta.`{tables.location(table).replace('`', '``')}`"
-        columns = missing(readers, table)
-        if columns:
-            added = ", ".join(f"`{column.name}` {column.type} COMMENT {_text(column.comment)}" for column in columns)
-            tables.spark.sql(f"ALTER TABLE {place} ADD COLUMNS ({added})")
-        tables.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({settings})")
-        log.info("table is migrated", table=table.name, added=[column.name for column in columns])
+        _migrate(tables, table, missing(readers, table))
+    tables.store(stored | {"schema_version": VERSION})
+
+
+def _migrate(tables: Tables, table: Table, columns: list[Column]) -> None:
+    """Adds columns to one table, and sets its properties."""
+    place = tables.sql_name(table)
+    if columns:
+        added = ", ".join(f"`{column.name}` {column.type} COMMENT {_text(column.comment)}" for column in columns)
+        tables.spark.sql(f"ALTER TABLE {place} ADD COLUMNS ({added})")
+    properties = ", ".join(f"{_text(name)} = {_text(value)}" for name, value in PROPERTIES.items())
+    tables.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({properties})")
+    log.info("table is migrated", table=table.name, added=[column.name for column in columns])
 
 
 def _text(value: str) -> str:

@@ -10,6 +10,8 @@ from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.mark import Mark
+from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -91,6 +93,26 @@ def fact(row: Mapping[str, Any]) -> Fact:
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
         row.get("next_at"), row["result"], failure,
     )  # fmt: skip
+
+
+def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
+    """The row of `progress` that says of a topic ("tasks" or "outcomes") what a mark holds; without `updated_at`."""
+    row: dict[str, Any] = {"topic": topic, "partition_id": partition}
+    if topic != "tasks":
+        fence = mark.fence
+        return row | {
+            "next_offset": mark.outcomes_offset,
+            "epoch": fence.epoch,
+            "nonce": fence.nonce,
+            "resigned": mark.resigned,
+        }
+    return row | {
+        "next_offset": mark.tasks_offset,
+        "folded_until": from_us(mark.folded_until_us) if mark.folded_until_us < ALL_FOLDED_US else None,
+        "closed_hour": mark.closed_hour,
+        "open_hours": list(mark.open_hours),
+        "appended_at": from_us(mark.appended_us) if mark.appended_us else None,
+    }
 
 
 def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:

@@ -1,8 +1,7 @@
-"""The Delta tables as Spark sees them: made, checked, read. What each column means stands in `schemas`."""
+"""The Delta tables as Spark sees them: read, and written by ingest. What each column means stands in `schemas`."""
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
@@ -11,31 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.mark import Mark, joined, stored_mark
-from scylla_spark.core.near import ALL_FOLDED_US, common_edge, reaches_far
-from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rules, stored_version
-from scylla_spark.io.delta.migration import migrate, missing
+from scylla_spark.core.near import common_edge, reaches_far
+from scylla_spark.io.delta.deployment_record import (
+    stored_rows,
+)
+from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TABLES, TASKS, VERSION, Table
+from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TASKS, Table
 from scylla_spark.transforms.fold import folded, is_news, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _ROWS_PER_FILE: Final = 200_000  # of `deferred`
-PROPERTIES: Final = {
-    "delta.enableDeletionVectors": "false",
-    "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 12 hours",
-    "delta.deletedFileRetentionDuration": "interval 6 hours",
-    # names of appends: a batch that is repeated later than that appends its rows again, which readers tolerate
-    "delta.setTransactionRetentionDuration": "interval 1 hour",
-    "delta.dataSkippingNumIndexedCols": "5",
-}
-"""Delta properties of all tables."""
 
 
 class HourBucket(NamedTuple):
@@ -97,6 +86,7 @@ class Tables:
         self.spark = spark
         self.path = path.rstrip("/")
         self.before_commit: Callable[[], None] = _nothing  # of rows or progress; may wait or raise
+        self._clustered: set[str] = set()  # names of the tables that are known to be clustered
 
     def location(self, table: Table) -> str:
         """Folder or URI of one table."""
@@ -168,6 +158,7 @@ class Tables:
 
     def defer(self, rows: DataFrame, count: int, name: str) -> None:
         """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name."""
+        self._cluster(DEFERRED)
         files = -(-count // _ROWS_PER_FILE)
         spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
         self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, name)
@@ -178,38 +169,22 @@ class Tables:
         options = {"txnAppId": f"scylla-spark/{name}", "txnVersion": "1"}
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
 
-    def create(self, settings: Settings, topic_ids: dict[str, str]) -> Rules:
-        """Makes what is missing and checks the settings against what the deployment was made with.
+    def sql_name(self, table: Table) -> str:
+        """How a statement of Spark SQL names a table."""
+        return f"delta.`{self.location(table).replace('`', '``')}`"
 
-        Args:
-            settings: partition count, grace and retention are stored at the first call and compared at later ones.
-            topic_ids: topic name → id; another id means that the topic was deleted and made again.
+    def _cluster(self, table: Table) -> None:
+        """Says in a table's log by which columns its files are clustered: tables are made without Spark, which cannot say it."""
+        if table.name in self._clustered:
+            return
+        if "clustering" not in TableReader(self.path).features(table):
+            self.before_commit()
+            self.spark.sql(f"ALTER TABLE {self.sql_name(table)} CLUSTER BY ({', '.join(table.clustered_by)})")
+        self._clustered.add(table.name)
 
-        Returns:
-            The rules by which records are judged.
-
-        Raises:
-            ConfigError: the partition count differs, a topic is not the one these tables were filled from, or the tables are of
-                newer code.
-        """
-        readers = TableReader(self.path)  # a first query of Spark costs seconds
-        wanted = deployment(settings, topic_ids)
-        stored = readers.stored() if readers.exists(DEPLOYMENT) else {}
-        if stored:
-            check_version(stored)
-            check(stored, wanted)
-        for table in TABLES:
-            if not readers.exists(table):
-                self._create(table)
-        if not stored:
-            self._store(wanted)
-        elif stored_version(stored) < VERSION or any(missing(readers, table) for table in TABLES):
-            migrate(self, readers, PROPERTIES)
-            self._store(stored | {"schema_version": VERSION})
-        return stored_rules(stored or wanted)
-
-    def _store(self, fixed: dict[str, Any]) -> None:
-        rows = [(name, json.dumps(value)) for name, value in fixed.items()]
+    def store(self, fixed: dict[str, Any]) -> None:
+        """Replaces what is stored of the deployment."""
+        rows = [tuple(row.values()) for row in stored_rows(fixed)]
         frame = self.spark.createDataFrame(rows, DEPLOYMENT.ddl).coalesce(1)
         frame.write.format("delta").mode("overwrite").save(self.location(DEPLOYMENT))
 
@@ -232,27 +207,13 @@ class Tables:
         self.before_commit()
         stamp = from_us(now_us())
         rows = [
-            _progress_row(topic, partition, mark) | {"updated_at": stamp}
+            progress_row(topic, partition, mark) | {"updated_at": stamp}
             for (topic, partition), mark in sorted(marks.items())
         ]
         frame = self.spark.createDataFrame(
             [tuple(row.get(name) for name in PROGRESS.names) for row in rows], PROGRESS.ddl
         ).coalesce(1)
         frame.write.format("delta").mode("overwrite").save(self.location(PROGRESS))
-
-    def _create(self, table: Table) -> None:
-        from delta.tables import DeltaTable
-
-        builder = DeltaTable.createIfNotExists(self.spark).location(self.location(table)).comment(table.comment)
-        for column in table.columns:
-            builder = builder.addColumn(column.name, column.type, comment=column.comment)
-        if table.partitioned_by:
-            builder = builder.partitionedBy(*table.partitioned_by)
-        if table.clustered_by:
-            builder = builder.clusterBy(*table.clustered_by)
-        for name, value in PROPERTIES.items():
-            builder = builder.property(name, value)
-        builder.execute()
 
 
 def between(partitions: Sequence[int] | None, after_us: int | None, until_us: int | None) -> Column:
@@ -269,22 +230,3 @@ def between(partitions: Sequence[int] | None, after_us: int | None, until_us: in
 
 def _instant(us: int) -> Column:
     return F.timestamp_micros(F.lit(us))
-
-
-def _progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
-    row = {"topic": topic, "partition_id": partition}
-    if topic != "tasks":
-        fence = mark.fence
-        return row | {
-            "next_offset": mark.outcomes_offset,
-            "epoch": fence.epoch,
-            "nonce": fence.nonce,
-            "resigned": mark.resigned,
-        }
-    return row | {
-        "next_offset": mark.tasks_offset,
-        "folded_until": from_us(mark.folded_until_us) if mark.folded_until_us < ALL_FOLDED_US else None,
-        "closed_hour": mark.closed_hour,
-        "open_hours": list(mark.open_hours),
-        "appended_at": from_us(mark.appended_us) if mark.appended_us else None,
-    }

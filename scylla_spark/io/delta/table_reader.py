@@ -100,6 +100,11 @@ class TableReader:
         with self._lock:
             return _columns(self._newest(table))
 
+    def features(self, table: Table) -> set[str]:
+        """What of Delta a writer of the table must know, as its log names it; tables of the oldest form name nothing."""
+        with self._lock:
+            return set(self._newest(table).protocol().writer_features or ())
+
     def marks(self) -> dict[tuple[str, int], Mark]:
         """How far the tables are: ("tasks" | "outcomes", partition) → mark; only the offset of its own topic is set in it."""
         columns = tuple(name for name in PROGRESS.names if name != "updated_at")

@@ -10,7 +10,6 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.config.settings import Metrics
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
@@ -24,30 +23,18 @@ _PATIENCE_S = 5.0
 _SHOWN = 50
 
 
-class DescribeServer:
-    """Serves `/metrics`, `/status`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
+class Description:
+    """Shows metrics, `/status`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
 
     Args:
         dispatcher: whose state it is.
-        settings: where to listen, and by which names it may be asked.
-
-    Raises:
-        ConfigError: it cannot listen there.
+        server: where it is shown.
     """
 
-    def __init__(self, dispatcher: Dispatcher, settings: Metrics) -> None:
+    def __init__(self, dispatcher: Dispatcher, server: MetricsServer) -> None:
         self._dispatcher = dispatcher
         dispatcher.measures.registry.register(_EngineCollector(dispatcher))
-        self._server = MetricsServer(settings, dispatcher.measures.registry, self._routes())
-        self.address = self._server.address
-
-    def start(self) -> None:
-        """Begins to serve."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """Ends serving."""
-        self._server.stop()
+        server.show(dispatcher.measures.registry, self._routes())
 
     def _routes(self) -> dict[str, Route]:
         return {

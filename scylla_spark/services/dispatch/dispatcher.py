@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -27,27 +27,23 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.mark import Mark
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
-from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail, clock_offset_us
-from scylla_spark.services.dispatch.scanner import OpenTasks, Scanner, ScanQuery
+from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 log = structlog.get_logger("dispatch")
 
 LOCAL = "local"
-SPARK = "spark"
 _MAX_SLEEP_S = 0.5
 # With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.
 _BUSY_RUNS = 64
@@ -92,7 +88,7 @@ class Dispatcher:
 
     Args:
         settings: with the broker's address filled in.
-        executors: name → executor ("local", "spark"), not started.
+        executors: name → executor, not started.
         surroundings: makes what it touches, given its mailbox; default: the real things.
     """
 
@@ -118,7 +114,7 @@ class Dispatcher:
         self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
-        self._scan_query = ScanQuery(self._tick, int(settings.dispatch.trigger.total_seconds() * 1000))
+        self._ticker: Ticker | None = None
         self._producer: Any = None
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
         self._left: dict[int, threading.Event] = {}
@@ -158,13 +154,17 @@ class Dispatcher:
         self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
         self._known = {name: self._terms(info) for name, info in self.handlers.items()}
 
-    def attach(self, spark: SparkSession) -> None:
-        """Starts what needs Spark, which takes seconds to come up: large scans and the look-ahead."""
-        from scylla_spark.services.dispatch.spark_scan import SparkScan
+    def attach(self, scan: LargeScan, ticker: Ticker) -> None:
+        """Starts large scans and the look-ahead, which may have to wait for Spark.
 
-        self.scanner.attach(SparkScan(Tables(spark, self.settings.tables_path), self.settings))
+        Args:
+            scan: reads what is open.
+            ticker: says when to scan.
+        """
+        self.scanner.attach(scan)
         self._soon()
-        self._scan_query.start(spark)
+        self._ticker = ticker
+        ticker.start(self._tick)
 
     def stop(self) -> None:
         """Drains: release stops, what runs may finish, all is recorded, then everything ends."""
@@ -173,7 +173,8 @@ class Dispatcher:
         drain_s = self.settings.dispatch.drain.total_seconds() if self._glance.runs and self.failure is None else 0.0
         for executor in self.executors.values():
             executor.stop(drain_s=drain_s)
-        self._scan_query.stop()
+        if self._ticker is not None:
+            self._ticker.stop()
         self._outcomes.stop()
         self._stopping.set()
         self.mailbox.post(lambda now: None)
@@ -193,7 +194,7 @@ class Dispatcher:
         for part in parts:
             if part is not None and part.failure is not None:
                 raise part.failure
-        return self._scan_query.alive() and self._thread.is_alive()
+        return (self._ticker is None or self._ticker.alive()) and self._thread.is_alive()
 
     def ready(self) -> bool:
         """Whether every partition of this process releases tasks."""
@@ -384,7 +385,7 @@ class Dispatcher:
         return self._around.runner.run("scan", self._scan())
 
     def _tick(self) -> None:
-        """A micro-batch of the scanning query."""
+        """One tick of the scans."""
         with contextlib.suppress(CancelledError):  # it was stopped
             self._soon().result()
 
@@ -436,7 +437,7 @@ class Dispatcher:
     def _terms(self, info: HandlerInfo) -> HandlerPolicy:
         dispatch = self.settings.dispatch
         executor = info.runs_on if info.runs_on in self.executors else LOCAL
-        timeout_ms = info.timeout_ms if info.timeout_ms is not None else int(dispatch.timeout.total_seconds() * 1000)
+        timeout_ms = info.timeout_ms if info.timeout_ms is not None else duration_ms(dispatch.timeout)
         return HandlerPolicy(
             executor,
             timeout_ms,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.command import ENQUEUE, Command, WireRetry
 from scylla_spark.core.key import TaskKey
@@ -11,10 +11,11 @@ from scylla_spark.core.stored import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.fingerprint import fingerprint
 
-_COLUMNS = (
+COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "extra",
     "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "more",
 )  # fmt: skip
+"""The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
 
 class Slice(NamedTuple):
@@ -31,22 +32,20 @@ class Slice(NamedTuple):
     unloaded: set[int]
 
 
-def slices(table: Any) -> dict[int, Slice]:
+def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()) -> dict[int, Slice]:
     """Partition → what was found of it.
 
     Args:
-        table: pyarrow.Table of the columns of `transforms.due.due`, or of `first_of_queues`.
+        rows: open tasks with the values of `COLUMNS`, of each lane in key order.
+        left: partition and ordering id of the lanes of which nothing is loaded.
     """
     found: dict[int, Slice] = {}
-    if "kept" in table.column_names:
-        kept = table.column("kept")
-        for partition, ordering_id in lists(table.filter(_not(kept)).select(["partition_id", "ordering_id"])):
-            found.setdefault(partition, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
-        table = table.filter(kept)
+    for number, ordering_id in left:
+        found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
         partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, extra,
         max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, more,
-    ) in lists(table.select(list(_COLUMNS))):  # fmt: skip
+    ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
         command = Command(
@@ -60,14 +59,3 @@ def slices(table: Any) -> dict[int, Slice]:
         if more and (ordering_id not in part.cuts or key > part.cuts[ordering_id]):
             part.cuts[ordering_id] = key
     return found
-
-
-def lists(table: Any) -> Iterator[tuple[Any, ...]]:
-    """The rows of a pyarrow.Table as tuples."""
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
-
-
-def _not(column: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.invert(column)

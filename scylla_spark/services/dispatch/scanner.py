@@ -1,4 +1,4 @@
-"""The scan: streaming job 2. It loads taken partitions and the next look-ahead slice from the tables into the lanes."""
+"""The scan loads taken partitions and the next look-ahead slice from the tables into the lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -23,10 +23,6 @@ from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scan_rows import Slice
 from scylla_spark.services.dispatch.steps import Ask, Read, Steps
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("dispatch")
 
@@ -58,12 +54,29 @@ class OpenTasks(Protocol):
 
 
 class LargeScan(Protocol):
-    """The due scan for more than a few tasks; see `services.dispatch.spark_scan`."""
+    """The due scan for more than a few tasks; see `services.dispatch.spark_scan` and `services.dispatch.reader_scan`."""
 
     def read(
         self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
     ) -> dict[int, Slice] | None:
         """What was found of each partition; None if there is more than the budget after an instant."""
+
+
+class Ticker(Protocol):
+    """Gives the scans their rhythm."""
+
+    def start(self, tick: Callable[[], None]) -> None:
+        """Begins to call `tick` again and again, in one thread at a time."""
+
+    def alive(self) -> bool:
+        """Whether it still does.
+
+        Raises:
+            Exception: what ended it.
+        """
+
+    def stop(self) -> None:
+        """Ends it."""
 
 
 @dataclass(slots=True)
@@ -270,41 +283,3 @@ def pieces(rows: Sequence[ScanRow]) -> Iterator[Sequence[ScanRow]]:
             first, size = index + 1, 0
     if first < len(rows):
         yield rows[first:]
-
-
-class ScanQuery:
-    """The streaming query whose every micro-batch scans; a ticker gives it its rhythm.
-
-    Args:
-        tick: scans; called by one thread at a time.
-        trigger_ms: pause between micro-batches.
-    """
-
-    def __init__(self, tick: Callable[[], None], trigger_ms: int) -> None:
-        self._tick = tick
-        self._trigger_ms = trigger_ms
-        self._query: StreamingQuery | None = None
-
-    def start(self, spark: SparkSession) -> None:
-        """Starts it on a session."""
-        ticker = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
-        writer = ticker.writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: self._tick())
-        self._query = writer.trigger(processingTime=f"{self._trigger_ms} milliseconds").start()
-
-    def stop(self) -> None:
-        """Ends it."""
-        if self._query is not None:
-            self._query.stop()
-
-    def alive(self) -> bool:
-        """Whether it runs, once it was started.
-
-        Raises:
-            StreamingQueryException: it ended with an error.
-        """
-        if self._query is None:
-            return True
-        error = self._query.exception()
-        if error is not None:
-            raise error
-        return self._query.isActive

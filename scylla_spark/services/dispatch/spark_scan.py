@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -11,15 +14,18 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.mark import Mark
 from scylla_spark.core.near import common_edge
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.scan_budget import MOST_BYTES, Budget
+from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
-from scylla_spark.services.dispatch.scan_rows import Slice, slices
-from scylla_spark.transforms.due import Budget, due, first_of_queues, maybe_open, uncompleted
+from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
+from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-MOST_BYTES: Final = 256 * 1024 * 1024  # of one queue's rows in one scan
+_START_S: Final = 60.0  # that a query may take to start before a stop gives it up
 _TOO_LARGE: Final = "maxResultSize"  # what Spark's error names when rows are too large to be fetched
 
 
@@ -27,12 +33,14 @@ class SparkScan:
     """Reads what is due and uncompleted, per lane in order, with Spark's window functions.
 
     Args:
-        tables: as Spark sees them.
-        settings: depth of lanes, budget of queues, which queues are paused.
+        spark: the session.
+        settings: where the tables are, depth of lanes, budget of queues, which queues are paused.
+        most_bytes: of one queue's rows in one scan.
     """
 
-    def __init__(self, tables: Tables, settings: Settings) -> None:
-        self._tables = tables
+    def __init__(self, spark: SparkSession, settings: Settings, *, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._tables = Tables(spark, settings.tables_path)
         self._settings = settings
 
     def read(
@@ -51,7 +59,7 @@ class SparkScan:
             None if there is more than the budget after an instant: what to leave out can only be chosen among all.
         """
         rows = self.table(marks, after, until, now, ended)
-        return None if rows is None else slices(rows)
+        return None if rows is None else found_in(rows)
 
     def table(self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int) -> Any:
         """The same as an Arrow table with the columns of `transforms.due.due`, or of `first_of_queues` beyond the budget."""
@@ -64,7 +72,7 @@ class SparkScan:
             return None
         queues = self._settings.queues
         paused = [name for name, queue in queues.items() if queue.paused]
-        return first_of_queues(frame, Budget(budget, MOST_BYTES, list(queues), paused), now=now).toArrow()
+        return first_of_queues(frame, Budget(budget, self._most_bytes, list(queues), paused), now=now).toArrow()
 
     def _frame(self, marks: Mapping[int, Mark], after: int | None, until: int) -> DataFrame:
         inside = between(list(marks), after, until)
@@ -86,3 +94,70 @@ def _fetched(frame: DataFrame) -> Any:
         if _TOO_LARGE not in str(error):
             raise
         return None
+
+
+def found_in(table: Any) -> dict[int, Slice]:
+    """From an Arrow table of `due`, or of `first_of_queues`."""
+    if "kept" not in table.column_names:
+        return slices(_lists(table.select(list(COLUMNS))))
+    import pyarrow.compute as pc
+
+    kept = table.column("kept")
+    left = table.filter(pc.invert(kept)).select(["partition_id", "ordering_id"])
+    return slices(_lists(table.filter(kept).select(list(COLUMNS))), _lists(left))
+
+
+def _lists(table: Any) -> Iterator[tuple[Any, ...]]:
+    """The rows of an Arrow table as tuples."""
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+class ScanQuery:
+    """The streaming query whose every micro-batch scans; a source that only counts gives it its rhythm.
+
+    It starts in a thread of its own, since the first query of a session takes a second to start, and a taken partition can be
+    scanned before.
+
+    Args:
+        spark: session on which it runs.
+        trigger: pause between micro-batches.
+    """
+
+    def __init__(self, spark: SparkSession, trigger: timedelta) -> None:
+        self._spark = spark
+        self._trigger_ms = duration_ms(trigger)
+        self._starting: Future[StreamingQuery] = Future()
+
+    def start(self, tick: Callable[[], None]) -> None:
+        """Begins to start it."""
+        threading.Thread(target=self._start, args=(tick,), name="scan-start", daemon=True).start()
+
+    def alive(self) -> bool:
+        """Whether it starts or runs.
+
+        Raises:
+            Exception: it could not be started, or ended with an error.
+        """
+        if not self._starting.done():
+            return True
+        query = self._starting.result()
+        error = query.exception()
+        if error is not None:
+            raise error
+        return query.isActive
+
+    def stop(self) -> None:
+        """Ends it, once it has started."""
+        try:
+            query = self._starting.result(_START_S)
+        except Exception:  # it never started, as `alive` tells
+            return
+        query.stop()
+
+    def _start(self, tick: Callable[[], None]) -> None:
+        counter = self._spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)
+        try:
+            writer = counter.load().writeStream.queryName("dispatch-scan").foreachBatch(lambda _batch, _id: tick())
+            self._starting.set_result(writer.trigger(processingTime=f"{self._trigger_ms} milliseconds").start())
+        except Exception as error:
+            self._starting.set_exception(error)

@@ -27,6 +27,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.mark import Mark
 from scylla_spark.core.rejection import DEFECT
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining
 from scylla_spark.io.kafka.topics import consumer
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -89,7 +90,7 @@ class TasksTail:
         self._marks = marks
         self._clock = clock
         self._topic = settings.topics.tasks
-        self._session_us = int(settings.dispatch.session_timeout.total_seconds() * 1e6)
+        self._session_us = duration_us(settings.dispatch.session_timeout)
         self._polled_us = 0
         self._asked_us = 0
         self._tenures: dict[int, Tenure] = {}

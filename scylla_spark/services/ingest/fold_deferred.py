@@ -15,6 +15,7 @@ from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.duration import duration_us
+from scylla_spark.io.delta.new_tables import fold_target_us
 from scylla_spark.io.delta.spark_tables import Extent, HourBucket, Tables, bounds
 from scylla_spark.services.ingest.progress import Progress
 
@@ -35,12 +36,9 @@ class DeferredFolder:
     def __init__(self, tables: Tables, progress: Progress, settings: Settings) -> None:
         self._tables = tables
         self._progress = progress
+        self._settings = settings
         self._near_us = duration_us(settings.ingest.near)
         self._max_rows = settings.ingest.max_records
-
-    def target_us(self, now: int) -> int:
-        """How far folded_until should be: the first full hour that is far enough ahead; microseconds since the epoch."""
-        return -(-(now + self._near_us) // HOUR_US) * HOUR_US
 
     def due(self, now: int) -> bool:
         """Whether a slice is to be folded."""
@@ -50,7 +48,7 @@ class DeferredFolder:
         """Folds the next slice, if one is due; returns how many rows were merged. Idempotent."""
         if not self.due(now):
             return 0
-        begin, target = self._progress.folded_until_us, self.target_us(now)
+        begin, target = self._progress.folded_until_us, fold_target_us(self._settings, now)
         places = self._tables.deferred_places(begin, target)
         until = slice_end(places, target, self._max_rows)
         merged = self._merge(begin, until) if places else 0

@@ -24,6 +24,9 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
+from scylla_spark.io.delta.deployment_record import stored_rules
+from scylla_spark.io.delta.migration import migrate
+from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
@@ -101,14 +104,17 @@ class Ingest:
         self._guards: dict[str, Guard] = {}
         self._ended_by: SchedulerError | None = None
 
-    def prepare(self) -> None:
-        """Makes topics and tables, checks them, and becomes the one writer.
+    def prepare(self, topic_ids: dict[str, str] | None = None) -> None:
+        """Becomes the one writer of the tables, and checks that they and the topics belong together.
+
+        Args:
+            topic_ids: topic name → id; None: makes and asks for them.
 
         Raises:
             ConfigError: topics or tables belong to another deployment, or the log does not reach to where the tables are.
             ConflictError: another ingest holds the tables.
         """
-        topic_ids = ensure_topics(self.settings)
+        topic_ids = topic_ids or ensure_topics(self.settings)
         self.hold()
         self.open_tables(topic_ids)
         self._check_positions()
@@ -123,21 +129,22 @@ class Ingest:
         self.tables.before_commit = self._sole.check
 
     def open_tables(self, topic_ids: dict[str, str]) -> None:
-        """Makes and checks the tables and reads how far they are.
+        """Makes and checks the tables, brings them to the version of this code, and reads how far they are.
 
         Args:
             topic_ids: topic name → id.
 
         Raises:
-            ConfigError: the tables belong to another deployment.
+            ConfigError: the tables belong to another deployment, or are of newer code.
         """
-        self._rules = self.tables.create(self.settings, topic_ids)
+        self._rules = stored_rules(ensure_tables(self.settings, topic_ids, now=now_us()))
+        migrate(self.tables)
         self.begin()
 
     def begin(self) -> None:
         """Reads how far the tables are."""
         marks = TableReader(self.tables.path).marks()
-        self.progress.begin(marks, self.settings.partitions, self.promotion.target_us(now_us()))
+        self.progress.begin(marks, self.settings.partitions, fold_target_us(self.settings, now_us()))
         failpoint.reach("ingest.tables.prepared")
 
     def _ends(self) -> dict[int, int]:

@@ -1,0 +1,51 @@
+"""Every executor by the name that handlers choose it by (`runs_on`), and where it is.
+
+Modules stand here by name, and are imported by whoever makes an executor: handlers are registered in processes that know nothing of
+pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from scylla_spark.executors.interface import Executor
+
+if TYPE_CHECKING:
+    from scylla_spark.config.settings import Settings
+
+EXECUTORS: Final[Mapping[str, str]] = {
+    "local": "scylla_spark.executors.local.pool",
+    "spark": "scylla_spark.executors.spark.pool",
+}
+"""Name → module; each has a `KIND`."""
+
+
+class Kind(NamedTuple):
+    """What is known of an executor before it is made.
+
+    Attributes:
+        make: from the settings to an executor that is not started.
+        wanted: whether the settings ask for it.
+        needs_session: whether it is an `OnSession`.
+    """
+
+    make: Callable[[Settings], Executor]
+    wanted: Callable[[Settings], bool]
+    needs_session: bool
+
+
+def executors(settings: Settings) -> dict[str, Executor]:
+    """The executors that the settings ask for, by name; not started."""
+    return {name: kind.make(settings) for name, kind in _wanted(settings).items()}
+
+
+def needs_session(settings: Settings) -> bool:
+    """Whether one of them needs a session of Spark."""
+    return any(kind.needs_session for kind in _wanted(settings).values())
+
+
+def _wanted(settings: Settings) -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {name: import_module(module).KIND for name, module in EXECUTORS.items()}
+    return {name: kind for name, kind in kinds.items() if kind.wanted(settings)}

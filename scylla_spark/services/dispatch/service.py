@@ -1,0 +1,81 @@
+"""Dispatch as a duty of a process: a dispatcher, its executors, what it shows over HTTP, and the engine of its scans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.executors import catalog
+from scylla_spark.executors.interface import OnSession
+from scylla_spark.services.dispatch.describe import Description
+from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.service import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("dispatch")
+
+
+class DispatchService:
+    """The dispatcher of a process.
+
+    Args:
+        settings: with the broker's address.
+        server: shows metrics and state.
+    """
+
+    def __init__(self, settings: Settings, server: MetricsServer) -> None:
+        self._settings = settings
+        self._server = server
+        self._begun = False
+        self.dispatcher = Dispatcher(settings, catalog.executors(settings))
+
+    def start(self) -> None:
+        """Begins to take partitions, and to run what the executors can run by now.
+
+        Raises:
+            NotFoundError: there are no tables yet.
+            ConfigError: a handler module cannot be imported.
+        """
+        Description(self.dispatcher, self._server)
+        self._begun = True
+        self.dispatcher.start(self._server.address)
+        if self._settings.dispatch.scan == "reader":
+            from scylla_spark.services.dispatch.reader_scan import ReaderScan, ScanTimer
+
+            self.dispatcher.attach(ReaderScan(self._settings), ScanTimer(self._settings.dispatch.trigger))
+        log.info("dispatch runs", metrics=self._server.address)
+
+    def attach(self, spark: SparkSession) -> None:
+        """Starts what waits for Spark: its executors, and the scans if they are Spark's."""
+        if self._settings.dispatch.scan == "spark":
+            from scylla_spark.services.dispatch.spark_scan import ScanQuery, SparkScan
+
+            query = ScanQuery(spark, self._settings.dispatch.trigger)
+            self.dispatcher.attach(SparkScan(spark, self._settings), query)
+        for executor in self.dispatcher.executors.values():
+            if isinstance(executor, OnSession):
+                executor.attach(spark)
+
+    def ready(self) -> bool:
+        """Whether every partition of this process releases tasks."""
+        return self.dispatcher.ready()
+
+    def alive(self) -> bool:
+        """See `Dispatcher.alive`."""
+        return not self._begun or self.dispatcher.alive()
+
+    def stop(self) -> None:
+        """Drains the dispatcher."""
+        self.dispatcher.stop()
+
+
+def _needs_session(settings: Settings) -> bool:
+    return settings.dispatch.scan == "spark" or catalog.needs_session(settings)
+
+
+DISPATCH: Final = Role(DispatchService, _needs_session)

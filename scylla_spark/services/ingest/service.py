@@ -1,0 +1,96 @@
+"""Ingest as a duty of a process: tables and topics first, without Spark; then the two queries on its session."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.delta.new_tables import ensure_tables
+from scylla_spark.io.kafka.topics import ensure_topics
+from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.service import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from scylla_spark.services.ingest.ingest import Ingest
+
+log = structlog.get_logger("ingest")
+
+_START_S: Final = 60.0  # that starting queries may take before a stop gives them up
+
+
+class IngestService:
+    """The ingest of a process.
+
+    Args:
+        settings: with the broker's address.
+        server: shows metrics.
+    """
+
+    def __init__(self, settings: Settings, server: MetricsServer) -> None:
+        self._settings = settings
+        self._server = server
+        self._topic_ids: dict[str, str] = {}
+        self._ingest: Ingest | None = None
+        self._starting = threading.Thread(target=self._start_queries, name="ingest-start", daemon=True)
+        self._failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Makes topics and tables where they are missing, and checks them.
+
+        Raises:
+            ConfigError: they do not belong together, or contradict the settings.
+        """
+        self._topic_ids = ensure_topics(self._settings)
+        ensure_tables(self._settings, self._topic_ids, now=now_us())
+
+    def attach(self, spark: SparkSession) -> None:
+        """Becomes the one writer of the tables. Its queries start meanwhile: Spark's first ones take seconds, and nobody waits for them.
+
+        Raises:
+            ConflictError: another ingest holds the tables.
+            ConfigError: the log does not reach to where the tables are.
+        """
+        from scylla_spark.services.ingest.ingest import Ingest
+
+        self._ingest = Ingest(spark, self._settings)
+        self._server.show(self._ingest.metrics.registry())
+        self._ingest.prepare(self._topic_ids)
+        self._starting.start()
+
+    def ready(self) -> bool:
+        """Whether it holds the tables."""
+        return self._starting.ident is not None
+
+    def alive(self) -> bool:
+        """Whether its queries start or run.
+
+        Raises:
+            Exception: what kept them from starting, or ended one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return self._ingest is None or self._starting.is_alive() or self._ingest.alive()
+
+    def stop(self) -> None:
+        """See `Ingest.stop`."""
+        if self._starting.ident is not None:
+            self._starting.join(_START_S)
+        if self._ingest is not None:
+            self._ingest.stop()
+
+    def _start_queries(self) -> None:
+        assert self._ingest is not None
+        try:
+            self._ingest.start()
+            log.info("ingest runs")
+        except Exception as error:
+            self._failure = error
+
+
+INGEST: Final = Role(IngestService, lambda settings: True)

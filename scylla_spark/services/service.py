@@ -1,0 +1,59 @@
+"""What a deployment knows of the duties that it runs, whichever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.services.metrics_server import MetricsServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Service(Protocol):
+    """One duty of a process, from its start to its end.
+
+    A session of Spark takes seconds to come up. So every service starts with what needs none, and is attached to the session when
+    that is there; a service that needs none is never attached.
+    """
+
+    def start(self) -> None:
+        """Begins with all that needs no session, and returns soon.
+
+        Raises:
+            SchedulerError: something is missing, or contradicts what is stored.
+        """
+
+    def attach(self, spark: SparkSession) -> None:
+        """Begins with the rest.
+
+        Raises:
+            SchedulerError: as `start`.
+        """
+
+    def ready(self) -> bool:
+        """Whether it does its duty by now."""
+
+    def alive(self) -> bool:
+        """Whether all parts run that have begun.
+
+        Raises:
+            BaseException: what ended one.
+        """
+
+    def stop(self) -> None:
+        """Drains and ends what has begun, however far that is."""
+
+
+class Role(NamedTuple):
+    """A duty that a process may have.
+
+    Attributes:
+        make: from the settings, with the broker's address, and what shows metrics and state, to a service that is not started.
+        needs_session: whether its service will want a session of Spark under these settings.
+    """
+
+    make: Callable[[Settings, MetricsServer], Service]
+    needs_session: Callable[[Settings], bool]

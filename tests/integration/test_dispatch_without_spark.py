@@ -1,0 +1,98 @@
+"""A dispatcher whose scans are a reader's: a real process that runs tasks of log and tables, without a JVM and without pyspark."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.key import TaskKey
+from scylla_spark.io.delta.new_tables import ensure_tables
+from scylla_spark.io.host import die_with_parent
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.topics import ensure_topics, with_broker
+from scylla_spark.schemas import TASKS
+from tests.support import sample_handlers
+from tests.support.delta_tables import append, task
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 2
+PATIENCE = 90.0
+OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
+PROGRAM = """
+import sys
+from scylla_spark.services import process
+from scylla_spark.services.deployment import Deployment
+code = process.run(lambda settings: Deployment(settings, roles=["dispatch"]), None)
+print({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "delta"})
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reader")
+    with EmbeddedBroker(folder / "kafka") as broker:
+        settings = with_broker(Settings(data_dir=folder, partitions=PARTITIONS), broker.bootstrap)
+        ensure_tables(settings, ensure_topics(settings), now=now_us())
+        yield settings
+
+
+@pytest.fixture
+def dispatcher(settings):
+    """The process; it does not outlive the test."""
+    sets = (
+        f"kafka.bootstrap_servers={settings.kafka.bootstrap_servers}",
+        f"data_dir={settings.data_dir}",
+        f"partitions={PARTITIONS}",
+    )
+    options = [word for text in (*sets, *OPTIONS) for word in ("--set", text)]
+    command = [sys.executable, "-c", PROGRAM, *options, "--handlers", sample_handlers.__file__]
+    process = subprocess.Popen(
+        die_with_parent.command(command), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def commands_below(pid):
+    """The programs of all living processes that descend from one."""
+    parents, found, wanted = {}, [], {pid}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    while wanted:
+        wanted = {child for child, parent in parents.items() if parent in wanted}
+        for child in wanted:
+            try:
+                found.append(os.readlink(f"/proc/{child}/exe"))
+            except OSError:
+                continue
+    return found
+
+
+def test_it_runs_what_the_log_and_the_tables_hold_and_loads_no_spark(settings, dispatcher):
+    with Scheduler(settings) as scheduler:
+        sent = scheduler.enqueue("echo", {"n": 1}, ordering_id="from-the-log")
+        ready = json.loads(dispatcher.stdout.readline())
+        assert (ready["ready"], ready["roles"]) == (True, ["dispatch"])
+        assert sent.result(PATIENCE)["payload"] == {"n": 1}
+        # its partition is taken by now: only a look-ahead can find what comes into the tables
+        stored = TaskKey(now_us() + 8_000_000, "from-the-tables", "u")
+        append(settings.tables_path, TASKS, [task(stored, handler="echo")])
+        assert scheduler.task(stored).result(PATIENCE)["lane"] == "from-the-tables"
+        assert all("java" not in program for program in commands_below(dispatcher.pid))
+    dispatcher.send_signal(signal.SIGTERM)
+    told = dispatcher.stdout.read()
+    assert (dispatcher.wait(PATIENCE), told) == (0, "set()\n")

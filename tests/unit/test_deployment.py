@@ -1,0 +1,183 @@
+"""A deployment starts, attaches and stops whatever services its roles have, and opens a session only for those that need one."""
+
+import threading
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SetupError
+from scylla_spark.executors import catalog as executors
+from scylla_spark.executors.interface import OnSession
+from scylla_spark.io.host.http_get import fetch
+from scylla_spark.services import catalog, deployment
+from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
+from scylla_spark.services.service import Role
+
+SESSION = object()
+READER = {"dispatch": {"scan": "reader", "spark_slots": 0}}
+
+
+class Recorded:
+    """A service that writes down what happens to it; it is ready after some looks."""
+
+    def __init__(self, name, told, *, looks=0, fails_at=""):
+        self.name, self.told, self.looks, self.fails_at = name, told, looks, fails_at
+        self.lives = True
+
+    def _tell(self, event):
+        self.told.append(f"{self.name} {event}")
+        if event == self.fails_at:
+            raise SetupError(f"{self.name} cannot {event}.")
+
+    def start(self):
+        self._tell("start")
+
+    def attach(self, spark):
+        assert spark is SESSION
+        self._tell("attach")
+
+    def ready(self):
+        self.looks -= 1
+        return self.looks < 0
+
+    def alive(self):
+        return self.lives
+
+    def stop(self):
+        self._tell("stop")
+
+
+class Other(Recorded):
+    """Another kind of service."""
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def roles(monkeypatch, told):
+    """Sets the roles that there are: name → (service, whether it needs a session); session and JVM are written down."""
+
+    def use(**wanted):
+        found = {
+            name: Role(lambda _settings, _server, one=one: one, lambda _settings, n=needs: n)
+            for name, (one, needs) in wanted.items()
+        }
+        monkeypatch.setattr(deployment, "ROLES", found)
+        monkeypatch.setattr(deployment, "launch_jvm", lambda *_, **__: told.append("launch"))
+        return tuple(found)
+
+    monkeypatch.setattr(deployment, "_PATIENCE_S", 30.0)
+    return use
+
+
+def settings(folder, **changes):
+    return Settings(data_dir=folder, kafka={"bootstrap_servers": "127.0.0.1:1"}, **changes)
+
+
+def test_what_starts_first_is_attached_and_stopped_last(roles, told, tmp_path):
+    names = roles(**{name: (Recorded(name, told), True) for name in ("first", "second", "third")})
+    with Deployment(settings(tmp_path), roles=names, spark=SESSION) as running:
+        assert told == [
+            "first start", "second start", "third start", "third attach", "second attach", "first attach",
+        ]  # fmt: skip
+        assert running.await_ready(timeout_s=1)
+        told.clear()
+    assert told == ["third stop", "second stop", "first stop"]
+
+
+def test_a_service_is_attached_once_those_before_it_are_ready(roles, told, tmp_path):
+    slow = Recorded("slow", told, looks=3)
+    names = roles(patient=(Recorded("patient", told), True), slow=(slow, True))
+    with Deployment(settings(tmp_path), roles=names, spark=SESSION):
+        assert slow.looks == -1, "it was asked until it was ready, and no more"
+        assert told[-2:] == ["slow attach", "patient attach"]
+
+
+def test_a_service_waits_for_one_that_is_not_ready_no_longer_than_a_while(roles, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(deployment, "_PATIENCE_S", 0.05)
+    names = roles(patient=(Recorded("patient", told), True), never=(Recorded("never", told, looks=10**9), True))
+    with Deployment(settings(tmp_path), roles=names, spark=SESSION) as running:
+        assert told[-1] == "patient attach"
+        assert not running.await_ready(timeout_s=0.05)
+
+
+def test_no_session_is_begun_where_no_service_needs_one(roles, told, tmp_path):
+    names = roles(light=(Recorded("light", told), False))
+    with Deployment(settings(tmp_path), roles=names) as running:
+        assert told == ["light start"]
+        assert running.spark is None
+
+
+def test_the_jvm_is_launched_before_anything_starts(roles, told, tmp_path, monkeypatch):
+    names = roles(light=(Recorded("light", told), False), heavy=(Recorded("heavy", told), True))
+    monkeypatch.setattr(Deployment, "_session", lambda _self: SESSION)
+    with Deployment(settings(tmp_path), roles=names):
+        assert told == ["launch", "light start", "heavy start", "heavy attach"]
+
+
+def test_only_the_roles_that_are_asked_for_run(roles, told, tmp_path):
+    roles(one=(Recorded("one", told), False), two=(Recorded("two", told), False))
+    with Deployment(settings(tmp_path), roles=["two"]) as running:
+        assert (told, running.roles) == (["two start"], ("two",))
+
+
+@pytest.mark.parametrize("event", ["start", "attach"])
+def test_when_one_cannot_begin_those_that_have_begun_are_stopped(roles, told, tmp_path, event):
+    names = roles(one=(Recorded("one", told), True), two=(Recorded("two", told, fails_at=event), True))
+    with pytest.raises(SetupError, match=f"two cannot {event}"):
+        Deployment(settings(tmp_path), roles=names, spark=SESSION).start()
+    assert told[-2:] == ["two stop", "one stop"]
+
+
+def test_all_are_stopped_even_if_one_fails_to(roles, told, tmp_path):
+    names = roles(one=(Recorded("one", told), False), two=(Recorded("two", told, fails_at="stop"), False))
+    running = Deployment(settings(tmp_path), roles=names).start()
+    with pytest.raises(SetupError, match="two cannot stop"):
+        running.stop()
+    assert told[-2:] == ["two stop", "one stop"]
+
+
+def test_a_service_that_ends_ends_the_process(roles, told, tmp_path):
+    names = roles(one=(Recorded("one", told), False))
+    with Deployment(settings(tmp_path), roles=names) as running:
+        running.check()
+        running.service(Recorded).lives = False
+        with pytest.raises(ConflictError, match="'one' has ended"):
+            running.serve(threading.Event())
+
+
+def test_services_are_found_by_their_kind_and_state_is_shown_as_long_as_they_run(roles, told, tmp_path):
+    names = roles(first=(Recorded("first", told), False), second=(Other("second", told), False))
+    with Deployment(settings(tmp_path), roles=names) as running:
+        assert running.service(Other).name == "second"
+        assert fetch(f"{running.metrics}/metrics", timeout_s=5.0, largest=1 << 20) == b""
+        with pytest.raises(NotFoundError, match="No DispatchService runs here"):
+            running.service(DispatchService)
+
+
+def test_an_unknown_role_is_refused_with_those_that_there_are():
+    with pytest.raises(ArgumentError, match="no role \\['cook'\\]") as refused:
+        Deployment(Settings(), roles=["cook"])
+    assert "ingest, dispatch" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "needing"),
+    [({}, {"ingest", "dispatch"}), ({"dispatch": {"spark_slots": 0}}, {"ingest", "dispatch"}), (READER, {"ingest"})],
+)
+def test_which_roles_need_a_session_follows_from_the_settings(changes, needing):
+    chosen = Settings(**changes)
+    assert {name for name, role in catalog.ROLES.items() if role.needs_session(chosen)} == needing
+
+
+@pytest.mark.parametrize(("slots", "names"), [(2, ["local", "spark"]), (0, ["local"])])
+def test_the_settings_say_which_executors_there_are(slots, names):
+    chosen = Settings(dispatch={"spark_slots": slots})
+    made = executors.executors(chosen)
+    assert list(made) == names
+    needing = any(isinstance(one, OnSession) for one in made.values())
+    assert needing == executors.needs_session(chosen) == ("spark" in names)

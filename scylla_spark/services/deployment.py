@@ -193,7 +193,9 @@ class Deployment:
         if self.dispatcher is not None:
             self.dispatcher.measures.registry.register(ingest.metrics)
         else:
-            self.state = MetricsServer(self.settings.metrics, ingest.metrics.registry())
+            metrics = self.settings.metrics
+            own = metrics.model_copy(update={"port": metrics.ingest_port})
+            self.state = MetricsServer(own, ingest.metrics.registry())
             self.state.start()
 
     @property

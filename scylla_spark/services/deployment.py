@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Self, TypeVar
 import structlog
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import launch_jvm, open_session
@@ -93,7 +93,7 @@ class Deployment:
         if embedded:
             self.broker = self._start_broker()
         self._ends.callback(self._close_session)
-        server = self._server = MetricsServer(self.settings.metrics)
+        server = self._server = MetricsServer(self._shown_at())
         self._ends.callback(server.stop)
         server.start()
         for role in self.roles:
@@ -103,6 +103,11 @@ class Deployment:
         if self.broker is not None:
             facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
             announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()})
+
+    def _shown_at(self) -> Metrics:
+        """Where metrics and state are served: an ingest of its own has a port of its own, so that one settings file serves both."""
+        metrics = self.settings.metrics
+        return metrics.model_copy(update={"port": metrics.ingest_port}) if self.roles == ("ingest",) else metrics
 
     def _start_broker(self) -> EmbeddedBroker:
         from scylla_spark.io.host.broker import EmbeddedBroker

@@ -9,6 +9,7 @@ import pytest
 from scylla_spark import TaskKey
 from scylla_spark.core.key import partition_of
 from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.host.http_get import fetch
 from scylla_spark.testing import judge
 from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, Foreign, Place, Process, now
 from tests.support.waiting import eventually
@@ -30,7 +31,7 @@ class Cluster(Place):
         self.broker = EmbeddedBroker(self.data / "kafka").start()
         self.environment["SCYLLASPARK_SUBMIT_ARGS"] = SPARK
         self.ingest = self.submit("ingest")
-        self.ingest.ready()
+        self.metrics = self.ingest.ready()["metrics"]
         self.dispatchers = [self.submit("dispatch", "one"), self.submit("dispatch", "two")]
         self.drivers = [process.ready()["pid"] for process in self.dispatchers]
 
@@ -91,6 +92,8 @@ def test_they_share_the_partitions_and_the_survivor_takes_over_the_lanes_of_one_
     assert judge.early(runs) == []
     assert judge.misnumbered(runs) == []
     assert judge.revived(runs, {key: row["finished_at"] for key, row in ended.items()}) == []
+    counted = fetch(f"{cluster.metrics}/metrics", timeout_s=10.0).decode()
+    assert 'scyllaspark_ingested_total{topic="tasks"}' in counted, "an ingest of its own serves what it counts"
     moved = [run for run in runs if run.start > death and partition_of(run.key.ordering_id, 8) in shares[victim]]
     assert moved, "too slow: nothing was left to move"
     assert min(run.start for run in moved) - death < SESSION + 14 * SECOND

@@ -28,9 +28,9 @@ from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.visible import visible
 
-LEAST_LEAD_S: Final = 8
+LEAST_LEAD_S: Final = 10
 MOST_LEAD_S: Final = 40
-_START_PER_LEAD: Final = 4  # a machine that starts slowly enqueues slowly
+_LEAD_PER_START: Final = 1.2  # a machine that starts slowly enqueues slowly, the first time above all
 _POLL_S: Final = 0.25
 _STOP_S: Final = 60.0
 _TOLD: Final = 30
@@ -96,8 +96,8 @@ class _Tour:
 
     def _lead_us(self) -> int:
         """How long before the first task is due the enqueueing begins: longer on a machine that took long to start."""
-        started_s = (boot_us() - self._begun_us) // 1_000_000
-        return min(max(started_s // _START_PER_LEAD, LEAST_LEAD_S), MOST_LEAD_S) * 1_000_000
+        started_s = (boot_us() - self._begun_us) / 1e6
+        return int(min(max(started_s * _LEAD_PER_START, LEAST_LEAD_S), MOST_LEAD_S)) * 1_000_000
 
     def _watch(self, deployment: Deployment) -> None:
         counts = deployment.service(DispatchService).dispatcher.engine.counts

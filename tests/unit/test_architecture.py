@@ -38,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "io.kafka": _CORE | {"config", "io.host", "io.kafka"},
     "io.delta": _CORE | {"config", "transforms", "io.delta"},
     "executors": _CORE | {"config", "executors"},
-    "executors.local": _CORE | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes
+    "executors.local": _CORE
+    | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes
     "executors.spark": _CORE | {"config"} | _EXECUTORS,
     "services": _IO | _EXECUTORS | _SERVICES | {"log"},
     "services.ingest": _IO | {"services", "services.ingest"},

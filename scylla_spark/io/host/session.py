@@ -123,7 +123,7 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
     chosen = _ALWAYS | (_SERVICES if services else {})
     if "SPARK_ENV_LOADED" in os.environ:  # spark-submit has read conf/spark-defaults.conf and ships the jars
         return chosen
-    from scylla_spark.io.host import jars
+    from scylla_spark.io.host import class_archive, jars
 
     chosen["spark.master"] = settings.master
     chosen["spark.jars"] = ",".join(str(jar) for jar in jars.spark_jars())
@@ -135,7 +135,9 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
             chosen["spark.authenticate"] = "true"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         logging = f"-Dlog4j2.configurationFile=file:{jars.conf_dir() / 'log4j2.properties'}"
-        chosen["spark.driver.extraJavaOptions"] += f" {logging} {_SERVICES_JAVA if services else ''}"
+        chosen["spark.driver.extraJavaOptions"] += (
+            f" {logging} {_SERVICES_JAVA if services else ''} {class_archive.flags()}"
+        )
         chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
         chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
     return chosen

@@ -45,7 +45,7 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 # Resolved with the Ivy that PySpark ships; "make setup" is the moment to hear about a missing Java, before the long part.
 $(STAMPS)/jars: conf/jars-spark.xml conf/jars-broker.xml conf/jars.sha256 $(STAMPS)/project
 	@echo "[4/4] jars for Spark and the embedded broker"
-	@$(BIN)/python -m scylla_spark.io.host.jars
+	@$(BIN)/python -m scylla_spark.io.host.prepare
 	@touch $@
 	@echo "ready: try 'make demo' or 'make test'"
 
@@ -100,7 +100,7 @@ lock: setup ## resolve requirements.lock and conf/jars.sha256 again, after a cha
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra spark --extra dev \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@if grep -n '://' requirements.lock; then echo "error: requirements.lock contains an address" >&2; exit 1; fi
-	@$(BIN)/python -m scylla_spark.io.host.jars --lock
+	@$(BIN)/python -m scylla_spark.io.host.prepare --lock
 
 clean: ## remove .venv and all caches and builds of this checkout (the jar cache outside stays)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

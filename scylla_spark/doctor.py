@@ -168,7 +168,7 @@ def check_jars(jar_set: str, cache: Path | None = None) -> Check:
     if not wrong:
         return Check(name, True, f"{len(jars.pinned(jar_set))} in {jars.folder(jar_set, cache)}")
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-    return Check(name, False, f"{wrong[0]}{more}", "python -m scylla_spark.io.host.jars")
+    return Check(name, False, f"{wrong[0]}{more}", "python -m scylla_spark.io.host.prepare")
 
 
 def check_data_dir(data_dir: Path) -> Check:

@@ -3,11 +3,12 @@
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from scylla_spark.errors import SetupError
-from scylla_spark.io.host import class_archive
+from scylla_spark.io.host import class_archive, class_archive_maker
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_without_java_there_is_none_and_nothing_is_made(cache, monkeypatch):
 
     monkeypatch.setattr(class_archive, "find_java", missing)
     assert class_archive.place() is None
-    assert (class_archive.make(), class_archive.flags()) == (False, "")
+    assert (class_archive_maker.make(), class_archive.flags()) == (False, "")
 
 
 def test_an_archive_that_cannot_be_made_is_done_without(cache, monkeypatch):
@@ -61,7 +62,7 @@ def test_an_archive_that_cannot_be_made_is_done_without(cache, monkeypatch):
     archive = class_archive.place()
     archive.parent.mkdir()
     monkeypatch.setattr(subprocess, "run", fail)
-    assert class_archive.make() is False
+    assert class_archive_maker.make() is False
     assert list(archive.parent.iterdir()) == []
 
 
@@ -74,10 +75,10 @@ def test_what_was_made_is_put_in_place_whole_and_only_some_are_kept(cache, monke
         os.utime(old, (1000 - age, 1000 - age))
 
     def write(command, **_):
-        (class_archive.Path(command[-1]) / archive.name).write_text("classes")
+        (Path(command[-1]) / archive.name).write_text("classes")
 
     monkeypatch.setattr(subprocess, "run", write)
-    assert class_archive.make() is True
+    assert class_archive_maker.make() is True
     assert archive.read_text() == "classes"
     assert {file.name for file in archive.parent.iterdir()} == {
         archive.name,

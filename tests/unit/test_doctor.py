@@ -72,7 +72,7 @@ def test_the_pins_of_the_doctor_are_the_pins_of_the_lock_file():
 def test_an_empty_jar_cache_fails_and_names_the_command(tmp_path):
     check = doctor.check_jars("spark", tmp_path)
     assert failed(check)
-    assert "scylla_spark.io.host.jars" in check.mend
+    assert "scylla_spark.io.host.prepare" in check.mend
     assert "missing" in check.detail
 
 

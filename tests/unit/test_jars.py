@@ -182,7 +182,7 @@ def test_the_shipped_ivy_list_and_the_shipped_hashes_name_the_same_jars(jar_set)
 def test_the_entry_point_prints_one_line_when_java_is_missing(tmp_path):
     environment = {**os.environ, "SCYLLASPARK_JARS_DIR": str(tmp_path), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(
-        [sys.executable, "-m", "scylla_spark.io.host.jars", "spark"],
+        [sys.executable, "-m", "scylla_spark.io.host.prepare", "spark"],
         env=environment,
         capture_output=True,
         text=True,

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from scylla_spark.errors import SchedulerError, SetupError
+from scylla_spark.errors import SetupError
 from scylla_spark.io.host.java import require_java
 
 SETS = ("spark", "broker")
@@ -172,7 +172,7 @@ def _install(jar_set: str, root: Path, conf: Path) -> None:
     hashes = pinned(jar_set, conf)
     problem = ""
     for attempt in range(1, _FETCH_ATTEMPTS + 1):
-        _say(f"jars: fetching {len(hashes)} for {jar_set}" + (f" again: {problem}" if attempt > 1 else ""))
+        say(f"jars: fetching {len(hashes)} for {jar_set}" + (f" again: {problem}" if attempt > 1 else ""))
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as scratch:
             problem = _resolve(jar_set, Path(scratch), conf)
@@ -180,7 +180,7 @@ def _install(jar_set: str, root: Path, conf: Path) -> None:
             problem = problem or "; ".join(_faults(fetched, hashes))
             if not problem:
                 _swap_in(fetched, root / jar_set)
-                _say(f"jars: {jar_set} complete in {root / jar_set}")
+                say(f"jars: {jar_set} complete in {root / jar_set}")
                 return
     raise SetupError(f"the jars for {jar_set} could not be fetched: {problem}.", hint=_NETWORK_HINT, jar_set=jar_set)
 
@@ -207,7 +207,7 @@ def _resolve(jar_set: str, scratch: Path, conf: Path) -> str:
             for line in ivy.stdout or ():
                 lines.append(line.strip())
                 if "[SUCCESSFUL ]" in line:
-                    _say(f"jars: {jar_set}: {line.split('!')[0].split(']')[1].strip()}")
+                    say(f"jars: {jar_set}: {line.split('!')[0].split(']')[1].strip()}")
         finally:
             limit.cancel()
     # Ivy ends with 0 even when a jar is missing; the check of the hashes that follows would find that as well.
@@ -227,12 +227,13 @@ def _ivy_jar() -> Path:
     )
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line of progress, on standard error."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
 
-def _lock(conf: Path) -> None:
+def pin(conf: Path) -> None:
     """Write `jars.sha256` anew from what the Ivy files name now (for maintainers, after a change of the lists)."""
     rows = ["# SHA-256 of every jar; written by `make lock`, checked at every start"]
     with tempfile.TemporaryDirectory() as scratch:
@@ -241,42 +242,3 @@ def _lock(conf: Path) -> None:
                 raise SetupError(problem, hint=_NETWORK_HINT)
             rows += [f"{_sha256(jar)}  {jar_set}/{jar.name}" for jar in sorted(Path(scratch, jar_set).glob("*.jar"))]
     (conf / "jars.sha256").write_text("\n".join(rows) + "\n")
-
-
-def _archive_classes() -> None:
-    """Keeps what Spark's JVM loads ready parsed, which may fail: nothing but speed depends on it."""
-    from scylla_spark.io.host import class_archive
-
-    archive = class_archive.place()
-    if archive is not None and not archive.is_file():
-        _say("jars: preparing Spark's classes, which makes every start quicker (once, about half a minute)")
-        class_archive.make()
-
-
-def main(arguments: Sequence[str] = ()) -> int:
-    """Entry of `python -m scylla_spark.io.host.jars`.
-
-    Args:
-        arguments: names of sets to make sure of (default: both, and Spark's class archive); `--lock` writes the pinned list; `--spark-jars`
-            prints the Spark set on stdout, separated by commas, for `spark-submit --jars`.
-
-    Returns:
-        0 when done, the exit code of the error otherwise, after one line on stderr.
-    """
-    try:
-        if "--lock" in arguments:
-            _lock(conf_dir())
-        elif "--spark-jars" in arguments:
-            sys.stdout.write(",".join(map(str, spark_jars())) + "\n")
-        else:
-            ensure(*arguments)
-            if not arguments:
-                _archive_classes()
-    except SchedulerError as error:
-        _say(f"error: {error}")
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

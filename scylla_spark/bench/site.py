@@ -26,6 +26,7 @@ from scylla_spark.io.host.session import open_session
 from scylla_spark.io.kafka.topics import end_offsets
 from scylla_spark.schemas import TABLES, Table
 from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.process import favour_latency
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +104,7 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
         }
         settings = Settings(_env_file=None, **((options.changes or {}) | fixed))
         say(f"starting broker, Spark{''.join(f', {role}' for role in roles)}")
+        favour_latency()
         with _session(settings) as spark, Deployment(settings, roles=roles, spark=spark) as deployment:
             if not roles:
                 _prepare(deployment.settings)

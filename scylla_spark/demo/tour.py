@@ -26,6 +26,7 @@ from scylla_spark.errors import ConflictError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
+from scylla_spark.services.process import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
@@ -80,6 +81,7 @@ class _Tour:
     def run(self) -> History:
         """Everything up to the point where only judging is left."""
         self._display.at("starting the receiver, the embedded broker, Spark, ingest and dispatch")
+        favour_latency()
         with Receiver(self._folder / "receiver.jsonl") as receiver:
             with Deployment(_settings(self._folder)) as deployment:
                 self._readers = TableReader(deployment.settings.tables_path)

@@ -253,3 +253,11 @@ def test_importing_the_package_loads_no_pyspark_and_starts_nothing(statement):
 
 def test_jobs_are_small():
     assert [path.name for path in (ROOT / "jobs").glob("*.py") if len(path.read_text().splitlines()) > 40] == []
+
+
+def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
+    """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
+    entries = {"services/process.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py"}
+    calls = re.compile(r"\bsys\.setswitchinterval\(|\bgc\.(?:freeze|set_threshold|disable)\(")
+    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if calls.search(path.read_text())}
+    assert found == entries

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -48,7 +46,6 @@ _MAX_SLEEP_S = 0.5
 # With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.
 _BUSY_RUNS = 64
 _GATHER_S = 0.002  # not longer: while we gather, children run out of work
-_YOUNG_OBJECTS = 50_000
 _CLOCK_TOLERANCE_US = 1_000_000
 
 
@@ -136,9 +133,6 @@ class Dispatcher:
             NotFoundError: there are no tables yet.
         """
         rules = self._readers.rules()
-        sys.setswitchinterval(0.0005)  # the engine's thread must not wait 5 ms for a busy one
-        gc.freeze()  # tasks and facts hold no cycles: looking through all of them often costs time and finds nothing
-        gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
         self.engine.address = address
         for executor in self.executors.values():
             executor.start(self.finished)

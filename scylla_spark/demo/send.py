@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _KEY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
+_SEEN_US = 1_000_000  # within this the dispatcher has read what was acknowledged, also on a busy machine
+
 
 class Sender:
     """All three clients; a context manager.
@@ -85,7 +87,7 @@ class Sender:
         self._client.cancel_df(self._frame(cancels[FRAME]))
         self._foreign.send(row.wire("cancel") for row in cancels[FOREIGN])
         answers = {row.key: self._client.task(row.key).cancel() for row in cancels[CLIENT]}
-        if now_us() > before_us:
+        if now_us() > before_us - _SEEN_US:
             raise SchedulerError(
                 "This machine is too busy for the demo: its changes of tasks were acknowledged when those were due.",
                 hint="Try again when it is quieter.",

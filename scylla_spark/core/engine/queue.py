@@ -128,14 +128,17 @@ class Gate:
     def _group_of(self, ordering_id: str) -> str:
         return ordering_id.partition(self.limits.group_separator)[0]
 
-    def why(self) -> str:
-        """Why nothing of this queue starts now, or nothing."""
+    def why(self, ordering_id: str) -> str:
+        """Why nothing of this lane of the queue starts now, or nothing."""
         if self.limits.paused:
             return "is paused"
         if self._slots is not None and self.running >= self._slots:
             return f"runs as many tasks as it may at once ({self._slots} here)"
         if self._step_us and self.limits.rate is not None:
             return f"starts at most {self.limits.rate:g} tasks a second"
+        most, group = self.limits.group_concurrency, self._groups.get(self._group_of(ordering_id))
+        if most is not None and group is not None and group.running >= most:
+            return f"runs as many tasks of group {self._group_of(ordering_id)!r} as it may at once ({most})"
         return ""
 
 

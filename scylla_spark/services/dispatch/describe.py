@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import Lane, LaneState
+from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
@@ -123,7 +123,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     if head is None:
         return "Its tasks are being read from the tables."
     queue = head.data.queue
-    closed, held_up = engine.gate(queue).why(), engine.held_up(partition)
+    closed, held_up = engine.gate(queue).why(lane.ordering_id), engine.held_up(partition)
     ready = "It is due and waits for room in the executor."
     if closed:
         ready = f"It is due, but queue {queue!r} {closed}."
@@ -133,7 +133,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         LaneState.READY: ready,
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",
         LaneState.STARTING: "Its start is being recorded.",
-        LaneState.RUNNING: f"It is running, attempt {head.attempt + 1}.",
+        LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}.",
         LaneState.RECORDING: "Its outcome is being recorded.",
         LaneState.PARKED: "It names no handler and waits for a lease.",
     }
@@ -141,6 +141,11 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."
     return texts[lane.state]
+
+
+def _attempt_under_way(engine: Engine, entry: Entry) -> int:
+    """Its number; the recorded one already counts it where its start is a fact."""
+    return next((run.invocation.attempt for run in engine.runs.values() if run.entry is entry), entry.attempt)
 
 
 def _partition(partition: Partition) -> dict[str, Any]:

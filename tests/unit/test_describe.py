@@ -1,0 +1,35 @@
+"""What a dispatcher says of tasks that do not start, and of those that run."""
+
+import pytest
+
+from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.services.dispatch.describe import explain
+from tests.support.engine_harness import SECOND, Harness
+
+
+@pytest.fixture
+def world():
+    return Harness(queues={"grouped": QueueLimits(group_concurrency=1)})
+
+
+def why(world, key):
+    return explain(world.engine, world.now, key)["why"]
+
+
+def test_a_run_has_its_number_also_once_its_start_is_recorded(world):
+    key = world.enqueue()
+    (run,) = world.pump()
+    assert "attempt 1" in why(world, key)
+    world.engine.handed([run.id], world.now)
+    world.now += 2 * SECOND
+    world.engine.running({run.id: world.now - 2 * SECOND}, world.now)
+    world.pump()
+    assert world.partition.lanes["a"].active.attempt == 1, "its start counts"
+    assert "attempt 1" in why(world, key)
+
+
+def test_a_lane_whose_group_is_busy_says_so(world):
+    world.enqueue(lane="shop:1", queue="grouped")
+    waiting = world.enqueue(lane="shop:2", queue="grouped")
+    world.pump()
+    assert "group 'shop'" in why(world, waiting)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.task import Retry, Task, TaskContext
     from scylla_spark.errors import Abort, SchedulerError, TaskFailed, Yield
-    from scylla_spark.executors.registry import handler
+    from scylla_spark.executors.handler_registry import handler
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _HOMES: Final = {
     "TaskKey": "core.key",
     "TaskHandle": "client.handle",
     "EnqueueResult": "client.enqueue_result",
-    "handler": "executors.registry",
+    "handler": "executors.handler_registry",
     "Abort": "errors",
     "Yield": "errors",
     "TaskFailed": "errors",

@@ -19,7 +19,7 @@ from scylla_spark.config.settings import Log, Settings
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
 
 ROLES: Final = {
-    "steady": "load", "pings": "load", "facts": "observe", "timer": "floors", "echo": "floors", "pool": "floors",
+    "steady": "load", "pings": "load", "facts": "outcomes_observer", "timer": "floors", "echo": "floors", "pool": "floors",
     "round_trips": "floors",
 }  # fmt: skip
 _END_S: Final = 10

@@ -80,7 +80,7 @@ def main(name: str, args: Sequence[str]) -> int:
         if name == ALL:
             return _all(list(args), out, as_json=given.output == "json")
         load = round(os.getloadavg()[0], 2)
-        result = importlib.import_module(f"scylla_spark.bench.{name}").run(options) | {"load_before": load}
+        result = importlib.import_module(f"scylla_spark.bench.cases.{name}").run(options) | {"load_before": load}
         text = json.dumps(result) if given.output == "json" else f"{report.table([result])}\n\n{report.details(result)}"
         out.write(f"{text}\n")
     return 0

@@ -19,7 +19,7 @@ from scylla_spark.bench.load import poll
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.settings import Settings, Tables, Topics
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.session import open_session

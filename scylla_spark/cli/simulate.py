@@ -9,7 +9,7 @@ import typer
 from scylla_spark.cli.context import Context, context, instant
 
 if TYPE_CHECKING:
-    from scylla_spark.io.delta.history import TaskHistory
+    from scylla_spark.io.delta.past_window import TaskHistory
 
 _SHOWN: Final = ("p50", "p95", "p99", "max")
 
@@ -41,7 +41,7 @@ def simulate(
 
     from scylla_spark.clock import boot_us, now_us
     from scylla_spark.duration import duration_us
-    from scylla_spark.io.delta.history import past
+    from scylla_spark.io.delta.past_window import past
     from scylla_spark.io.delta.table_reader import TableReader
     from scylla_spark.services.simulate.compare import outlook
     from scylla_spark.services.simulate.play import forecast, model_of

@@ -16,9 +16,9 @@ from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES, spark_options
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TABLES
-from scylla_spark.transforms import command_records
-from scylla_spark.transforms import status as status_view
-from scylla_spark.transforms.command_records import Columns
+from scylla_spark.transforms import commands_from_frames
+from scylla_spark.transforms import status_view as status_view
+from scylla_spark.transforms.commands_from_frames import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,13 +47,13 @@ def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, n
         UnreachableError: the write failed; part of the rows may have been sent.
     """
     with _analysis():
-        return _send(command_records.enqueue_records(df, columns, rules, now), settings, rules.earliest_us(now))
+        return _send(commands_from_frames.enqueue_records(df, columns, rules, now), settings, rules.earliest_us(now))
 
 
 def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
     """The same for cancels."""
     with _analysis():
-        return _send(command_records.cancel_records(keys, columns, now), settings, None)
+        return _send(commands_from_frames.cancel_records(keys, columns, now), settings, None)
 
 
 def stream(
@@ -61,7 +61,7 @@ def stream(
 ) -> StreamingQuery:
     """Starts a query that sends every row, unchecked and without stamp."""
     with _analysis():
-        records = command_records.enqueue_records(df, columns, rules, 0, checked=False)
+        records = commands_from_frames.enqueue_records(df, columns, rules, 0, checked=False)
         options = spark_options(settings) | SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
         writer = records.select("key", "value").writeStream.format("kafka").options(**options)
         return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
@@ -117,7 +117,7 @@ def _refusal(records: DataFrame, refused: dict[str, int]) -> ArgumentError:
         rows = records.where(F.col("reason") == reason).select(*parts).limit(1).collect()
         examples[reason] = ",".join(str(part) for part in rows[0]) if rows else "?"
     told = "; ".join(
-        f"{count} x {command_records.REASONS[reason]}, such as ({examples[reason]})"
+        f"{count} x {commands_from_frames.REASONS[reason]}, such as ({examples[reason]})"
         for reason, count in sorted(refused.items())
     )
     return ArgumentError(

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
-from scylla_spark.demo.history import History
+from scylla_spark.demo.evidence import History
 from scylla_spark.testing import judge
 from scylla_spark.testing.history import History as Judged
 from scylla_spark.testing.judge import Breach

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scylla_spark.core.key import TaskKey
 from scylla_spark.demo import handlers
 from scylla_spark.demo.bad import BadRecord
-from scylla_spark.demo.history import Completion, History, Reject, Wait, Want, visits
+from scylla_spark.demo.evidence import Completion, History, Reject, Wait, Want, visits
 from scylla_spark.demo.load import Plan
 from scylla_spark.demo.receiver import Receiver
 from scylla_spark.io.delta.rows import in_us

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from scylla_spark.clock import boot_us
 from scylla_spark.demo.check import CHECKS, Finding, lateness, percentiles
-from scylla_spark.demo.history import History
+from scylla_spark.demo.evidence import History
 from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan
 from scylla_spark.visible import visible
 

@@ -19,7 +19,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.demo import check, gather, load, show
 from scylla_spark.demo.check import Finding
-from scylla_spark.demo.history import History
+from scylla_spark.demo.evidence import History
 from scylla_spark.demo.receiver import Receiver
 from scylla_spark.demo.send import Sender
 from scylla_spark.errors import ConflictError, WaitTimeoutError

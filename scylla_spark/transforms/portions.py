@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.core.rejection import DEFECT, of_defect
 from scylla_spark.schemas import Column
-from scylla_spark.transforms.record_batches import arrow_schema
+from scylla_spark.transforms.arrow_batches import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,11 +18,11 @@ from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, 
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.rejection import of_defect, said
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
-from scylla_spark.transforms.record_batches import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
+from scylla_spark.transforms.arrow_batches import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

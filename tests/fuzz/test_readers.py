@@ -27,7 +27,7 @@ from scylla_spark.core.fact import (
     encode_facts,
 )
 from scylla_spark.core.fold import fold
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.kafka.sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our

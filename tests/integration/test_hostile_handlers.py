@@ -266,7 +266,7 @@ def test_random_bytes_from_many_children_leave_one_outcome_each(pool):
 
 SPEAKS_AT_IMPORT = """
 import os, threading
-from scylla_spark.executors.registry import handler
+from scylla_spark.executors.handler_registry import handler
 
 @handler("noop")
 def noop(task):
@@ -292,7 +292,7 @@ def test_module_that_writes_on_the_pools_socket_while_it_is_imported_is_a_clear_
 SPEAKS_LATER = """
 import os, threading, time
 from pathlib import Path
-from scylla_spark.executors.registry import handler
+from scylla_spark.executors.handler_registry import handler
 
 @handler("noop")
 def noop(task):

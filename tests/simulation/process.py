@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from scylla_spark.services.dispatch.mailbox import Mailbox

@@ -10,7 +10,7 @@ from scylla_spark.core.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.fact import FenceLog
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.mark import Mark, joined
+from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import STARTED
 from scylla_spark.fingerprint import fingerprint

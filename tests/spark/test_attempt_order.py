@@ -15,7 +15,7 @@ from scylla_spark.core.task_state import attempts_of
 from scylla_spark.io.delta.rows import first_completions, newest_attempts
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.transforms.due import uncompleted
-from scylla_spark.transforms.status import status
+from scylla_spark.transforms.status_view import status
 
 pytestmark = pytest.mark.spark
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

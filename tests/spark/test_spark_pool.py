@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, both_us, now_us
-from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table
+from scylla_spark.executors.start_limit import StartLimit, this_clock
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -58,19 +58,19 @@ class TestSparkPoolConforms(ExecutorConformance):
 
 class TestSparkWorker:
     def test_limit_of_the_same_machine_is_kept_as_it_is(self, worker):
-        now = Departure(this_clock(), *both_us())
+        now = StartLimit(this_clock(), *both_us())
         calls = [invocation("noop")._replace(start_by_us=now.boot_us + left) for left in (-1, 60_000_000)]
         assert [one.outcome for one in worker(calls, now)] == ["not_started", "succeeded"]
 
     def test_limit_that_passed_on_the_way_from_another_machine_hands_back(self, worker):
-        sent = Departure("elsewhere", now_us() - 10_000_000, 5_000_000)  # ten seconds ago, on a machine just booted
+        sent = StartLimit("elsewhere", now_us() - 10_000_000, 5_000_000)  # ten seconds ago, on a machine just booted
         calls = [invocation("noop")._replace(start_by_us=sent.boot_us + left) for left in (9_000_000, 70_000_000)]
         assert [one.outcome for one in worker(calls, sent)] == ["not_started", "succeeded"]
 
     def test_handlers_of_a_worker_see_no_setting_of_ours(self, worker, monkeypatch):
         monkeypatch.setenv("SCYLLASPARK_KAFKA__SASL_PASSWORD", "canary-3f9a")
         monkeypatch.setenv("AWS_REGION", "here")
-        now = Departure(this_clock(), *both_us())
+        now = StartLimit(this_clock(), *both_us())
         (one,) = worker([invocation("surroundings")], now, module=HOSTILE, pass_environment=("AWS_*",))
         assert "canary-3f9a" not in one.result
         assert json.loads(one.result)["environment"]["AWS_REGION"] == "here"

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from scylla_spark.core.task import Task
-from scylla_spark.executors.registry import handler
+from scylla_spark.executors.handler_registry import handler
 
 
 def _descriptors(kind: str) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import Abort, Yield
-from scylla_spark.executors.registry import handler
+from scylla_spark.executors.handler_registry import handler
 
 
 @handler("noop")

@@ -49,7 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`
     "__init__": {"client", "config", "core", "errors", "executors"},
     "demo": _FACES | {"demo"},
-    "bench": _FACES | {"bench"},
+    "bench": _FACES | {"bench", "bench.cases"},
+    "bench.cases": _FACES | {"bench", "bench.cases"},
     "cli": _FACES | {"cli", "demo", "bench", "doctor"},
     "jobs": {"config", "services"},
 }

@@ -9,8 +9,9 @@ import subprocess
 
 import pytest
 
-from scylla_spark.bench import machine, report, soak
-from scylla_spark.bench.paced import Load
+from scylla_spark.bench import machine, report
+from scylla_spark.bench.cases import soak
+from scylla_spark.bench.paced_load import Load
 from scylla_spark.bench.run import BENCHES, main
 from scylla_spark.bench.site import Options
 from scylla_spark.errors import ArgumentError
@@ -138,4 +139,4 @@ def test_help_lists_every_benchmark_and_what_it_measures(capsys):
 
 def test_every_benchmark_has_a_module_that_runs_it():
     for name in BENCHES:
-        assert callable(importlib.import_module(f"scylla_spark.bench.{name}").run)
+        assert callable(importlib.import_module(f"scylla_spark.bench.cases.{name}").run)

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED
 from scylla_spark.demo import check
-from scylla_spark.demo.history import Completion, History, Reject, Wait, Want, visits
+from scylla_spark.demo.evidence import Completion, History, Reject, Wait, Want, visits
 from scylla_spark.testing.history import Run
 
 MS = 1_000

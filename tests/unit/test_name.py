@@ -9,8 +9,8 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, Rules, validate
 from scylla_spark.errors import ArgumentError, ConfigError
-from scylla_spark.executors import registry
-from scylla_spark.executors.registry import handler
+from scylla_spark.executors import handler_registry
+from scylla_spark.executors.handler_registry import handler
 from scylla_spark.name import is_name
 from tests.support.names import FINE_NAMES, WRONG_NAMES
 
@@ -20,7 +20,7 @@ NOW = 1_790_000_000_000_000
 @pytest.fixture(autouse=True)
 def _empty_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(handler_registry, "_registered", {})
 
 
 def accepted(field, name):

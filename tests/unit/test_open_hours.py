@@ -7,8 +7,8 @@ import operator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.mark import Mark
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.progress_mark import Mark
 
 hours = st.integers(0, 12)
 marks = st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from scylla_spark.core.engine.limits import Limits
+from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.services.simulate.compare import outlook
 from scylla_spark.services.simulate.play import NEVER_US, Model, _Play, forecast

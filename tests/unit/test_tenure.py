@@ -4,10 +4,10 @@ import pytest
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.limits import Limits
+from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
-from scylla_spark.core.engine.recorder import Recorder
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact

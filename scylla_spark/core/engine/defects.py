@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import OPEN, RECORDING, RUNNING, WAITING
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.engine.recorder import Recorder
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
+from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
-from scylla_spark.core.engine.limits import HandlerPolicy, Limits
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
-from scylla_spark.core.engine.recorder import Recorder
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
@@ -31,7 +31,7 @@ from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Basis, Tenure

@@ -15,7 +15,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey, place_of
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.fingerprint import fingerprint

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine.defects import Defects
+from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import (
     CLOSING,
     DECIDED,
@@ -20,7 +21,6 @@ from scylla_spark.core.engine.lane import (
 )
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
-from scylla_spark.core.engine.recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting

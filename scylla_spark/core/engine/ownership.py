@@ -11,7 +11,7 @@ from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import NO_FENCE, Fence, encode_fence, encode_resign
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.tenure import Tenure
 
 

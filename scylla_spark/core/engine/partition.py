@@ -12,7 +12,7 @@ from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
 from scylla_spark.core.fact import Fact, Fence, FenceLog
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.fingerprint import fingerprint
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import HandlerPolicy
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
+from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import CLOSING, LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane
-from scylla_spark.core.engine.limits import HandlerPolicy
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.ready import ReadyLanes
-from scylla_spark.core.engine.recorder import Recorder
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting

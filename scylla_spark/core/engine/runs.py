@@ -7,11 +7,11 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
-from scylla_spark.core.engine.recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact

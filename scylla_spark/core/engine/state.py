@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.holding import Meter
-from scylla_spark.core.engine.limits import HandlerPolicy, Limits
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.tenure import Tenure
 

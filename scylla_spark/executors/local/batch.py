@@ -25,9 +25,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED
+from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.call import OK, describe, encode_result, failed, stack_of, verdict_of
 from scylla_spark.executors.local.messages import TaskRow, Verdict
-from scylla_spark.executors.registry import Handler
 
 # column → field of `TaskRow`
 _COLUMNS: Final = {

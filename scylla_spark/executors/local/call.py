@@ -20,8 +20,8 @@ from scylla_spark.core.task import (
 )
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import Abort, ArgumentError, Yield
+from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.messages import TaskRow, Verdict
-from scylla_spark.executors.registry import Handler
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40

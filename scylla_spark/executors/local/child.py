@@ -21,13 +21,13 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.registry import Handler
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64

@@ -32,12 +32,12 @@ from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.local import child
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.messages import ForkserverOrder
-from scylla_spark.executors.registry import Handler, load
 from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024

@@ -24,11 +24,11 @@ from scylla_spark.defaults import SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.begun import BegunListener
 from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
+from scylla_spark.executors.start_limit import StartLimit, this_clock
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -267,7 +267,7 @@ class SparkPool:
 
     def _frame(self, spark: SparkSession, chunk: _Chunk, invocations: list[Invocation]) -> DataFrame:
         frame = spark.createDataFrame(to_table(invocations), schema=INPUT)
-        config, departure = self._config, Departure(self._clock, *both_us())
+        config, departure = self._config, StartLimit(self._clock, *both_us())
         chunk.submitted_us = departure.wall_us
         return frame.coalesce(1).mapInArrow(lambda batches: run_chunk(batches, config, departure), OUTPUT)
 

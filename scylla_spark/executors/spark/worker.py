@@ -15,9 +15,9 @@ from scylla_spark.clock import both_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors.departure import Departure, this_clock
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.begun import Address, Teller
+from scylla_spark.executors.start_limit import StartLimit, this_clock
 
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
@@ -92,14 +92,14 @@ class _Workshop:
 _workshops: dict[WorkerConfig, _Workshop] = {}
 
 
-def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: Departure) -> Iterator[Any]:
+def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: StartLimit) -> Iterator[Any]:
     """For `DataFrame.mapInArrow`. It never raises because of user code, and runs nothing that Spark tries again.
 
     What may not start any more when it arrives, or when its turn comes, is handed back as not started.
     """
     from pyspark import TaskContext
 
-    here = Departure(this_clock(), *both_us())
+    here = StartLimit(this_clock(), *both_us())
     chunk = [_invocation(row, departure, here) for batch in batches for row in batch.to_pylist()]
     context = TaskContext.get()
     if not chunk:
@@ -143,7 +143,7 @@ def outcome(row: Any) -> Outcome:
     )
 
 
-def _invocation(row: dict[str, Any], departure: Departure, here: Departure) -> Invocation:
+def _invocation(row: dict[str, Any], departure: StartLimit, here: StartLimit) -> Invocation:
     row["start_by_us"] = departure.limit_here(row["start_by_us"], here)
     key = TaskKey(row.pop("time_us"), row.pop("ordering_id"), row.pop("uniqueness_key"))
     return Invocation(key=key, **row)

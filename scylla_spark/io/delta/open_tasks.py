@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.mark import Mark, joined
 from scylla_spark.core.near import reaches_far
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, in_us, newest_attempts, scan_row
 from scylla_spark.io.delta.table_reader import TableReader

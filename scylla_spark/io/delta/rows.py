@@ -10,8 +10,8 @@ from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.mark import Mark
 from scylla_spark.core.near import ALL_FOLDED_US
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.defaults import DEFAULT_QUEUE

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.mark import Mark, joined, stored_mark
 from scylla_spark.core.near import common_edge, reaches_far
+from scylla_spark.core.progress_mark import Mark, joined, stored_mark
 from scylla_spark.io.delta.deployment_record import (
     stored_rows,
 )

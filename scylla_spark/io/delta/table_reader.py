@@ -17,8 +17,8 @@ from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.command import Rules
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.mark import Mark, stored_mark
 from scylla_spark.core.near import common_edge, is_far, reaches_far
+from scylla_spark.core.progress_mark import Mark, stored_mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.errors import ConfigError, NotFoundError
 from scylla_spark.io.delta.deployment_record import stored_rules

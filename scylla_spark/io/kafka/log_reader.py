@@ -20,7 +20,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 

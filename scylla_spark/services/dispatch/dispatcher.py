@@ -18,11 +18,11 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import HandlerPolicy
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.limits import HandlerPolicy
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.duration import duration_ms
@@ -30,12 +30,12 @@ from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topics import producer
+from scylla_spark.services.dispatch.engine_terms import engine_limits, queue_terms
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail, clock_offset_us
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
-from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
 

@@ -12,7 +12,7 @@ import structlog
 from scylla_spark.core.engine.action import Reload
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.services.dispatch.mailbox import Mailbox

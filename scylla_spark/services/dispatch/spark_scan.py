@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.mark import Mark
 from scylla_spark.core.near import common_edge
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any, Final
 
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open

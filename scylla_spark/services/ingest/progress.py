@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from scylla_spark.core.mark import Mark
 from scylla_spark.core.near import ALL_FOLDED_US, common_edge
 from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 

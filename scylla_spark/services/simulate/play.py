@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.limits import HandlerPolicy, Limits
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.mark import Mark
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.core.tenure import Basis, Tenure
-from scylla_spark.services.dispatch.settings import engine_limits, queue_terms
+from scylla_spark.services.dispatch.engine_terms import engine_limits, queue_terms
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from scylla_spark.bench import paced, report
-from scylla_spark.bench.sampling import sampled
+from scylla_spark.bench import paced_load, report
 from scylla_spark.bench.site import Options, place
+from scylla_spark.bench.thread_profile import sampled
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 100 tasks a second for 30 s over 1,000 lanes, due 5 s ahead, after 10 s of the same."""
-    load = paced.Load.of(options, rate=100, seconds=30)
+    load = paced_load.Load.of(options, rate=100, seconds=30)
     with place(options, "ingest", "dispatch") as deployment, sampled(options.profile):
-        result = paced.measure(deployment.settings, load)
+        result = paced_load.measure(deployment.settings, load)
     return report.latency(
         "lateness", result.late_us, result.floor, sent=len(result.late) + result.lost, early=result.early,
         cpu_cores=result.cores, cpu_seconds=result.cpu_seconds, violations=result.violations, behind_ms=result.behind_ms,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.plan.template import Instant, Template
+from scylla_spark.core.plan.payload_template import Instant, Template
 from scylla_spark.errors import ArgumentError
 
 NAMES = ("planned", "schedule", "orders", "upstream")

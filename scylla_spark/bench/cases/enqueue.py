@@ -19,7 +19,7 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.command import Rules
 from scylla_spark.services.deployment import Deployment
-from scylla_spark.transforms.command_records import Columns, enqueue_records
+from scylla_spark.transforms.commands_from_frames import Columns, enqueue_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

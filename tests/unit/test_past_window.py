@@ -10,7 +10,7 @@ from scylla_spark import cli
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError, NotFoundError
-from scylla_spark.io.delta.history import past
+from scylla_spark.io.delta.past_window import past
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.delta_tables import append, at, fact, make, task

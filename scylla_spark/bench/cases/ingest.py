@@ -11,8 +11,8 @@ from typing import Any, Final
 from scylla_spark.bench import report
 from scylla_spark.bench.floors import append
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.sampling import sampled
 from scylla_spark.bench.site import Costs, Options, await_merged, ends, place, say, stored_tasks
+from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.services.deployment import Deployment

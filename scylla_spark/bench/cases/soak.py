@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from scylla_spark.bench import machine, paced, report
-from scylla_spark.bench.sampling import sampled
+from scylla_spark.bench import machine, paced_load, report
 from scylla_spark.bench.site import Options, files_in, place, say
+from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.config.settings import Settings
 
 T = TypeVar("T")
@@ -23,14 +23,14 @@ _PARTS: Final = 6
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 50 tasks a second for 30 min over 1,000 lanes, after 10 s of the same."""
-    load = paced.Load.of(options, rate=50, seconds=1_800)
+    load = paced_load.Load.of(options, rate=50, seconds=1_800)
     period_s = load.count * load.period_us / 1e6 / _PARTS
     with (
         place(options, "ingest", "dispatch") as home,
         _samples(home.settings, period_s) as samples,
         sampled(options.profile),
     ):
-        result = paced.measure(home.settings, load)
+        result = paced_load.measure(home.settings, load)
     sixths = [_p99_ms([late for _, late in part]) for part in parts(result.late)]
     timers = [_p99_ms(part) for part in parts(result.floor)]
     record = report.latency(

@@ -16,9 +16,9 @@ from scylla_spark.bench import report
 from scylla_spark.bench.handlers import BATCH, NOOP
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.observe import violations
-from scylla_spark.bench.sampling import sampled
+from scylla_spark.bench.outcomes_observer import violations
 from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_merged, await_value, place, rows_in, say
+from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import HOUR_US

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.child import Child, up
+from scylla_spark.bench.command_process import Child, up
 from scylla_spark.bench.floors import wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.observe import violations
+from scylla_spark.bench.outcomes_observer import violations
 from scylla_spark.bench.site import LIMIT_S, Options, await_merged, say
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us

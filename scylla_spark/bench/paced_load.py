@@ -12,7 +12,7 @@ from typing import Final
 
 from scylla_spark.bench.floors import wait_until
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.observe import violations
+from scylla_spark.bench.outcomes_observer import violations
 from scylla_spark.bench.site import Costs, Options, say
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.drain import Work, drained
+from scylla_spark.bench.cases.drain import Work, drained
 from scylla_spark.bench.site import Options, place, say
 
 FREE: Final = "bench-free"

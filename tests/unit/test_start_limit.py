@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from scylla_spark.executors.departure import NO_LIMIT, Departure, this_clock
+from scylla_spark.executors.start_limit import NO_LIMIT, StartLimit, this_clock
 
-SENT = Departure("driver", 1_000_000_000, 5_000_000)
+SENT = StartLimit("driver", 1_000_000_000, 5_000_000)
 
 
 def test_limit_stays_as_it_is_where_the_clock_is_the_same():
-    assert SENT.limit_here(7_000_000, Departure("driver", 1_000_500_000, 5_500_000)) == 7_000_000
+    assert SENT.limit_here(7_000_000, StartLimit("driver", 1_000_500_000, 5_500_000)) == 7_000_000
 
 
 def test_limit_is_carried_over_by_wall_time_where_it_is_not():
-    here = Departure("worker", 1_000_500_000, 90_000_000)  # half a second later, on a machine that booted before
+    here = StartLimit("worker", 1_000_500_000, 90_000_000)  # half a second later, on a machine that booted before
     assert SENT.limit_here(7_000_000, here) == 90_000_000 + 1_500_000
 
 
 def test_limit_that_passed_on_the_way_is_in_the_past():
-    here = Departure("worker", 1_003_000_000, 90_000_000)
+    here = StartLimit("worker", 1_003_000_000, 90_000_000)
     assert SENT.limit_here(7_000_000, here) < here.boot_us
 
 
 def test_no_limit_stays_none():
-    assert SENT.limit_here(NO_LIMIT, Departure("worker", 0, 0)) == NO_LIMIT
+    assert SENT.limit_here(NO_LIMIT, StartLimit("worker", 0, 0)) == NO_LIMIT
 
 
 def test_clock_has_one_name_on_one_machine():

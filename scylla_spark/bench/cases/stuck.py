@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from scylla_spark.bench import paced, report
+from scylla_spark.bench import paced_load, report
 from scylla_spark.bench.handlers import BLOCK, FAIL, HANG, NOOP
 from scylla_spark.bench.site import Options, await_value, place, say
 from scylla_spark.client.scheduler import Scheduler
@@ -23,11 +23,11 @@ _AHEAD_US: Final = 2_000_000
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 100 tasks a second for 30 s over 1,000 lanes, beside 1,002 stuck ones."""
-    load = paced.Load.of(options, rate=100, seconds=30)
+    load = paced_load.Load.of(options, rate=100, seconds=30)
     with place(options, "ingest", "dispatch") as home:
-        plain = paced.measure(home.settings, load)
+        plain = paced_load.measure(home.settings, load)
         _block(home)
-        result = paced.measure(home.settings, load, before=load.total)
+        result = paced_load.measure(home.settings, load, before=load.total)
         counts = home.service(DispatchService).dispatcher.engine.counts
         passed = counts["completed_succeeded"] - 2 * load.total
     return report.compared(

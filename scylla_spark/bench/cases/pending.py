@@ -12,7 +12,7 @@ import os
 from dataclasses import replace
 from typing import Any, Final
 
-from scylla_spark.bench import machine, paced, report
+from scylla_spark.bench import machine, paced_load, report
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.site import Options, await_merged, place, say, stored_tasks
 from scylla_spark.client.scheduler import Scheduler
@@ -32,15 +32,15 @@ def run(options: Options) -> dict[str, Any]:
     count = options.tasks or (500_000 if options.paused else 1_000_000)
     if options.paused:
         options = options.needing("queues", **{_PAUSED: {"paused": True}})
-    load = paced.Load.of(replace(options, tasks=None), rate=100, seconds=30)  # --tasks says how many are pending
+    load = paced_load.Load.of(replace(options, tasks=None), rate=100, seconds=30)  # --tasks says how many are pending
     with place(options, "ingest", "dispatch") as home:
-        plain = paced.measure(home.settings, load)
+        plain = paced_load.measure(home.settings, load)
         rss_before = machine.memory_mb(os.getpid())["driver"]
         first = _fill(home, count, load.lanes, paused=options.paused)
         if not options.paused and now_us() + load.total * load.period_us + _MARGIN_US > first:
             raise ConflictError("The load took so long that pending tasks would fall due.", hint="Ask for fewer tasks.")
         stored = stored_tasks(home.settings, "pending-")
-        result = paced.measure(home.settings, load, before=load.total)
+        result = paced_load.measure(home.settings, load, before=load.total)
         rss, held = machine.memory_mb(os.getpid())["driver"], _held(home)
         passed = home.service(DispatchService).dispatcher.engine.counts["completed_succeeded"] - 2 * load.total
     return report.compared(

@@ -9,13 +9,13 @@ import pytest
 
 from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import registry
-from scylla_spark.executors.registry import handler, load
+from scylla_spark.executors import handler_registry
+from scylla_spark.executors.handler_registry import handler, load
 
 
 @pytest.fixture(autouse=True)
 def _empty_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(handler_registry, "_registered", {})
 
 
 def test_decorated_function_is_returned_unchanged():
@@ -134,7 +134,7 @@ def test_module_files_are_imported_once_and_see_their_neighbours(tmp_path):
     (tmp_path / "neighbour_of_handlers.py").write_text("NAME = 'from.file'\n")
     file = tmp_path / "handlers_in_a_file.py"
     file.write_text(
-        "from neighbour_of_handlers import NAME\nfrom scylla_spark.executors.registry import handler\n"
+        "from neighbour_of_handlers import NAME\nfrom scylla_spark.executors.handler_registry import handler\n"
         "@handler(NAME)\ndef h(task): return 1\n"
     )
     first = load([str(file)])["from.file"].function

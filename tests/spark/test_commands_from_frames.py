@@ -13,8 +13,8 @@ from scylla_spark.core.command import CANCEL, Rejection, Rules, payload_text, va
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.errors import ArgumentError
-from scylla_spark.transforms.command_records import REASONS, Columns, cancel_records, enqueue_records
-from scylla_spark.transforms.payload_columns import normal
+from scylla_spark.transforms.commands_from_frames import REASONS, Columns, cancel_records, enqueue_records
+from scylla_spark.transforms.payload_json import normal
 from tests.support.names import FINE_NAMES, WRONG_NAMES
 
 pytestmark = pytest.mark.spark

@@ -34,7 +34,7 @@ from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
-from scylla_spark.transforms.payload_columns import JSON_OPTIONS, payload_column, payload_conditions
+from scylla_spark.transforms.payload_json import JSON_OPTIONS, payload_column, payload_conditions
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",

@@ -13,9 +13,9 @@ from scylla_spark.bench import report
 from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.observe import violations
-from scylla_spark.bench.sampling import sampled
+from scylla_spark.bench.outcomes_observer import violations
 from scylla_spark.bench.site import LIMIT_S, Costs, Options, place, say
+from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.engine.limits import Limits
+from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.duration import duration_us
 

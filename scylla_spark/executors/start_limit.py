@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 NO_LIMIT: Final = 1 << 62
 
 
-class Departure(NamedTuple):
+class StartLimit(NamedTuple):
     """When work was sent off, by the sender's clocks.
 
     Attributes:
@@ -27,7 +27,7 @@ class Departure(NamedTuple):
     wall_us: int
     boot_us: int
 
-    def limit_here(self, start_by_us: int, here: Departure) -> int:
+    def limit_here(self, start_by_us: int, here: StartLimit) -> int:
         """The boot clock, here, that stands for the sender's `start_by_us`."""
         if start_by_us >= NO_LIMIT or self.clock == here.clock:
             return start_by_us

@@ -23,6 +23,7 @@ from scylla_spark.errors import UnreachableError
 from scylla_spark.failpoint import VARIABLE
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import consumer, with_broker
+from scylla_spark.schemas import DEPLOYMENT
 from scylla_spark.testing import history
 from scylla_spark.testing.history import Fault, History, Recorded
 from tests.acceptance.place import SECOND, Place, Process, now
@@ -121,7 +122,7 @@ class Site(Place):
         return process
 
     def _await_tables(self, ingest: Process) -> None:
-        made = self.tables / "deployment" / "_delta_log" / f"{1:020}.json"
+        made = self.tables / DEPLOYMENT.name / "_delta_log" / f"{0:020}.json"
         eventually(lambda: made.exists() or not ingest.running, PATIENCE, "the tables are made")
 
     def supervised(self, besides: Process | None = None) -> bool:

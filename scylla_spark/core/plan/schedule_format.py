@@ -33,6 +33,7 @@ from scylla_spark.core.plan.trigger import (
     Scalar,
     Trigger,
     checked,
+    leaves,
     nodes,
 )
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -196,7 +197,7 @@ def read_schedule(value: Any) -> Schedule:
     )  # fmt: skip
     default = Policies()
     policies = Policies(
-        found.get("overlap", default.overlap), found.get("maxRunning", default.max_running),
+        found.get("overlap", _overlap_of(trigger)), found.get("maxRunning", default.max_running),
         found.get("catchUp", default.catch_up), found.get("catchUpWindow", default.catch_up_window_us),
         found.get("pauseAfterFailures", 0), found.get("lateAfter", 0), found.get("endWithin", 0),
         found.get("expectEvery", 0), found.get("jobTimeout", default.timeout_us),
@@ -206,6 +207,12 @@ def read_schedule(value: Any) -> Schedule:
         found["name"], work, trigger, held, policies, found.get("paused", False), found.get("note", ""),
         found.get("owner", ""), tuple(found.get("tags", [])), value,
     )  # fmt: skip
+
+
+def _overlap_of(trigger: Trigger) -> Overlap:
+    """What a schedule does that does not say: times may be skipped, what has come in is never lost."""
+    timed = all(isinstance(leaf, AtTimes) for leaf in leaves(trigger))
+    return "skip" if timed else "buffer_all"
 
 
 def read_trigger(value: Any) -> Trigger:

@@ -1,0 +1,315 @@
+"""From a job whose trigger holds to a task: constraints, then what other runs of the schedule leave room for, then the command."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scylla_spark.clock import iso
+from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode, payload_text
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.constraint import Rate, Situation, decide
+from scylla_spark.core.plan.entry import (
+    MOST_JOBS,
+    MOST_RUNS,
+    PENDING_CONSTRAINT,
+    PENDING_LAUNCH,
+    Entry,
+    Job,
+    Run,
+)
+from scylla_spark.core.plan.journal import Journal
+from scylla_spark.core.plan.payload_template import Instant
+from scylla_spark.core.plan.plan_log import Change
+from scylla_spark.core.plan.plan_state import LAUNCHED
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.timers import Timer, Timers
+from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.errors import ArgumentError
+
+SKIPPED: Final = "skipped"
+WAITING: Final = "waiting"
+FAILED: Final = "failed"
+OBSOLETE: Final = "obsolete"
+_SLACK_US: Final = 2_000_000  # what runs this long has a start fact
+
+
+class Launching:
+    """Launches jobs, or says why not.
+
+    Args:
+        journal: takes what is decided.
+        timers: when to look again.
+    """
+
+    def __init__(self, journal: Journal, timers: Timers) -> None:
+        self._journal = journal
+        self._state = journal.state
+        self._timers = timers
+        self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait
+        self._active: dict[str, set[TaskKey]] = defaultdict(set)  # handler → keys of runs that have not ended
+        self._succeeded_us: dict[str, int] = {}
+        self.started: dict[TaskKey, int] = {}
+        journal.watchers.append(self._watch)
+
+    def load(self, entry: Entry) -> None:
+        """Takes over a schedule of the log."""
+        for run in entry.runs.values():
+            self._active[entry.handler].add(run.key)
+        self._note_success(entry.handler, entry.last_success_us)
+        for job in entry.jobs.values():
+            if job.state != "pending_trigger":
+                self._waiting[entry.handler].add(entry.name)
+                self._timers.add(Timer(0, entry.name, "again", job.generation))
+        if entry.runs:
+            self._load_runs(entry)
+
+    def _load_runs(self, entry: Entry) -> None:
+        schedule = entry.schedule
+        for run in entry.runs.values():
+            if _is_exclusive(schedule) and not run.by_hand:
+                self._timers.add(Timer(run.key.time_us, entry.name, "check", run.generation))
+            self._time_limits(schedule, run)
+
+    # -- a trigger holds ------------------------------------------------------------------------------------------------
+
+    def fired(self, entry: Entry, job: Job, now: int, starts_us: int = 0, **timed: Any) -> None:
+        """Launches a job, makes it wait, or drops it.
+
+        Args:
+            entry: of its schedule.
+            job: whose trigger holds.
+            now: microseconds since the epoch.
+            starts_us: when the run is to start, if that is later.
+            **timed: fields of the decision that move the schedule's cursor.
+        """
+        schedule = entry.schedule
+        if schedule.constraints:
+            decision = decide(schedule.constraints, self._situation(entry, job, now), now)
+            if decision.drop:
+                self._say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
+                return
+            if not decision.launch:
+                self._wait(entry, job, now, "; ".join(decision.unmet), timed)
+                again_us = decision.again_us
+                if again_us is not None:
+                    self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", job.generation))
+                return
+        self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
+
+    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> None:
+        known = entry.jobs.get(job.generation)
+        if known is not None and known.state == PENDING_CONSTRAINT:
+            return
+        if len(entry.jobs) >= MOST_JOBS:
+            self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
+            return
+        self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
+        self._timers.add(
+            Timer(job.first_us + entry.schedule.policies.timeout_us, entry.name, "timeout", job.generation)
+        )
+
+    def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
+        held = job._replace(state=state)
+        self._journal.note("job", entry.name, job.generation, held.to_json())
+        self._say(entry, job, now, WAITING, why, timed, ends_job=False)
+        self._waiting[entry.handler].add(entry.name)
+
+    def again(self, entry: Entry, generation: int, now: int) -> None:
+        """Looks once more at a job that waits."""
+        job = entry.jobs.get(generation)
+        if job is None or job.state == "pending_trigger":
+            return
+        if job.first_us + entry.schedule.policies.timeout_us <= now:
+            self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
+            return
+        self.fired(entry, job, now)
+
+    # -- other runs of the schedule --------------------------------------------------------------------------------------
+
+    def _overlap(
+        self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, timed: Mapping[str, Any]
+    ) -> None:
+        policies, active = schedule.policies, entry.active()
+        if len(entry.runs) >= MOST_RUNS:
+            self._say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
+        elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
+            self._say(entry, job, now, SKIPPED, _busy(active), timed)
+        elif policies.overlap == "buffer_one" and active:
+            self._buffer(entry, job, now, active, timed)
+        else:
+            if policies.overlap == "cancel_other":
+                for run in active:
+                    self.cancel(entry, run, now)
+            self._launch(entry, schedule, job, now, starts_us, timed)
+
+    def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
+        known = entry.jobs.get(job.generation)
+        if known is not None and known.state == PENDING_LAUNCH:
+            return
+        if any(other.state == PENDING_LAUNCH for other in entry.jobs.values()):
+            self._say(entry, job, now, SKIPPED, f"another one waits already, and {_busy(active)}", timed)
+            return
+        self._hold(entry, job, now, PENDING_LAUNCH, _busy(active), timed)
+
+    def check(self, entry: Entry, generation: int, now: int) -> None:
+        """At the time of a run that was launched ahead: if another one has not ended, it was one too many.
+
+        Both are of one lane, so it cannot have begun.
+        """
+        run = entry.runs.get(generation)
+        if run is None or run.cancelled:
+            return
+        earlier = [other for other in entry.active() if other.key < run.key]
+        if earlier:
+            self.cancel(entry, run, now)
+            self._journal.fire(
+                entry, generation=generation, planned_us=run.planned_us, at_us=now, verdict=SKIPPED, why=_busy(earlier)
+            )
+
+    # -- launches and their ends -----------------------------------------------------------------------------------------
+
+    def by_hand(self, entry: Entry, now: int, payload: Mapping[str, Any] | None) -> str | None:
+        """Launches a run that somebody asks for, whatever else runs; what keeps it from being launched, if anything does."""
+        generation = entry.generation + 1
+        job = Job(generation, PENDING_LAUNCH, now, now)
+        self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, payload)
+        return None if generation in entry.runs else "its payload cannot be made: `schedule explain` says why"
+
+    def _launch(
+        self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
+        payload: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
+        lane = work.lane or (unique if more.get("by_hand") or _is_parallel(schedule) else f"schedule/{entry.name}")
+        key = TaskKey(starts_us, lane, unique)
+        try:
+            filled = work.payload.render(values_of(entry, job, now)) if payload is None else payload
+            text = payload_text(filled)
+        except (ArgumentError, ValueError, TypeError) as error:
+            self._say(entry, job, now, FAILED, f"its payload cannot be made: {error}", more)
+            return
+        command = Command(
+            ENQUEUE, key, 0, work.handler, work.queue, text, work.priority, work.timeout_ms, work.retry, now
+        )
+        rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
+        self._journal.fire(
+            entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
+            **({"rated": True} if rated else {}), **_seen(job), **more,
+        )  # fmt: skip
+        self._journal.note("send", encode(command).decode())
+        run = entry.runs[job.generation]
+        if starts_us > now and _is_exclusive(schedule):
+            self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
+        self._time_limits(schedule, run)
+
+    def _time_limits(self, schedule: Schedule, run: Run) -> None:
+        policies, name = schedule.policies, schedule.name
+        if policies.late_after_us:
+            at_us = max(run.planned_us + policies.late_after_us, run.key.time_us) + _SLACK_US
+            self._timers.add(Timer(at_us, name, "late", run.generation))
+        if policies.end_within_us:
+            self._timers.add(Timer(run.planned_us + policies.end_within_us, name, "overdue", run.generation))
+
+    def cancel(self, entry: Entry, run: Run, now: int) -> None:
+        """Asks for the end of a run; one that has begun goes on."""
+        if run.cancelled:
+            return
+        self._journal.note("cancelled", entry.name, run.generation)
+        command = Command(CANCEL, run.key, 0, enqueued_us=now)
+        self._journal.note("send", encode(command).decode())
+
+    def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
+        """Takes back what was launched ahead of its time; their keys."""
+        ahead = [run for run in entry.runs.values() if run.key.time_us > now and not run.cancelled]
+        for run in ahead:
+            self.cancel(entry, run, now)
+        return [run.key for run in ahead]
+
+    def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
+        """Forgets what a schedule has waited for."""
+        for job in list(entry.jobs.values()):
+            self._say(entry, job, now, OBSOLETE, why, {})
+
+    def ended(self, entry: Entry, now: int) -> None:
+        """A run of a schedule has ended: what has waited for that is looked at again."""
+        for name in sorted({entry.name, *self._waiting.get(entry.handler, ())}):
+            other = self._state.entries.get(name)
+            if other is None:
+                continue
+            for job in list(other.jobs.values()):
+                self.again(other, job.generation, now)
+            if all(job.state == "pending_trigger" for job in other.jobs.values()):
+                self._waiting[other.handler].discard(name)
+
+    # -- what others look at --------------------------------------------------------------------------------------------
+
+    def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
+        active = sum(key.time_us <= now for key in self._active.get(entry.handler, ()))
+        return Situation(job.first_us, active, self._succeeded_us.get(entry.handler), entry.launches_us)
+
+    def _say(
+        self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any
+    ) -> None:
+        self._journal.fire(
+            entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
+            **_seen(job), **more, **others,
+        )  # fmt: skip
+
+    def _watch(self, change: Change) -> None:
+        """Keeps the indexes by handler."""
+        entry = self._state.entries.get(change[1]) if isinstance(change[1], str) else None
+        if entry is None:
+            return
+        if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
+            self._active[entry.handler].add(TaskKey(*change[2]["key"]))
+        elif change[0] == "end":
+            self._active[entry.handler].discard(TaskKey(*change[6]))
+            if change[3] == "succeeded":
+                self._note_success(entry.handler, change[5])
+
+    def _note_success(self, handler: str, at_us: int) -> None:
+        if at_us:
+            self._succeeded_us[handler] = max(at_us, self._succeeded_us.get(handler, 0))
+
+
+def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
+    """What templates may know of a launch."""
+    values: dict[str, Any] = {
+        "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
+        "generation": job.generation,
+    }  # fmt: skip
+    for latch in job.latches.values():
+        values |= latch.values or {}
+    return values
+
+
+def can_be_ahead(schedule: Schedule) -> bool:
+    """Whether a fire by time may be launched before its time: nothing that happens until then can change the decision."""
+    if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
+        return False
+    return schedule.policies.overlap in ("allow_all", "buffer_all") or _is_exclusive(schedule)
+
+
+def _is_exclusive(schedule: Schedule) -> bool:
+    return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
+
+
+def _is_parallel(schedule: Schedule) -> bool:
+    policies = schedule.policies
+    return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
+
+
+def _busy(active: list[Run]) -> str:
+    first = min(active, key=lambda run: run.planned_us)
+    more = f" and {len(active) - 1} others are" if len(active) > 1 else " is"
+    return f"the run planned for {iso(first.planned_us)}{more} active"
+
+
+def _seen(job: Job) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for latch in job.latches.values():
+        values |= latch.values or {}
+    return {"values": json.dumps(values, separators=(",", ":"), ensure_ascii=False)} if values else {}

@@ -1,0 +1,140 @@
+"""The record format of the topic `schedules`: definitions, what is asked of them, and events. Read strictly and totally.
+
+A record is one JSON object. What is wrong with it is told to whoever asked (`id`), and stands in `rejected`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal, NamedTuple, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from scylla_spark.core import rejection
+from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.plan.schedule_format import Name, Text
+from scylla_spark.core.plan.trigger import Scalar
+
+VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 512 * 1024
+MOST_DAYS: Final = 10_000
+MOST_NAMES: Final = 10_000
+MAX_VALUES_BYTES: Final = 16 * 1024
+
+_Identifier = Annotated[str, Field(min_length=1, max_length=200)]
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Instant = Annotated[int, Field(ge=0, lt=LATEST_US)]
+
+
+@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+class _Partition(TypedDict, total=False):
+    values: dict[Text, Scalar]
+    count: Annotated[int, Field(ge=1, lt=2**53)]
+    rows: _Count
+    bytes: _Count
+
+
+@with_config(ConfigDict(strict=True, extra="ignore", allow_inf_nan=False))
+class _Fields(TypedDict, total=False):
+    version: Annotated[int, Field(ge=1, le=VERSION)]
+    type: Required[Literal["put", "delete", "pause", "resume", "run", "event", "partitions", "calendar"]]
+    id: _Identifier
+    author: Text
+    note: Text
+    schedules: Annotated[list[dict[str, Any]], Field(max_length=MOST_NAMES)]
+    ifAbsent: bool
+    prune: Text
+    dryRun: bool
+    names: Annotated[list[Name], Field(min_length=1, max_length=MOST_NAMES)]
+    tag: Text
+    until: _Instant
+    changedFrom: _Instant
+    changedUntil: _Instant
+    name: Text
+    payload: dict[str, Any]
+    fields: Annotated[dict[Text, Any], Field(max_length=1_000)]
+    partitions: Annotated[list[_Partition], Field(min_length=1, max_length=10_000)]
+    days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
+
+
+_NEEDS: Final = {
+    "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
+}  # fmt: skip
+_SELECT: Final = frozenset({"delete", "pause", "resume"})
+_read = TypeAdapter(_Fields).validator.validate_json
+
+
+class PlanCommand(NamedTuple):
+    """A valid record of `schedules`.
+
+    Attributes:
+        type: what is asked.
+        id: of the request, if somebody waits for an answer.
+        author: who asks.
+        fields: the others, as they are called on the wire.
+    """
+
+    type: str
+    id: str | None
+    author: str
+    fields: dict[str, Any]
+
+
+class Refused(NamedTuple):
+    """Why a record of `schedules` is none: a short stable code, and a sentence for people; and who asked, if that could be read."""
+
+    reason: str
+    detail: str
+    id: str | None = None
+
+
+def read_command(value: bytes | None) -> PlanCommand | Refused:
+    """Judges one record; never raises, whatever the bytes are."""
+    try:
+        return _command(value)
+    except ValidationError as error:
+        return Refused(*rejection.of_form(error), _id_of(value))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Refused(*rejection.of_defect(error), _id_of(value))
+
+
+def _command(value: bytes | None) -> PlanCommand | Refused:
+    if not value:
+        return Refused("empty", "The record has no value.")
+    if len(value) > MAX_RECORD_BYTES:
+        return Refused("too_large", f"The record has {len(value)} bytes; {MAX_RECORD_BYTES} are read.")
+    found: dict[str, Any] = dict(_read(value))
+    kind = found.pop("type")
+    missing = [name for name in _NEEDS.get(kind, ()) if name not in found]
+    if kind in _SELECT and not found.keys() & {"names", "tag", "changedFrom"}:
+        missing = ["names"]
+    asked_by = found.pop("id", None)
+    if missing:
+        return Refused("missing_field", f"{missing[0]}: Field required for {kind!r}.", asked_by)
+    if kind == "event" and len(json.dumps(found.get("fields", {}))) > MAX_VALUES_BYTES:
+        return Refused("too_large", f"The fields of an event have at most {MAX_VALUES_BYTES} bytes.", asked_by)
+    return PlanCommand(kind, asked_by, found.pop("author", ""), found)
+
+
+def _id_of(value: bytes | None) -> str | None:
+    """Who asked, where only other fields are wrong."""
+    try:
+        found = json.loads(value or b"{}")
+        asked_by = found.get("id") if isinstance(found, dict) else None
+    except (ValueError, RecursionError):
+        return None
+    return asked_by if isinstance(asked_by, str) and 0 < len(asked_by) <= 200 else None
+
+
+def encode_command(kind: str, **fields: Any) -> bytes:
+    """The record of a command; fields that are None are left out.
+
+    Args:
+        kind: what is asked, such as "put".
+        **fields: as they are called on the wire.
+    """
+    record = {"version": VERSION, "type": kind} | {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

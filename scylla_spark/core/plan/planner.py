@@ -1,0 +1,429 @@
+"""The planner: a pure state machine, from commands, events, ended runs and time to groups of changes. It never meets the engine.
+
+Whoever feeds it sends the groups, in order, and reads them back; what a group asks to be sent may be sent once it was read back under
+a fence that holds. After any doubt a new planner begins from the log: this one is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scylla_spark.clock import iso
+from scylla_spark.core.fact import Fact, Fence
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.definitions import Definitions
+from scylla_spark.core.plan.entry import Entry, Run
+from scylla_spark.core.plan.journal import Journal
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
+from scylla_spark.core.plan.plan_log import Group, Partly, Position
+from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.timers import Timer, Timers
+from scylla_spark.core.plan.timing import Timing
+from scylla_spark.core.plan.watching import Occurrence, Watching
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError
+
+COMMANDS: Final = -1  # stands for the partition of `schedules` where inputs are named
+OK: Final = "ok"
+_LATE: Final = "late"
+_OVERDUE: Final = "overdue"
+_SILENT: Final = "silent"
+_TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
+_TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
+_KEPT_VALUE_CHARS: Final = 64 * 1024
+_ENDS: Final = {
+    "succeeded": "succeeded",
+    "cancelled": "cancelled",
+    "failed": "failed",
+    "aborted": "failed",
+    "timed_out": "failed",
+}
+
+
+class Planner:
+    """Decides what is launched.
+
+    Args:
+        state: fold of the log up to our own fence; it is ours from now on.
+        fence: under which we write.
+        ahead_us: how long before their time tasks may be launched.
+        now: since when we plan, microseconds since the epoch.
+    """
+
+    def __init__(self, state: PlanState, fence: Fence, ahead_us: int, now: int) -> None:
+        self.state = state
+        self.fence = fence
+        self._journal = Journal(state)
+        self._timers = Timers()
+        self._launching = Launching(self._journal, self._timers)
+        self._watching = Watching(self._journal, self._timers, self._launching)
+        self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
+        self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
+        self._groups: list[Group] = []
+        self._moved: dict[int, Position] = {}
+        self._commands_moved = False
+        self._told_us = now
+        self._resume = state.partly
+        self._answers: dict[int, tuple[set[TaskKey], tuple[Any, ...]]] = {}
+        self._answered = 0
+        self._sent = state.sent
+        state.number += 1  # of the group in the making
+        for entry in state.entries.values():
+            self._load(entry)
+
+    def _load(self, entry: Entry) -> None:
+        self._definitions.load(entry)
+        self._watching.load(entry)
+        if entry.jobs or entry.runs or entry.last_success_us:
+            self._launching.load(entry)
+        if entry.next_us and not entry.paused:
+            self._timers.add(Timer(entry.next_us, entry.name, "time"))
+        if entry.until_us:
+            self._timers.add(Timer(entry.until_us, entry.name, "until"))
+        if "deadline" in entry.keys and not entry.paused:
+            self._expect(entry)
+
+    # -- inputs ---------------------------------------------------------------------------------------------------------
+
+    def command(self, offset: int, value: bytes | None, append_us: int, now: int) -> None:
+        """Takes one record of `schedules`.
+
+        Args:
+            offset: of the record; what lies below the planner's position is passed over.
+            value: its bytes, whatever they are.
+            append_us: the broker's time of it.
+            now: microseconds since the epoch.
+        """
+        if offset < self.state.commands:
+            return
+        found = read_command(value)
+        if isinstance(found, Refused):
+            self._refuse(offset, append_us, value, found)
+        else:
+            self._obey(offset, append_us, value, found, now)
+        self.state.commands, self._commands_moved = offset + 1, True
+        self._resume = None
+
+    def outcomes(self, partition: int, offset: int, facts: Sequence[Fact], after: Position, now: int) -> None:
+        """Takes one record of `outcomes` that counts.
+
+        Args:
+            partition: of the topic.
+            offset: of the record.
+            facts: in it; none: it was a fence, or of no concern.
+            after: position behind it.
+            now: microseconds since the epoch.
+        """
+        known = self.state.outcomes.get(partition)
+        if known is not None and offset < known[0]:
+            return
+        begin = self._resume.item if self._resume is not None and self._resume[:2] == (partition, offset) else 0
+        for item, fact in enumerate(facts):
+            if fact.terminal and item >= begin:
+                self._ended(Partly(partition, offset, item, ""), fact, now)
+                if self._journal.full:
+                    self._seal(now, Partly(partition, offset, item + 1, ""))
+            elif fact.outcome == "started" and fact.key in self.state.runs:
+                self._launching.started[fact.key] = fact.started_us
+        self.state.outcomes[partition] = self._moved[partition] = after
+        if facts:
+            self._resume = None
+
+    def tick(self, now: int) -> None:
+        """Decides all that is due."""
+        while (timer := self._timers.pop_due(now)) is not None:
+            self._timer(timer, now)
+            if self._journal.full:
+                self._seal(now)
+
+    def sent(self, number: int) -> None:
+        """All that groups up to a number asked to be sent was acknowledged."""
+        self._sent = max(self._sent, number)
+        self.state.was_sent(self._sent)
+
+    # -- outputs --------------------------------------------------------------------------------------------------------
+
+    def take(self, now: int) -> list[Group]:
+        """The groups to be written next, in order."""
+        idle = self._moved or self._commands_moved or self._sent > self.state.sent
+        if self._journal.changes or (idle and now >= self._told_us + _TELL_EVERY_US):
+            self._seal(now)
+        groups, self._groups = self._groups, []
+        return groups
+
+    @property
+    def next_wake_us(self) -> int | None:
+        """When `tick` has something to do; None: never, as things are."""
+        return self._timers.next_us
+
+    def _seal(self, now: int, partly: Partly | None = None) -> None:
+        state = self.state
+        group = Group(
+            self.fence, state.number, now, state.commands if self._commands_moved else None, self._moved, partly, self._sent,
+            state.snapshot, self._journal.take(),
+        )  # fmt: skip
+        self._groups.append(group)
+        state.number += 1
+        state.partly = partly
+        self._moved, self._commands_moved, self._told_us = {}, False, now
+
+    # -- snapshots ------------------------------------------------------------------------------------------------------
+
+    def begin_snapshot(self, now: int) -> list[str]:
+        """Writes what is not of one schedule; the names of all schedules, for `snapshot`."""
+        if self._journal.changes:
+            self._seal(now)
+        state = self.state
+        changes: list[Sequence[Any]] = [
+            ["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()
+        ]
+        changes += [["grave", name, generation] for name, generation in state.graves.items()]
+        changes += [["unsent", number, texts] for number, texts in state.unsent.items()]
+        group = Group(
+            self.fence, state.number, now, state.commands, dict(state.outcomes), None, self._sent, state.snapshot, changes, True
+        )  # fmt: skip
+        self._groups.append(group)
+        state.number += 1
+        return list(state.entries)
+
+    def snapshot(self, names: list[str], now: int) -> None:
+        """Writes some schedules of a snapshot; takes their names off the list."""
+        if self._journal.changes:
+            self._seal(now)
+        while names and not self._journal.full:
+            entry = self.state.entries.get(names.pop())
+            if entry is not None:
+                self._journal.keep("entry", entry.to_json())
+        self._seal(now)
+
+    def end_snapshot(self, begins: int) -> None:
+        """All that a snapshot holds was read back; it begins at an offset."""
+        self.state.snapshot = begins
+        self._commands_moved = True
+
+    # -- commands -------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, offset: int, append_us: int, value: bytes | None, found: Refused) -> None:
+        text = (value or b"")[:_KEPT_VALUE_CHARS].decode("utf-8", "replace")
+        self._journal.note("refuse", offset, append_us, found.reason, found.detail, text, len(value or b""))
+        if found.id is not None:
+            self._answer(found.id, "rejected", found.detail, "Nothing was changed.")
+
+    def _obey(self, offset: int, append_us: int, value: bytes | None, command: PlanCommand, now: int) -> None:
+        try:
+            self._carry_out(offset, command, now)
+        except SchedulerError as error:
+            code = _code(error)
+            if command.id is not None:
+                self._answer(command.id, code, str(error), error.hint or "")
+            if code == "argument":
+                self._refuse(offset, append_us, value, Refused("wrong_value", str(error)))
+
+    def _carry_out(self, offset: int, command: PlanCommand, now: int) -> None:
+        fields, definitions = command.fields, self._definitions
+        changes = {
+            "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume
+        }  # fmt: skip
+        if command.type in changes:
+            done, taken_back = changes[command.type](command, now)
+            self._answer_when_ended(command.id, set(taken_back), (OK, "", "", done), now)
+        elif command.type == "run":
+            self._run(command, now)
+        elif command.type == "event":
+            values = {"event": {"name": fields["name"], **fields.get("fields", {})}}
+            self._tell(
+                Partly(COMMANDS, offset, 0, ""),
+                Occurrence(f"event:{fields['name']}", values, fields.get("fields", {})),
+                now,
+            )
+            self._say_ok(command.id)
+        elif command.type == "partitions":
+            self._partitions(offset, command, now)
+        else:
+            self._calendar(command, now)
+
+    def _run(self, command: PlanCommand, now: int) -> None:
+        entry = self.state.entries.get(command.fields["name"])
+        if entry is None:
+            raise NotFoundError(
+                f"There is no schedule {command.fields['name']!r}.", hint="`scylla-spark schedule list` names all."
+            )
+        trouble = self._launching.by_hand(entry, now, command.fields.get("payload"))
+        if trouble is not None:
+            raise ArgumentError(f"The run was not launched: {trouble}.", hint="Give a payload.")
+        if command.id is not None:
+            key = entry.runs[entry.generation].key
+            self._answer(command.id, OK, "", "", {entry.name: str(key)})
+
+    def _partitions(self, offset: int, command: PlanCommand, now: int) -> None:
+        given = command.fields["partitions"]
+        count = sum(one.get("count", 1) for one in given)
+        rows, size = (sum(one.get(name, 0) for one in given) for name in ("rows", "bytes"))
+        values = {"partitions": {"dataset": command.fields["name"], "values": given[-1].get("values", {})}}
+        happened = Occurrence(f"dataset:{command.fields['name']}", values, seen=count, rows=rows, size=size)
+        self._tell(Partly(COMMANDS, offset, 0, ""), happened, now)
+        self._say_ok(command.id)
+
+    def _calendar(self, command: PlanCommand, now: int) -> None:
+        from datetime import date
+
+        name, days = command.fields["name"], sorted(set(command.fields["days"]))
+        try:
+            for day in days:
+                date.fromisoformat(day)
+        except ValueError as error:
+            raise ArgumentError(f"The calendar {name!r} has a day that does not exist: {error}.") from error
+        self._journal.note("calendar", name, days)
+        for user in sorted(self._definitions.listeners.get(f"calendar:{name}", ())):
+            entry = self.state.entries[user]
+            if not entry.paused:
+                next_us = self._timing.begin(entry.schedule, max(entry.cursor_us, now))
+                self._journal.note("set", user, {"next_us": next_us})
+                if next_us:
+                    self._timers.add(Timer(next_us, user, "time"))
+        self._say_ok(command.id)
+
+    # -- answers --------------------------------------------------------------------------------------------------------
+
+    def _answer(self, to: str, code: str, message: str, hint: str = "", done: Mapping[str, Any] | None = None) -> None:
+        self._journal.note("answer", to, code, message, hint, dict(done or {}))
+
+    def _say_ok(self, to: str | None) -> None:
+        if to is not None:
+            self._answer(to, OK, "")
+
+    def _answer_when_ended(self, to: str | None, keys: set[TaskKey], answer: tuple[Any, ...], now: int) -> None:
+        """Answers once nothing that was taken back can begin any more."""
+        if to is None:
+            return
+        keys &= self.state.runs.keys()
+        if not keys:
+            self._answer(to, *answer)
+            return
+        self._answered += 1
+        self._answers[self._answered] = (keys, (to, *answer))
+        self._timers.add(Timer(now + _TAKEN_BACK_US, "", "answer", self._answered))
+
+    def _give(self, number: int) -> None:
+        found = self._answers.pop(number, None)
+        if found is not None:
+            self._answer(*found[1])
+
+    # -- ended runs and events ------------------------------------------------------------------------------------------
+
+    def _ended(self, at: Partly, fact: Fact, now: int) -> None:
+        found = self.state.runs.get(fact.key)
+        if found is None:
+            return
+        entry = self.state.entries[found[0]]
+        run = entry.runs[found[1]]
+        self._journal.note(
+            "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
+        )  # fmt: skip
+        self._launching.started.pop(fact.key, None)
+        for number in [number for number, (keys, _) in self._answers.items() if fact.key in keys]:
+            self._answers[number][0].discard(fact.key)
+            if not self._answers[number][0]:
+                self._give(number)
+        taken_back = run.cancelled and fact.outcome == "cancelled"
+        self._after(entry, run, fact, now)
+        if not taken_back:
+            upstream = {
+                "schedule": entry.name, "handler": entry.handler, "key": str(fact.key), "outcome": fact.outcome,
+                "result": fact.result, "planned": iso(run.planned_us),
+            }  # fmt: skip
+            for work in dict.fromkeys((entry.name, entry.handler)):
+                happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
+                self._tell(at, happened, now)
+
+    def _after(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
+        policies = entry.schedule.policies
+        if policies.late_after_us and fact.started_us > run.planned_us + policies.late_after_us:
+            self._deadline(entry, run, _LATE, f"it started {_seconds(fact.started_us - run.planned_us)} late", now)
+        if policies.pause_after_failures and entry.failures >= policies.pause_after_failures and not entry.paused:
+            self._definitions.stop(entry, f"paused after {entry.failures} failed runs in a row", "planner", now)
+        if fact.outcome == "succeeded":
+            self._expect(entry)
+        self._launching.ended(entry, now)
+
+    def _tell(self, at: Partly, occurrence: Occurrence, now: int) -> None:
+        """Tells all schedules that listen; where it was not through when its planner ended, those that come after."""
+        resume = self._resume
+        done = resume.name if resume is not None and resume[:3] == at[:3] else ""
+        for name in sorted(self._definitions.listeners.get(occurrence.key, ())):
+            entry = self.state.entries.get(name)
+            if name <= done or entry is None:
+                continue
+            self._watching.too_old(entry, now)
+            self._watching.happened(entry, occurrence, now)
+            if self._journal.full:
+                self._seal(now, at._replace(name=name))
+
+    # -- timers ---------------------------------------------------------------------------------------------------------
+
+    def _timer(self, timer: Timer, now: int) -> None:
+        if timer.kind == "answer":
+            self._give(timer.number)
+            return
+        entry = self.state.entries.get(timer.name)
+        if entry is None:
+            return
+        if timer.kind == "time":
+            if entry.next_us and timer.at_us >= entry.next_us:
+                self._timing.decide(entry, now)
+        elif timer.kind == "check":
+            self._launching.check(entry, timer.number, now)
+        elif timer.kind in ("again", "timeout"):
+            self._launching.again(entry, timer.number, now)
+        elif timer.kind == "absent":
+            self._watching.absent(entry, timer.number, now)
+        elif timer.kind == "until":
+            if entry.paused and 0 < entry.until_us <= now:
+                self._definitions.go_on(entry, "planner", now)
+        else:
+            self._time_limit(entry, timer, now)
+
+    def _time_limit(self, entry: Entry, timer: Timer, now: int) -> None:
+        run = entry.runs.get(timer.number)
+        if timer.kind == "silent":
+            every_us = entry.schedule.policies.expect_every_us
+            if every_us and not entry.paused and max(entry.last_success_us, entry.changed_us) + every_us <= now:
+                self._deadline(entry, None, _SILENT, f"no run has succeeded for {_seconds(every_us)}", now)
+                self._timers.add(Timer(now + every_us, entry.name, "silent"))
+        elif run is not None and not run.cancelled:
+            if timer.kind == _OVERDUE:
+                self._deadline(entry, run, _OVERDUE, "it has not ended by the time that end_within gives", now)
+            elif run.key not in self._launching.started:
+                self._deadline(entry, run, _LATE, "it has not started by the time that late_after gives", now)
+
+    def _expect(self, entry: Entry) -> None:
+        every_us = entry.schedule.policies.expect_every_us
+        if every_us:
+            at_us = max(entry.last_success_us, entry.changed_us) + every_us
+            self._timers.add(Timer(at_us, entry.name, "silent"))
+
+    def _deadline(self, entry: Entry, run: Run | None, verdict: str, why: str, now: int) -> None:
+        """Notes that a promise is not kept, and tells those who listen to that."""
+        planned_us = run.planned_us if run is not None else now
+        generation = run.generation if run is not None else 0
+        self._journal.fire(
+            entry, generation=generation, planned_us=planned_us, at_us=now, verdict=verdict, why=why, ends_job=False
+        )  # fmt: skip
+        fields = {"schedule": entry.name, "planned": iso(planned_us)}
+        name = f"schedule.{verdict}"
+        self._tell(
+            Partly(COMMANDS - 1, 0, 0, ""),
+            Occurrence(f"event:{name}", {"event": {"name": name, **fields}}, fields),
+            now,
+        )
+
+
+def _code(error: SchedulerError) -> str:
+    if isinstance(error, NotFoundError):
+        return "not_found"
+    return "conflict" if isinstance(error, ConflictError) else "argument"
+
+
+def _seconds(us: int) -> str:
+    return f"{us / 1e6:g} s"

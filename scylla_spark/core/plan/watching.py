@@ -1,0 +1,165 @@
+"""What triggers have seen: events, partitions, ended runs, tables that grew, and what has not come for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.journal import Journal
+from scylla_spark.core.plan.launching import OBSOLETE, Launching
+from scylla_spark.core.plan.timers import Timer, Timers
+from scylla_spark.core.plan.tree import holds, key_of
+from scylla_spark.core.plan.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+
+_NO_LATCH = Latch()
+
+
+class Occurrence(NamedTuple):
+    """Something that happened, as triggers see it.
+
+    Attributes:
+        key: what listens to it, such as "event:NAME".
+        values: what templates may know of it, by name.
+        fields: what events are compared by.
+        ended: for a run: how.
+        seen: for partitions: how many.
+        rows: … with so many rows.
+        size: … and bytes.
+    """
+
+    key: str
+    values: Mapping[str, Any]
+    fields: Mapping[str, Any] = {}
+    ended: str = ""
+    seen: int = 1
+    rows: int = 0
+    size: int = 0
+
+
+class Watching:
+    """Latches leaves, and hands a job on when its whole trigger holds.
+
+    Args:
+        journal: takes what is decided.
+        timers: when to look again.
+        launching: launches what fires.
+    """
+
+    def __init__(self, journal: Journal, timers: Timers, launching: Launching) -> None:
+        self._journal = journal
+        self._timers = timers
+        self._launching = launching
+
+    def happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
+        """Tells one schedule of something that its trigger names."""
+        if entry.paused:
+            return
+        for number, leaf in enumerate(leaves(entry.schedule.trigger)):
+            if key_of(leaf) != occurrence.key:
+                continue
+            if isinstance(leaf, OnAbsence):
+                if _matches(leaf.of, occurrence):
+                    self.came(entry, number, leaf.within_us, now)
+            elif _matches(leaf, occurrence):
+                self.latch(entry, number, self._counted(entry, number, leaf, occurrence), now)
+
+    def latch(self, entry: Entry, number: int, latch: Latch, now: int, planned_us: int = 0) -> None:
+        """A leaf has seen something.
+
+        Args:
+            entry: of the schedule.
+            number: of the leaf.
+            latch: what it has seen by now.
+            now: microseconds since the epoch.
+            planned_us: the time that the run is named by, if a fire by time made the trigger hold.
+        """
+        job = entry.collecting
+        if job is None:
+            job = Job(entry.generation + 1, PENDING_TRIGGER, now)
+        job = job._replace(latches={**job.latches, number: latch})
+        if planned_us:
+            job = job._replace(planned_us=planned_us)
+        if not holds(entry.schedule.trigger, job.latches):
+            self._journal.note("job", entry.name, job.generation, job.to_json())
+            return
+        self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
+
+    def too_old(self, entry: Entry, now: int) -> None:
+        """Drops what has been collected for longer than the schedule waits; counting begins anew."""
+        job = entry.collecting
+        if job is not None and job.first_us + entry.schedule.policies.timeout_us <= now:
+            why = "its trigger has not held within the job timeout"
+            self._journal.fire(
+                entry, generation=job.generation, planned_us=now, at_us=now, verdict=OBSOLETE, why=why
+            )  # fmt: skip
+
+    # -- absence --------------------------------------------------------------------------------------------------------
+
+    def arm(self, entry: Entry, now: int) -> None:
+        """Begins to wait for what is to come; what came before is as if it came now."""
+        for number, leaf in enumerate(leaves(entry.schedule.trigger)):
+            if isinstance(leaf, OnAbsence):
+                self.came(entry, number, leaf.within_us, now)
+
+    def load(self, entry: Entry) -> None:
+        """Takes over a schedule of the log."""
+        if entry.seen_us:
+            for number, leaf in enumerate(leaves(entry.schedule.trigger)):
+                seen_us = entry.seen_us.get(number, -1)
+                if isinstance(leaf, OnAbsence) and seen_us >= 0:
+                    self._timers.add(Timer(seen_us + leaf.within_us, entry.name, "absent", number))
+
+    def came(self, entry: Entry, number: int, within_us: int, now: int) -> None:
+        """What a leaf waits for has come."""
+        self._journal.note("seen", entry.name, number, now)
+        self._timers.add(Timer(now + within_us, entry.name, "absent", number))
+
+    def absent(self, entry: Entry, number: int, now: int) -> None:
+        """Looks whether it is missing for too long; it is told of once."""
+        leaf = _leaf(entry, number)
+        seen_us = entry.seen_us.get(number, -1)
+        if entry.paused or not isinstance(leaf, OnAbsence) or not 0 <= seen_us <= now - leaf.within_us:
+            return
+        self._journal.note("seen", entry.name, number, -1)
+        self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": seen_us}}), now)
+
+    # -- counting -------------------------------------------------------------------------------------------------------
+
+    def _counted(self, entry: Entry, number: int, leaf: Trigger, occurrence: Occurrence) -> Latch:
+        job = entry.collecting
+        before = job.latches.get(number, _NO_LATCH) if job is not None else _NO_LATCH
+        latch = Latch(
+            True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
+            occurrence.values,
+        )  # fmt: skip
+        if isinstance(leaf, OnPartitions):
+            enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
+            last = occurrence.values.get("partitions", {})
+            totals = {"count": latch.seen, "rows": latch.rows, "bytes": latch.size}
+            return latch._replace(fired=enough, values={"partitions": {**last, **totals}})
+        return latch
+
+
+def _leaf(entry: Entry, number: int) -> Trigger | None:
+    found = leaves(entry.schedule.trigger)
+    return found[number] if number < len(found) else None
+
+
+def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
+    match leaf:
+        case OnEvent(_, where):
+            return all(_same(occurrence.fields.get(field), value) for field, value in where)
+        case OnRuns(_, on):
+            return occurrence.ended in on
+        case OnPartitions() | OnTable():
+            return True
+    return False
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    """Whether a field has a value: true is not 1, and 1 is 1.0."""
+    return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted
+
+
+Told = Callable[[Entry, Occurrence, int], None]

@@ -1,0 +1,405 @@
+"""Decisions of the planner, one at a time."""
+
+import json
+
+from scylla_spark.core.fact import Unreadable
+from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.plan_state import PlanState
+from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same
+
+MINUTE = 60 * SECOND
+EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
+ORDERS = {"kind": "event", "name": "orders"}
+
+
+def test_a_cron_launches_each_minute_once_with_its_planned_time() -> None:
+    plan = PlannerHarness()
+    assert plan.put("a", EVERY_MINUTE)[0] == "ok"
+    for _ in range(3):
+        plan.pass_s(60)
+        plan.end()
+    assert plan.launched() == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in (1, 2, 3)]
+    assert plan.verdicts() == ["launched"] * 3
+
+
+def test_what_is_launched_ahead_keeps_its_time_and_is_checked_at_it() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(51)
+    assert [one["scheduledTime"] for one in plan.sent] == ["2026-03-01T00:01:00Z"]
+    plan.pass_s(60)
+    assert len(plan.sent) == 2
+    plan.pass_s(20)
+    assert plan.cancelled[0]["uniquenessKey"] == plan.sent[1]["uniquenessKey"], "the first one has not ended"
+    assert plan.verdicts() == ["launched", "launched", "skipped"]
+
+
+def test_a_run_that_takes_long_lets_the_next_be_skipped_and_the_one_after_run() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(150)
+    assert plan.verdicts() == ["launched", "skipped"]
+    plan.end()
+    plan.pass_s(60)
+    assert plan.verdicts() == ["launched", "skipped", "launched"]
+    assert "00:01:00" in plan.fires[1]["why"]
+
+
+def test_at_most_two_run_where_two_may() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, maxRunning=2)
+    plan.pass_s(190)
+    assert plan.verdicts() == ["launched", "launched", "skipped"]
+    assert len({one["orderingId"] for one in plan.sent}) == 2
+
+
+def test_one_waits_where_one_is_buffered() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="buffer_one")
+    plan.pass_s(190)
+    assert plan.verdicts() == ["launched", "waiting", "skipped"]
+    plan.end()
+    assert plan.verdicts()[-1] == "launched"
+    assert plan.launched()[-1].startswith("a/2026-03-01T00:02:00Z")
+
+
+def test_a_buffered_lane_takes_all_in_order() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="buffer_all")
+    plan.pass_s(190)
+    assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}
+    assert len(plan.sent) == 3
+
+
+def test_a_paused_schedule_takes_back_what_is_ahead_and_answers_when_that_has_ended() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(55)
+    assert plan.ask("pause", names=["a"]) == ()
+    assert len(plan.cancelled) == 1
+    plan.end(outcome="cancelled")
+    (answer,) = [answer for answer in plan.answers.values() if "paused" in str(answer)]
+    assert answer[0] == "ok"
+    plan.pass_s(300)
+    assert len(plan.sent) == 1
+    assert plan.ask("pause", names=["a"])[0] == "conflict"
+    assert plan.ask("resume", names=["a"])[0] == "ok"
+    assert plan.ask("resume", names=["a"])[0] == "conflict"
+    plan.pass_s(30)
+    assert plan.launched()[1:] == ["a/2026-03-01T00:06:00Z/2"], "what lay in the pause is not made up for"
+
+
+def test_a_restart_runs_the_last_missed_time_once() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(61)
+    plan.end()
+    plan.restart(after_us=5 * MINUTE)
+    plan.pass_s(0)
+    assert plan.verdicts() == ["launched", "missed", "launched"]
+    missed = plan.fires[1]
+    assert plan.launched()[-1] == "a/2026-03-01T00:06:00Z/2"
+    assert (missed["planned_us"], missed["until_us"]) == (START + 2 * MINUTE, START + 6 * MINUTE - 1)
+
+
+def test_a_kill_across_one_minute_runs_that_minute_once() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(45)
+    plan.restart(after_us=90 * SECOND)
+    plan.pass_s(0)
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]
+    assert plan.verdicts() == ["missed", "launched"], "two minutes were missed, and catch_up is latest"
+
+
+def test_catch_up_all_runs_every_missed_time_and_none_runs_none() -> None:
+    for catch_up, count in (("all", 6), ("none", 1)):
+        plan = PlannerHarness()
+        plan.put("a", EVERY_MINUTE, catchUp=catch_up, overlap="buffer_all")
+        plan.pass_s(61)
+        plan.restart(after_us=5 * MINUTE)
+        plan.pass_s(0)
+        assert len(plan.sent) == count
+
+
+def test_events_are_latched_until_the_whole_trigger_holds() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "all", "of": [ORDERS, {"kind": "event", "name": "prices", "where": {"day": 3}}]})
+    plan.event("orders", n=1)
+    plan.event("prices", day=4)
+    plan.event("prices", day=True)
+    assert not plan.sent
+    plan.restart()
+    plan.event("prices", day=3)
+    assert len(plan.sent) == 1
+    plan.event("prices", day=3)
+    assert len(plan.sent) == 1, "the launch has cleared all"
+
+
+def test_partitions_add_up_and_begin_anew_after_a_fire_and_after_a_change() -> None:
+    plan = PlannerHarness()
+    trigger = {"kind": "partitions", "dataset": "sales", "atLeast": 5}
+    plan.put("a", trigger, payload={"n": "{{ partitions.count }}"})
+    plan.ask("partitions", name="sales", partitions=[{"count": 4}])
+    plan.put("a", trigger, payload={"n": "new"})
+    plan.ask("partitions", name="sales", partitions=[{"count": 4}])
+    assert not plan.sent
+    plan.ask("partitions", name="sales", partitions=[{}])
+    assert [one["taskData"] for one in plan.sent] == [{"n": "new"}]
+
+
+def test_a_run_that_ended_fires_others_and_hands_over_its_result() -> None:
+    plan = PlannerHarness()
+    plan.put("up", ORDERS)
+    plan.put("down", {"kind": "after", "work": "up", "on": ["failed"]}, payload={"of": "{{ upstream.outcome }}"})
+    plan.event("orders")
+    plan.end()
+    assert len(plan.sent) == 1
+    plan.event("orders")
+    plan.end(outcome="failed")
+    assert plan.sent[-1]["taskData"] == {"of": "failed"}
+
+
+def test_schedules_that_would_fire_themselves_are_refused() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "after", "work": "b"}, handler="one")
+    code, message, *_ = plan.put("b", {"kind": "after", "work": "a"}, handler="two")
+    assert code == "argument"
+    assert "circle" in message
+    assert plan.put("c", {"kind": "after", "work": "three"}, handler="three")[0] == "argument", "by way of a handler"
+
+
+def test_two_schedules_that_race_never_exceed_a_limit() -> None:
+    plan = PlannerHarness()
+    limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+    for name in ("a", "b"):
+        plan.put(name, ORDERS, constraints=limit)
+    plan.event("orders")
+    assert plan.verdicts() == ["launched", "waiting"]
+    plan.end()
+    assert plan.verdicts() == ["launched", "waiting", "launched"]
+    assert plan.launched()[-1].startswith("b/")
+
+
+def test_a_constraint_that_is_not_waited_for_drops_the_job() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, constraints=[{"kind": "last_run", "within": "5m", "otherwise": "abort"}])
+    for _ in range(5):
+        plan.event("orders")
+        if plan.verdicts()[-1] == "launched":
+            plan.end()
+        plan.pass_s(60)
+    assert plan.verdicts() == ["launched", *["skipped"] * 4]
+
+
+def test_a_delay_is_waited_for_also_across_a_restart() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "40s"}])
+    plan.event("orders")
+    plan.pass_s(20)
+    plan.restart()
+    plan.pass_s(19)
+    assert not plan.sent
+    plan.pass_s(2)
+    assert len(plan.sent) == 1
+
+
+def test_deleted_before_its_delay_is_over_nothing_runs_and_a_new_one_of_the_name_has_keys_of_its_own() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "40s"}])
+    plan.event("orders")
+    plan.pass_s(39)
+    plan.ask("delete", names=["a"])
+    plan.pass_s(60)
+    assert not plan.sent
+    assert plan.ask("delete", names=["a"])[0] == "not_found"
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    assert plan.launched()[0].endswith("/2")
+
+
+def test_what_waits_for_too_long_is_dropped() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "2h"}], jobTimeout="1h")
+    plan.event("orders")
+    plan.pass_s(3 * 3600)
+    assert plan.verdicts() == ["waiting", "obsolete"]
+
+
+def test_absence_is_told_of_once_and_again_only_after_it_came() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "absent", "of": ORDERS, "within": "1h"})
+    plan.pass_s(3 * 3600)
+    assert len(plan.sent) == 1
+    plan.event("orders")
+    plan.pass_s(3599)
+    assert len(plan.sent) == 1
+    plan.restart()
+    plan.pass_s(2)
+    assert len(plan.sent) == 2
+
+
+def test_failures_in_a_row_pause_a_schedule_and_say_so() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, pauseAfterFailures=2)
+    for _ in range(4):
+        plan.pass_s(60)
+        if len(plan.planner.state.runs):
+            plan.end(outcome="failed")
+    assert len(plan.sent) == 2
+    assert "2 failed runs" in plan.planner.state.entries["a"].note
+
+
+def test_a_promise_that_is_not_kept_is_an_event() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, endWithin="30s", lateAfter="5s", expectEvery="10m")
+    plan.put("alarm", {"kind": "event", "name": "schedule.overdue", "where": {"schedule": "a"}}, handler="page")
+    plan.pass_s(95)
+    assert plan.verdicts("a") == ["launched", "late", "overdue"]
+    assert [one["handler"] for one in plan.sent] == ["work", "page"]
+    plan.pass_s(600)
+    assert "silent" in plan.verdicts("a")
+
+
+def test_a_time_and_an_event_make_one_trigger() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "all", "of": [EVERY_MINUTE, ORDERS]})
+    plan.pass_s(130)
+    assert not plan.sent
+    plan.event("orders")
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"], "it is named by the latest time"
+
+
+def test_a_bad_definition_changes_nothing_of_its_record() -> None:
+    plan = PlannerHarness()
+    good = {"name": "good", "handler": "work", "trigger": EVERY_MINUTE}
+    code, message, hint, _ = plan.ask(
+        "put", schedules=[good, {**good, "name": "bad", "trigger": {"kind": "cron", "expression": "99 * * * *"}}]
+    )
+    assert code == "argument"
+    assert "minute" in message
+    assert hint
+    assert not plan.planner.state.entries
+    assert plan.refused[0][2] == "wrong_value"
+
+
+def test_nonsense_on_the_topic_is_refused_and_all_others_go_on() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    long_name = b'{"type":"event","name":"' + b"x" * 2000 + b'"}'
+    for value in (b"", b"{", b"[1]", b'{"type":"put"}', b'{"type":"explode"}', b"\xff\xfe", long_name):
+        plan.raw(value)
+    assert len(plan.refused) == 7
+    plan.pass_s(61)
+    assert len(plan.sent) == 1
+
+
+def test_a_command_of_before_the_position_is_passed_over() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS)
+    plan.planner.command(0, b'{"type":"delete","names":["a"]}', plan.now, plan.now)
+    assert "a" in plan.planner.state.entries
+
+
+def test_the_same_definition_again_changes_nothing_and_another_one_starts_anew() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(55)
+    assert plan.put("a", EVERY_MINUTE)[3] == {"a": "unchanged"}
+    assert not plan.cancelled
+    plan.put("a", EVERY_MINUTE, payload={"new": True})
+    assert len(plan.cancelled) == 1
+    plan.pass_s(5)
+    assert plan.sent[-1]["taskData"] == {"new": True}
+    assert len({one["uniquenessKey"] for one in plan.sent}) == 2, "what was cancelled keeps its key for ever"
+
+
+def test_a_set_replaces_what_its_owner_has_and_leaves_the_rest() -> None:
+    plan = PlannerHarness()
+    plan.put("other", ORDERS, owner="them")
+    plan.put("old", ORDERS, owner="us")
+    new = {"name": "new", "handler": "work", "trigger": ORDERS, "owner": "us"}
+    assert plan.ask("put", schedules=[new])[3] == {"new": "added"}
+    assert "old" in plan.planner.state.entries
+    done = plan.ask("put", schedules=[new], prune="us")[3]
+    assert done == {"old": "removed", "new": "unchanged"}
+    assert set(plan.planner.state.entries) == {"new", "other"}
+
+
+def test_a_run_by_hand_does_not_count_and_takes_another_payload() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("run", name="a", payload={"by": "hand"})
+    plan.pass_s(61)
+    assert [one["taskData"] for one in plan.sent] == [{"by": "hand"}, {}]
+    assert plan.ask("run", name="none")[0] == "not_found"
+
+
+def test_what_is_not_known_to_be_sent_is_known_after_a_restart() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS)
+    plan.planner.command(1, b'{"type":"event","name":"orders"}', plan.now, plan.now)
+    (group,) = plan.planner.take(plan.now)
+    plan.log.append(plan_log.encode(group))
+    plan.shadow.fold(group)
+    plan.restart()
+    (texts,) = plan.planner.state.unsent.values()
+    assert json.loads(texts[0])["uniquenessKey"].startswith("a/")
+
+
+def test_days_of_a_calendar_are_left_out_from_when_they_are_known() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "cron", "expression": "0 12 * * *", "calendar": "de"})
+    plan.ask("calendar", name="de", days=["2026-03-01"])
+    plan.pass_s(86_400)
+    assert not plan.sent
+    plan.pass_s(86_400)
+    assert len(plan.sent) == 1
+
+
+def test_a_snapshot_gives_the_same_state_whatever_stands_between_its_parts() -> None:
+    plan = PlannerHarness()
+    for number in range(20):
+        plan.put(f"s{number:02}", ORDERS if number % 2 else EVERY_MINUTE)
+    plan.ask("calendar", name="de", days=["2026-03-05"])
+    plan.event("orders")
+    begins = len(plan.log)
+    names = plan.planner.begin_snapshot(plan.now)
+    plan.turn()
+    plan.planner.snapshot(chosen := names[:7], plan.now)
+    assert not chosen
+    plan.turn()
+    plan.end(3)
+    plan.ask("delete", names=["s03", "s12"])
+    plan.put("s04", ORDERS)
+    plan.put("late", ORDERS)
+    plan.pass_s(61)
+    plan.planner.snapshot(names[7:], plan.now)
+    plan.turn()
+    plan.planner.end_snapshot(begins)
+    state = PlanState()
+    for value in plan.log[begins:]:
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable)
+        state.fold(group)
+    assert_same(plan.planner.state, state)
+
+
+def test_one_event_for_many_schedules_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:
+    plan = PlannerHarness()
+    definition = {"handler": "work", "trigger": ORDERS, "payload": {"text": "x" * 5_000}}
+    for first in range(0, 300, 50):
+        plan.ask("put", schedules=[{"name": f"s{n:03}", **definition} for n in range(first, first + 50)])
+    offset = plan.planner.state.commands
+    plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
+    groups = plan.planner.take(plan.now)
+    assert len(groups) > 2
+    for group in groups[:2]:  # the rest is lost with the planner
+        plan.log.append(plan_log.encode(group))
+        plan.shadow.fold(group)
+        for change in group.changes:
+            plan.look(change)
+    plan.restart()
+    plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
+    plan.turn()
+    assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == [f"s{n:03}" for n in range(300)]

@@ -150,4 +150,83 @@ DEPLOYMENT: Final = Table(
     (),
     "what is fixed for the life of the tables or must be the same for all parts: partition count, topic ids, grace, retention",
 )
-TABLES: Final = (TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, PROGRESS, DEPLOYMENT)
+_PLAN_OFFSET: Final = Column("plan_offset", "bigint", "Kafka offset of the planner's record in `outcomes`")
+_TASK: Final = (
+    Column("scheduled_time", "timestamp", "of the task, if one was launched"),
+    Column("ordering_id", "string", "its lane"),
+    Column("uniqueness_key", "string", "the rest of its key"),
+)
+SCHEDULES: Final = Table(
+    "schedules",
+    (
+        Column("name", "string", "of the schedule"),
+        Column("revision", "int", "of its definition; null where only its state changed"),
+        Column("changed_at", "timestamp", "when"),
+        Column("change", "string", "put, paused, resumed, removed"),
+        Column("definition", "string", "JSON object, as it was put"),
+        Column("handler", "string", "what it runs"),
+        Column("paused", "boolean", "it fires nothing"),
+        Column("until", "timestamp", "when a pause ends by itself"),
+        Column("note", "string", "why, for people"),
+        Column("author", "string", "who changed it"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change of a schedule",
+)
+JOBS: Final = Table(
+    "jobs",
+    (
+        Column("schedule", "string", "name of the schedule"),
+        Column("generation", "int", "number of the round; the newest row of each tells its state"),
+        Column(
+            "state",
+            "string",
+            "pending_trigger, pending_constraint, pending_launch, launched, skipped, obsolete, failed, ended",
+        ),
+        Column("changed_at", "timestamp", "when it came into that state"),
+        Column("revision", "int", "of the definition"),
+        Column("planned_at", "timestamp", "the time it is named by"),
+        Column("seen", "string", "JSON object: number of a leaf of the trigger → what it has seen"),
+        *_TASK,
+        Column("outcome", "string", "of its run: succeeded, failed, aborted, cancelled"),
+        Column("started_at", "timestamp", "start of the last attempt"),
+        Column("finished_at", "timestamp", "end of the run"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change of a job: a round of a schedule, from its first event to the end of its run",
+)
+FIRES: Final = Table(
+    "fires",
+    (
+        Column("schedule", "string", "name of the schedule"),
+        Column("generation", "int", "of the job; null where there was none"),
+        Column("revision", "int", "of the definition that was in force"),
+        Column("planned_at", "timestamp", "the time that was decided about"),
+        Column("until_at", "timestamp", "the last such time, where one row stands for many that were missed"),
+        Column("decided_at", "timestamp", "when"),
+        Column("verdict", "string", "launched, skipped, waiting, missed, obsolete, failed; late, overdue, silent"),
+        Column("why", "string", "the reason, with its values"),
+        Column("by_hand", "boolean", "somebody asked for it"),
+        Column("values", "string", "JSON object: what triggered it, as templates know it"),
+        *_TASK,
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per decision about a schedule: why something ran, or did not",
+)
+CALENDARS: Final = Table(
+    "calendars",
+    (
+        Column("name", "string", "of the calendar"),
+        Column("day", "date", "on which nothing fires; null: the calendar was emptied"),
+        Column("changed_at", "timestamp", "rows of the newest change are those that count"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per day and change of a calendar",
+)
+TABLES: Final = (
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, PROGRESS, DEPLOYMENT
+)  # fmt: skip

@@ -50,6 +50,7 @@ class Topics(Section):
 
     tasks: str = "tasks"
     outcomes: str = "outcomes"
+    schedules: str = "schedules"
     replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
     retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
@@ -175,6 +176,17 @@ class Queue(Section):
     )
 
 
+class Plan(Section):
+    """When schedules fire."""
+
+    ahead: Duration = Field(
+        duration("10s"),
+        description="how long before its time a run is handed over that nothing can keep from being launched; it starts in time",
+    )
+    poll: Duration = Field(duration("500ms"), description="pause between two looks at a watched table")
+    tables: dict[str, str] = Field({}, description="folder or URI of watched tables that triggers call by a name")
+
+
 class Metrics(Section):
     """Prometheus metrics, and read-only state of a dispatcher, over HTTP."""
 
@@ -245,6 +257,7 @@ class Settings(BaseSettings):
         {},
         description="limits by queue name; as a variable of the environment in small letters, or all of them as JSON",
     )
+    plan: Plan = Plan()
     metrics: Metrics = Metrics()
     log: Log = Log()
 

@@ -11,9 +11,11 @@ from typing import Final
 
 from scylla_spark.services.dispatch.service import DISPATCH
 from scylla_spark.services.ingest.service import INGEST
+from scylla_spark.services.plan.service import PLAN
 from scylla_spark.services.service import Role
 
 ROLES: Final[Mapping[str, Role]] = {
     "ingest": INGEST,
     "dispatch": DISPATCH,
+    "plan": PLAN,
 }

@@ -18,11 +18,14 @@ from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, 
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.plan_log import is_plan
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.rejection import of_defect, said
 from scylla_spark.errors import shown
 from scylla_spark.schemas import ATTEMPTS, KEY, REJECTED, TASKS, Column
 from scylla_spark.transforms.arrow_batches import FIXED_BYTES, built, chunks, column_batch, most_bytes, row_batch
+from scylla_spark.transforms.plan_rows import plan_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,6 +204,9 @@ class _FactLog:
             yield _Row({"kind": END, "partition_id": partition, "next_offset": self._next} | cells)
 
     def _rows(self, record: _Record) -> Iterator[_Row]:
+        if record.partition == self._partitions and record.value is not None and is_plan(record.value):
+            yield from self._plan_rows(record, record.value)
+            return
         read = decode(record.value)
         if isinstance(read, Unreadable):
             yield _rejected(record, *read)
@@ -210,6 +216,15 @@ class _FactLog:
                 yield _newer(record, read.version)
             for fact in read.facts:
                 yield from self._fact_rows(record, read.fence, fact)
+
+    def _plan_rows(self, record: _Record, value: bytes) -> Iterator[_Row]:
+        group = plan_log.decode(value)
+        if isinstance(group, Unreadable):
+            yield _rejected(record, *group)
+        elif group.fence == self._log.fence:
+            for row in plan_rows(group, record.offset):
+                cells = {"kind": row.kind, "partition_id": record.partition, "result": row.text}
+                yield _Row(cells, FIXED_BYTES + most_bytes(row.text), record)
 
     def _fact_rows(self, record: _Record, fence: Fence, fact: Fact) -> Iterator[_Row]:
         lane, partition = fact.key.ordering_id, record.partition

@@ -17,9 +17,10 @@ PACKAGE = ROOT / "scylla_spark"
 _LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint", "visible", "duration", "name", "defaults"}
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
-_IO = _CORE | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
+_PLAN = _CORE | {"core.plan"}
+_IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
 _EXECUTORS = {"executors", "executors.local", "executors.spark"}
-_SERVICES = {"services", "services.ingest", "services.dispatch", "services.simulate"}
+_SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate"}
 _FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "__init__"}
 
 # Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
@@ -32,10 +33,10 @@ ALLOWED: dict[str, set[str]] = {
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},
     "testing": _CORE | {"testing"},
-    "transforms": _CORE | {"transforms"},
+    "transforms": _PLAN | {"transforms"},
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},
-    "io.kafka": _CORE | {"config", "io.host", "io.kafka"},
+    "io.kafka": _PLAN | {"config", "io.host", "io.kafka"},
     "io.delta": _CORE | {"config", "transforms", "io.delta"},
     "executors": _CORE | {"config", "executors"},
     "executors.local": _CORE
@@ -44,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "services": _IO | _EXECUTORS | _SERVICES | {"log"},
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
+    "services.plan": _IO | {"services", "services.plan"},
     "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`

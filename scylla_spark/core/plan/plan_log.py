@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from scylla_spark.core import rejection
 from scylla_spark.core.fact import Fence, Unreadable
 
-VERSION: Final = 1
+VERSION: Final = 2  # that of `core.fact`: an older ingest stops before what it does not know
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
 SOFT_GROUP_BYTES: Final = 512 * 1024

@@ -24,8 +24,9 @@ class Finding(NamedTuple):
 
 
 def group_ids(settings: Settings) -> list[str]:
-    """The consumer groups that services join: dispatchers share one, a single ingest may hold another."""
-    return [settings.dispatch.group_id, f"{settings.dispatch.group_id}-ingest"]
+    """The consumer groups that services join: dispatchers share one, an ingest may hold another, and a planner does."""
+    group = settings.dispatch.group_id
+    return [group, f"{group}-ingest", f"{group}-plan"]
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -36,7 +37,9 @@ def findings(settings: Settings) -> Iterator[Finding]:
     """
     client = admin(settings)
     try:
-        for topic in client.describe_topics([settings.topics.tasks, settings.topics.outcomes]):
+        for topic in client.describe_topics(
+            [settings.topics.tasks, settings.topics.outcomes, settings.topics.schedules]
+        ):
             yield Finding("topic", str(topic["name"]), _topic_fault(topic))
         for group in group_ids(settings):
             yield Finding("group", group, _group_fault(client, group))

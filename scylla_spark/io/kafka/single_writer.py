@@ -65,7 +65,7 @@ def sole(spark: SparkSession, settings: Settings, patience_s: float = PATIENCE_S
     path = settings.tables_path.removeprefix("file://").removeprefix("file:")
     by = settings.ingest.exclusion
     if by == "group" or (by == "auto" and "://" in path):
-        group = SoleHolder(settings)
+        group = SoleHolder(settings, "ingest", settings.topics.tasks)
         group.wait(patience_s)
         return group
     return _locked(spark, path)
@@ -131,10 +131,14 @@ class SoleHolder:
 
     Args:
         settings: with the broker's address.
+        role: whose right it is; part of the name of the group.
+        topic: whose partitions stand for the right.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, role: str, topic: str) -> None:
         self._settings = settings
+        self._role = role
+        self._topic = topic
         self._certain_us = duration_us(settings.dispatch.session_timeout) - MARGIN_US
         self._confirmed_us: int | None = None  # boot clock
         self._lost: str | None = None
@@ -152,12 +156,24 @@ class SoleHolder:
         with self._changed:
             held = self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, _SOON_S)
             if not held:
-                log.info("waiting for another ingest to end", patience_s=patience_s)
+                log.info("waiting for another process to end", role=self._role, patience_s=patience_s)
                 held = self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, patience_s)
         if not held:
             self.release()
             raise _taken(self._settings.tables_path)
         self.check()
+
+    def held(self, patience_s: float) -> bool:
+        """Whether we hold the right; waits for that, some time at most.
+
+        Raises:
+            ConflictError: we held it, and it may be another's now.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._confirmed_us is not None or self._lost, patience_s)
+            if self._lost:
+                raise ConflictError(f"The right of {self._role} is lost: {self._lost}.", hint="It is taken again.")
+            return self._is_certain()
 
     def check(self) -> None:
         """Returns when membership is confirmed; while no broker answers, that may take as long as the broker does."""
@@ -182,10 +198,10 @@ class SoleHolder:
         try:
             session_ms = duration_ms(self._settings.dispatch.session_timeout)
             member = rejoining(consumer(
-                self._settings, group_id=f"{self._settings.dispatch.group_id}-ingest", session_timeout_ms=session_ms,
+                self._settings, group_id=f"{self._settings.dispatch.group_id}-{self._role}", session_timeout_ms=session_ms,
                 heartbeat_interval_ms=max(session_ms // 5, 500), partition_assignment_strategy=(_Eldest,),
             ))  # fmt: skip
-            member.subscribe([self._settings.topics.tasks], listener=_Listener(self, member))
+            member.subscribe([self._topic], listener=_Listener(self, member))
             confirmed = boot_us()
             while not self._stopping.is_set():
                 member.poll(timeout_ms=_POLL_MS)
@@ -205,7 +221,7 @@ class SoleHolder:
         try:
             member.commit({min(member.assignment()): OffsetAndMetadata(0, "", -1)}, timeout_ms=5_000)
         except (KafkaError, AssertionError) as error:
-            log.warning("the right to write the tables is not confirmed", error=repr(error))
+            log.warning("a right is not confirmed", role=self._role, error=repr(error))
             return
         with self._changed:
             self._confirmed_us = sent

@@ -196,7 +196,8 @@ def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
         "max.message.bytes": str(MAX_MESSAGE_BYTES),
         "min.insync.replicas": "2" if settings.topics.replication >= 3 else "1",
     }
-    partitions = {settings.topics.tasks: settings.partitions, settings.topics.outcomes: settings.partitions + 1}
+    topics = settings.topics
+    partitions = {topics.tasks: settings.partitions, topics.outcomes: settings.partitions + 1, topics.schedules: 1}
     return {
         name: {"num_partitions": count, "replication_factor": settings.topics.replication, "configs": configs}
         for name, count in partitions.items()
@@ -207,7 +208,7 @@ def ensure_topics(settings: Settings) -> dict[str, str]:
     """Makes missing topics and checks those that are there.
 
     Returns:
-        Topic name → topic id.
+        Name → id of the topics that the tables are filled from.
 
     Raises:
         ConfigError: a topic has another partition count, or settings under which tasks would be lost or misordered.
@@ -223,12 +224,12 @@ def ensure_topics(settings: Settings) -> dict[str, str]:
                     client.create_topics({name: options}, wait_for_metadata=True)
                 except TopicAlreadyExistsError:
                     continue
-        return _check_topics(client, wanted)
+        return _check_topics(client, wanted, {settings.topics.tasks, settings.topics.outcomes})
     finally:
         client.close()
 
 
-def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]]) -> dict[str, str]:
+def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]], sources: set[str]) -> dict[str, str]:
     described = {topic["name"]: topic for topic in client.describe_topics(list(wanted))}
     for name, options in wanted.items():
         count = len(described[name]["partitions"])
@@ -256,7 +257,7 @@ def _check_topics(client: KafkaAdminClient, wanted: dict[str, dict[str, Any]]) -
                 hint="Kafka would delete records that ingest, if it stood still that long, has not written yet: "
                 "kafka-configs --alter it, or set topics.retention to what you accept.",
             )
-    return {name: str(topic.get("topic_id", "")) for name, topic in described.items()}
+    return {name: str(topic.get("topic_id", "")) for name, topic in described.items() if name in sources}
 
 
 def _connected(make: Any, settings: Settings) -> Any:

@@ -29,12 +29,13 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.engine_terms import engine_limits, queue_terms
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
-from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail, clock_offset_us
+from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -28,10 +28,15 @@ from scylla_spark.services.ingest.micro_batch import (
 from scylla_spark.services.ingest.progress import Progress
 from scylla_spark.services.ingest.rejected_rows import append_refusal
 from scylla_spark.transforms import records
-from scylla_spark.transforms.portions import Portion
+from scylla_spark.transforms.plan_rows import KINDS
+from scylla_spark.transforms.portions import CUT, Portion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
+
+
+_TOLD: Final = (records.END, records.NEWER, DEFECT, CUT)  # rows that are for us
+_READ_JSON: Final = {"mode": "FAILFAST", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]X"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class FactWriter:
             return self._write_judged(rows, ranges, marks)
 
     def _write_judged(self, judged: DataFrame, ranges: Mapping[int, Range], marks: Mapping[int, Mark]) -> Written:
-        rows = judged.where(~F.col("kind").isin(records.COMPLETION, records.ATTEMPT, records.REJECT)).collect()
+        rows = judged.where(F.col("kind").isin(*_TOLD)).collect()
         raise_defects(row["ordering_id"] for row in rows if row["kind"] == DEFECT)
         _refuse_newer(self.topic, [row for row in rows if row["kind"] == records.NEWER])
         counts = {row["kind"]: row["count"] for row in judged.groupBy("kind").count().collect()}
@@ -85,11 +90,23 @@ class FactWriter:
                 chosen = judged.where(F.col("kind") == kind).withColumn("topic", F.lit(self.topic))
                 self.tables.append(chosen, table, same_append(name, counts[kind]))
                 failpoint.reach("ingest.outcomes.appended")
+        self._append_plan(judged, counts, name)
         fences = {row["partition_id"]: row for row in rows if row["kind"] == records.END}
         self.progress.outcomes_written({n: _mark(end, fences.get(n), marks[n]) for n, end in reached.items()})
         failpoint.reach("ingest.outcomes.progressed")
         rejected = counts.get(records.REJECT, 0)
         return Written(counts.get(records.COMPLETION, 0) + counts.get(records.ATTEMPT, 0), rejected, reached)
+
+    def _append_plan(self, judged: DataFrame, counts: Mapping[str, int], name: Sequence[object]) -> None:
+        """Appends what the planner has recorded."""
+        for kind, table in KINDS.items():
+            if counts.get(kind):
+                cells = F.from_json("result", table.ddl, _READ_JSON).alias("cells")
+                self.tables.append(
+                    judged.where(F.col("kind") == kind).select(cells).select("cells.*"),
+                    table,
+                    same_append(kind, *name, counts[kind]),
+                )
 
     def set_aside(self, refusal: Refusal, unread: DataFrame | None) -> None:
         """Writes rows of `rejected` for offsets, then progress; the fence stays what it was."""

@@ -1,0 +1,1 @@
+"""The planner of a process: fires schedules."""

@@ -1,0 +1,38 @@
+"""What the planner counts, in Prometheus form."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from scylla_spark.core.plan.plan_log import Group
+from scylla_spark.core.plan.plan_state import LAUNCHED
+from scylla_spark.services.metrics_server import PREFIX
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class PlanMetrics:
+    """Counters of one planner; written by its thread only."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._active = Gauge(f"{PREFIX}planner_active", "1 while this process plans", registry=self.registry)
+        self._schedules = Gauge(f"{PREFIX}schedules", "Schedules that are stored", registry=self.registry)
+        self._fires = Counter(f"{PREFIX}fires", "Decisions, by what was decided", ("verdict",), registry=self.registry)
+        self._late = Histogram(
+            f"{PREFIX}launch_delay_seconds", "Decision to launch after the planned time; 0 if ahead of it", registry=self.registry,
+            buckets=_SECONDS,
+        )  # fmt: skip
+
+    def is_active(self, active: bool, schedules: int) -> None:
+        """Whether this process plans, and how many schedules it knows."""
+        self._active.set(active)
+        self._schedules.set(schedules)
+
+    def counted(self, group: Group, now: int) -> None:
+        """A group was read back."""
+        for change in group.changes:
+            if change[0] == "fire":
+                self._fires.labels(change[2]["verdict"]).inc()
+                if change[2]["verdict"] == LAUNCHED:
+                    self._late.observe(max(now - change[2]["planned_us"], 0) / 1e6)

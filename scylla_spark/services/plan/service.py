@@ -1,0 +1,112 @@
+"""Planning as a duty of a process: one planner is active, every other one waits until that has gone."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from kafka.errors import KafkaError
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import ConfigError, SchedulerError
+from scylla_spark.io.kafka.single_writer import SoleHolder
+from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.plan.metrics import PlanMetrics
+from scylla_spark.services.plan.tenure import PlanTenure
+from scylla_spark.services.service import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("plan")
+
+_AGAIN_S: Final = 1.0
+_POLL_S: Final = 0.5
+
+
+class PlanService:
+    """The planner of a process.
+
+    Args:
+        settings: with the broker's address.
+        server: shows metrics.
+    """
+
+    def __init__(self, settings: Settings, server: MetricsServer) -> None:
+        self._settings = settings
+        self._metrics = PlanMetrics()
+        self._server = server
+        self._stop = threading.Event()
+        self._tenure: PlanTenure | None = None
+        self._waits = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+
+    def start(self) -> None:
+        """Begins to plan, or to wait for the planner that does."""
+        self._server.show(self._metrics.registry)
+        self._thread.start()
+
+    def attach(self, spark: SparkSession) -> None:
+        """It needs no session."""
+
+    def ready(self) -> bool:
+        """Whether it plans, or another does and this one stands by."""
+        return self._waits.is_set() or (self._tenure is not None and self._tenure.active)
+
+    def alive(self) -> bool:
+        """Whether it plans or waits.
+
+        Raises:
+            BaseException: what ended it.
+        """
+        if self._failure is not None:
+            raise self._failure
+        return self._thread.ident is None or self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends planning; nothing is lost, the next planner goes on from the log."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._hold()
+                except ConfigError:
+                    raise
+                except (SchedulerError, KafkaError) as error:
+                    log.warning("planning begins again", why=str(error))
+                    self._stop.wait(_AGAIN_S)
+        except BaseException as error:
+            self._failure = error
+            log.exception("the planner ended")
+
+    def _hold(self) -> None:
+        """Waits for the right to plan, and plans until it is lost."""
+        holder = SoleHolder(self._settings, "plan", self._settings.topics.schedules)
+        try:
+            while not holder.held(_POLL_S):
+                if self._stop.is_set():
+                    return
+                self._waits.set()
+            self._waits.clear()
+            self._plan(holder)
+        finally:
+            holder.release()
+
+    def _plan(self, holder: SoleHolder) -> None:
+        tenure = PlanTenure(self._settings, holder, self._metrics)
+        self._tenure = tenure
+        try:
+            tenure.run(self._stop)
+        finally:
+            self._tenure = None
+            self._metrics.is_active(False, 0)
+            tenure.close()
+
+
+PLAN: Final = Role(PlanService, lambda settings: False)

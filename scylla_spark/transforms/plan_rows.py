@@ -1,0 +1,127 @@
+"""What the planner has recorded, as rows of the tables that people query: `schedules`, `jobs`, `fires`, `calendars`, `rejected`."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.clock import iso
+from scylla_spark.core.plan.plan_log import Change, Group
+from scylla_spark.schemas import CALENDARS, FIRES, JOBS, REJECTED, SCHEDULES, Table
+
+PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS)}
+REFUSED: Final = "plan_rejected"
+"""The kind of rows that go to `rejected`."""
+KINDS: Final[dict[str, Table]] = {**PLAN_TABLES, REFUSED: REJECTED}
+
+
+class PlanRow(NamedTuple):
+    """One row.
+
+    Attributes:
+        kind: of `KINDS`: which table it is for.
+        text: its cells, a JSON object.
+    """
+
+    kind: str
+    text: str
+
+
+def plan_rows(group: Group, offset: int) -> Iterator[PlanRow]:
+    """The rows of one record that counts.
+
+    Args:
+        group: what it says.
+        offset: of the record.
+    """
+    for change in group.changes:
+        make = _ROWS.get(change[0])
+        for kind, cells in make(change, group.at_us) if make is not None else ():
+            known = {name: value for name, value in cells.items() if value is not None}
+            yield PlanRow(kind, json.dumps(known | {"plan_offset": offset}, ensure_ascii=False))
+
+
+def _put(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    fields = change[2]
+    yield SCHEDULES.name, {
+        "name": change[1], "revision": fields["revision"], "changed_at": iso(fields["changed_us"]), "change": "put",
+        "definition": fields["text"], "handler": fields["handler"], "paused": fields["paused"], "note": fields["note"],
+        "author": fields["author"],
+    }  # fmt: skip
+
+
+def _set(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    fields = change[2]
+    if "paused" in fields:
+        until_us = fields["until_us"]
+        yield SCHEDULES.name, {
+            "name": change[1], "changed_at": iso(fields["changed_us"]), "change": "paused" if fields["paused"] else "resumed",
+            "paused": fields["paused"], "until": iso(until_us) if until_us else None, "note": fields["note"],
+            "author": fields["author"],
+        }  # fmt: skip
+
+
+def _drop(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    fields = change[2]
+    yield SCHEDULES.name, {
+        "name": change[1], "revision": fields["revision"], "changed_at": iso(fields["at_us"]), "change": "removed",
+        "author": fields["author"],
+    }  # fmt: skip
+
+
+def _job(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    job = change[3]
+    if job is not None:
+        yield JOBS.name, {
+            "schedule": change[1], "generation": change[2], "state": job["state"], "changed_at": iso(at_us),
+            "planned_at": _iso(job["planned_us"]), "seen": json.dumps(job["latches"], ensure_ascii=False),
+        }  # fmt: skip
+
+
+def _fire(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    fire = change[2]
+    key = fire.get("key")
+    task = {"scheduled_time": iso(key[0]), "ordering_id": key[1], "uniqueness_key": key[2]} if key else {}
+    common = {
+        "schedule": change[1], "generation": fire.get("generation") or None, "revision": fire["revision"],
+        "planned_at": _iso(fire["planned_us"]),
+    }  # fmt: skip
+    yield FIRES.name, {
+        **common, **task, "until_at": _iso(fire.get("until_us", 0)), "decided_at": iso(fire["at_us"]), "verdict": fire["verdict"],
+        "why": fire["why"], "by_hand": fire.get("by_hand", False), "values": fire.get("values"),
+    }  # fmt: skip
+    if fire.get("ends_job", True) and fire.get("generation"):
+        yield JOBS.name, {**common, **task, "state": fire["verdict"], "changed_at": iso(fire["at_us"])}
+
+
+def _end(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    _, name, generation, outcome, started_us, finished_us, key = change
+    yield JOBS.name, {
+        "schedule": name, "generation": generation, "state": "ended", "changed_at": iso(at_us), "outcome": outcome,
+        "started_at": _iso(started_us), "finished_at": _iso(finished_us), "scheduled_time": iso(key[0]), "ordering_id": key[1],
+        "uniqueness_key": key[2],
+    }  # fmt: skip
+
+
+def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    for day in change[2] or [None]:
+        yield CALENDARS.name, {"name": change[1], "day": day, "changed_at": iso(at_us)}
+
+
+def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    _, offset, append_us, reason, detail, text, size = change
+    yield REFUSED, {
+        "day": iso(append_us)[:10], "topic": "schedules", "partition_id": 0, "offset": offset, "appended_at": iso(append_us),
+        "reason": reason, "detail": detail, "value": b64encode(text.encode()).decode(), "value_bytes": size,
+    }  # fmt: skip
+
+
+def _iso(us: int) -> str | None:
+    return iso(us) if us else None
+
+
+_ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
+    "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, "refuse": _refuse
+}  # fmt: skip

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from scylla_spark.client.definitions import Constraint, Schedule, Trigger
     from scylla_spark.client.enqueue_result import EnqueueResult
     from scylla_spark.client.handle import TaskHandle
     from scylla_spark.client.scheduler import Scheduler
@@ -22,6 +23,9 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "Scheduler": "client.scheduler",
+    "Schedule": "client.definitions",
+    "Trigger": "client.definitions",
+    "Constraint": "client.definitions",
     "Settings": "config.settings",
     "Task": "core.task",
     "TaskContext": "core.task",
@@ -38,8 +42,10 @@ _HOMES: Final = {
 
 __all__ = [
     "Abort",
+    "Constraint",
     "EnqueueResult",
     "Retry",
+    "Schedule",
     "Scheduler",
     "SchedulerError",
     "Settings",
@@ -48,6 +54,7 @@ __all__ = [
     "TaskFailed",
     "TaskHandle",
     "TaskKey",
+    "Trigger",
     "Yield",
     "handler",
 ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from scylla_spark.io.kafka.log_reader import LogReader
+    from scylla_spark.io.kafka.plan_requests import PlanRequests
 
 
 class Connection:
@@ -41,6 +42,7 @@ class Connection:
         self._lock = threading.RLock()
         self._log_reader: LogReader | None = None
         self._located: Settings | None = None
+        self._plan: PlanRequests | None = None
 
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
@@ -48,6 +50,9 @@ class Connection:
             if self._log_reader is not None:
                 self._log_reader.close()
                 self._log_reader = None
+            if self._plan is not None:
+                self._plan.close()
+                self._plan = None
         self.sender.close()
 
     @property
@@ -82,6 +87,16 @@ class Connection:
 
                 self._log_reader = LogReader(self.located, self.rules, self.readers.marks)
             return self._log_reader
+
+    @property
+    def plan(self) -> PlanRequests:
+        """Asks the planner."""
+        with self._lock:
+            if self._plan is None:
+                from scylla_spark.io.kafka.plan_requests import PlanRequests
+
+                self._plan = PlanRequests(self.located)
+            return self._plan
 
     def send(self, command: Command) -> None:
         """Sends one command and waits for Kafka's acknowledgement; errors as in `Scheduler.enqueue`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
+from scylla_spark.client.schedule_handle import ScheduleHandle
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
@@ -23,6 +24,8 @@ from scylla_spark.errors import ArgumentError, WaitTimeoutError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from scylla_spark.client.definitions import Schedule
 
 
 class Scheduler:
@@ -163,6 +166,78 @@ class Scheduler:
                 continue
             futures.append(sender.begin(record))
         return EnqueueResult(self.connection, len(futures), sender.finish(futures), tuple(refused))
+
+    # -- schedules ------------------------------------------------------------------------------------------------------
+
+    def put_schedules(
+        self, *schedules: Schedule, prune: str | None = None, dry_run: bool = False, author: str = ""
+    ) -> dict[str, str]:
+        """Stores schedules; those that are the same stay as they are, with all that they wait for.
+
+        Args:
+            *schedules: each replaces the one of its name, and keeps whether that is paused unless it says so itself.
+            prune: an owner: what else of theirs is stored is removed.
+            dry_run: change nothing, and only say what would become of each.
+            author: who changes them.
+
+        Returns:
+            Name → "added", "changed", "unchanged" or "removed".
+
+        Raises:
+            ArgumentError: one of them is refused, and nothing of its part is changed: a part holds as many as fit in half a megabyte.
+            UnreachableError: no planner answers; what was sent is done when one runs.
+        """
+        from scylla_spark.client import schedule_sets
+
+        if dry_run:
+            return schedule_sets.compared(self.connection.plan.state(), schedules, prune)
+        return schedule_sets.put(self.connection.plan, schedules, prune, author)
+
+    def schedule(self, name: str, *, author: str = "") -> ScheduleHandle:
+        """A handle on a schedule, by name; asks nobody yet."""
+        return ScheduleHandle(self.connection, name, author)
+
+    def emit(self, event: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Tells the planner of an event; when this returns, it is acknowledged and will be counted once.
+
+        Args:
+            event: its name, as triggers call it.
+            fields: JSON values that triggers compare and templates read, at most 16 KiB.
+
+        Raises:
+            UnreachableError: it was not acknowledged; it may be counted all the same.
+        """
+        self.connection.plan.tell("event", name=event, fields=dict(fields or {}))
+
+    def notify_partitions(self, dataset: str, partitions: Iterable[Mapping[str, Any]]) -> None:
+        """Tells the planner of new partitions of a dataset.
+
+        Args:
+            dataset: its name, as triggers call it.
+            partitions: one mapping each, with `values`, `count`, `rows`, `bytes`, all of which may be left out.
+        """
+        self.connection.plan.tell("partitions", name=dataset, partitions=[dict(one) for one in partitions])
+
+    def put_calendar(self, name: str, days: Iterable[date]) -> None:
+        """Replaces the days of a calendar of holidays, which triggers by time name.
+
+        Args:
+            name: as triggers call it.
+            days: on which nothing fires.
+        """
+        self.connection.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
+
+    def schedules(self) -> DataFrame:
+        """One row per change of a schedule, the definitions among them; lazy."""
+        return self._table("schedules")
+
+    def jobs(self) -> DataFrame:
+        """One row per change of a job: a round of a schedule, from its first event to the end of its run; lazy."""
+        return self._table("jobs")
+
+    def fires(self) -> DataFrame:
+        """One row per decision: why something ran, or did not; lazy."""
+        return self._table("fires")
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 

@@ -11,11 +11,12 @@ from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.command import WireRetry
+from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.plan import constraint as constraints
 from scylla_spark.core.plan import zone
 from scylla_spark.core.plan.constraint import Constraint
 from scylla_spark.core.plan.cron import cron
-from scylla_spark.core.plan.fire_times import FireTimes, dates, every, recurrence
+from scylla_spark.core.plan.fire_times import Every, FireTimes, Rule, dates, every, recurrence
 from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.trigger import (
@@ -64,6 +65,7 @@ class _Times(TypedDict, total=False):
     tz: Text
     startAt: AwareDatetime
     endAt: AwareDatetime
+    count: Annotated[int, Field(ge=1, le=1_000_000)]
     jitter: Micros
     calendar: Text
     onHoliday: Literal["skip", "next", "previous"]
@@ -303,9 +305,14 @@ def _times(found: Mapping[str, Any]) -> Trigger:
     breaks = tuple((to_us(begin), to_us(end)) for begin, end in found.get("blackout", []))
     if any(begin >= end for begin, end in breaks):
         raise ArgumentError("A blackout ends before it begins.", hint="Write [begin, end].")
+    if found["kind"] == "every" and "phase" not in found and "start_us" in bounds:
+        found = {**found, "phase": bounds["start_us"]}
+    rule = make(found, tz)
+    if "count" in found:
+        bounds["end_us"] = min(_last_of(rule, found, bounds), bounds.get("end_us", LATEST_US - 1))
     return AtTimes(
         FireTimes(
-            make(found, tz),
+            rule,
             jitter_us=found.get("jitter", 0),
             calendar=found.get("calendar", ""),
             on_holiday=found.get("onHoliday", "skip"),
@@ -315,6 +322,31 @@ def _times(found: Mapping[str, Any]) -> Trigger:
         )
     )
 
+
+def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+    """The last of so many times from the start on."""
+    if "start_us" not in bounds:
+        raise ArgumentError(
+            "A trigger with a count has a start.", hint="Give startAt (start_at in Python), from which is counted."
+        )
+    count: int = found["count"]
+    if isinstance(rule, Every):
+        first = rule.next_after(bounds["start_us"] - 1)
+        return min(first + (count - 1) * rule.period_us, LATEST_US - 1)
+    if count > _MOST_COUNTED:
+        raise ArgumentError(
+            f"At most {_MOST_COUNTED} times of a {found['kind']} are counted.", hint="Give endAt instead."
+        )
+    at_us: int | None = bounds["start_us"] - 1
+    for _ in range(count):
+        after = rule.next_after(at_us) if at_us is not None else None
+        if after is None:
+            break
+        at_us = after
+    return at_us or 0
+
+
+_MOST_COUNTED: Final = 1_000
 
 _RULES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any], str], Any]]]] = {
     "cron": (

@@ -76,6 +76,19 @@ class PlanLogReader:
         self.position = start
         self.until(end)
 
+    def tail(self) -> None:
+        """Begins to follow the log at its end, without its state."""
+        first, end = self.range()
+        for record in self._records(max(first, end - _WINDOW), end):  # the fence in force is the highest of late
+            value = record.value
+            found = plan_log.decode(value) if plan_log.is_plan(value) else decode(value)
+            if not isinstance(found, Unreadable) and found.fence.epoch > self.fences.fence.epoch:
+                self.fences = FenceLog(found.fence)
+        self.position = end
+        self.size = 1
+        self._consumer.assign([self.place])
+        self._consumer.seek(self.place, end)
+
     def range(self) -> tuple[int, int]:
         """First offset that is kept, and end."""
         first = self._consumer.beginning_offsets([self.place])[self.place]

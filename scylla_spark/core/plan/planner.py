@@ -216,9 +216,9 @@ class Planner:
         except SchedulerError as error:
             code = _code(error)
             if command.id is not None:
-                self._answer(command.id, code, str(error), error.hint or "")
+                self._answer(command.id, code, error.message, error.hint)
             if code == "argument":
-                self._refuse(offset, append_us, value, Refused("wrong_value", str(error)))
+                self._refuse(offset, append_us, value, Refused("wrong_value", error.message))
 
     def _carry_out(self, offset: int, command: PlanCommand, now: int) -> None:
         fields, definitions = command.fields, self._definitions

@@ -323,7 +323,7 @@ def _times(found: Mapping[str, Any]) -> Trigger:
     )
 
 
-def _last_of(rule: Every | Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
     """The last of so many times from the start on."""
     if "start_us" not in bounds:
         raise ArgumentError(
@@ -331,7 +331,8 @@ def _last_of(rule: Every | Rule, found: Mapping[str, Any], bounds: Mapping[str, 
         )
     count: int = found["count"]
     if isinstance(rule, Every):
-        return min(rule.next_after(bounds["start_us"] - 1) + (count - 1) * rule.period_us, LATEST_US - 1)
+        first = rule.next_after(bounds["start_us"] - 1) or 0
+        return min(first + (count - 1) * rule.period_us, LATEST_US - 1)
     if count > _MOST_COUNTED:
         raise ArgumentError(
             f"At most {_MOST_COUNTED} times of a {found['kind']} are counted.", hint="Give endAt instead."

@@ -1,0 +1,199 @@
+"""Schedules on a real broker, real tables and real processes: what fires, what does not, and what is written down about it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from scylla_spark import Constraint, Schedule, Trigger
+from scylla_spark.clock import iso
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.testing.history import NEVER
+from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.support.waiting import eventually, holds
+
+pytestmark = pytest.mark.acceptance
+
+
+def runs_of(place, name):
+    """Runs of a schedule that the handlers wrote down, by start."""
+    return [run for run in place.history() if run.key.uniqueness_key.startswith(f"{name}/") and run.end != NEVER]
+
+
+def marks(place, name):
+    return [run.mark for run in runs_of(place, name)]
+
+
+def fires_of(place, name):
+    return place.rows("fires").filter(pl.col("schedule") == name).sort("plan_offset", "decided_at").to_dicts()
+
+
+def five(scheduler, dataset, count=5):
+    for _ in range(count):
+        scheduler.notify_partitions(dataset, [{"rows": 10}])
+
+
+def test_a_schedule_of_every_second_runs_once_for_each_second_and_each_run_knows_its_time(deployment, scheduler):
+    scheduler.put_schedules(Schedule("tick", "work", Trigger.every("1s"), payload={"mark": "{{ planned }}"}))
+    eventually(lambda: len(runs_of(deployment, "tick")) >= 8, PATIENCE)
+    scheduler.schedule("tick").pause("enough")
+    found = runs_of(deployment, "tick")
+    planned = [run.key.time_us for run in found]
+    assert planned == list(range(planned[0], planned[-1] + 1, SECOND)), "each second once, and none left out"
+    assert [run.mark for run in found] == [iso(at) for at in planned]
+    assert not holds(lambda: len(runs_of(deployment, "tick")) > len(found), 3), "nothing starts once the pause is told"
+
+
+def test_a_repeating_item_runs_so_many_times_and_ends_where_it_should(deployment, scheduler):
+    begin = datetime.now(UTC) + timedelta(seconds=2)
+    scheduler.put_schedules(
+        Schedule("ten", "work", Trigger.every("1s", start_at=begin, count=6), overlap="buffer_all"),
+        Schedule(
+            "half",
+            "work",
+            Trigger.every("1s", start_at=begin, end_at=begin + timedelta(seconds=2.5)),
+            overlap="buffer_all",
+        ),
+    )
+    eventually(lambda: len(runs_of(deployment, "ten")) == 6, PATIENCE)
+    assert not holds(lambda: len(runs_of(deployment, "ten")) > 6, 2)
+    first = runs_of(deployment, "ten")[0].key.time_us
+    assert [run.key.time_us - first for run in runs_of(deployment, "ten")] == [n * SECOND for n in range(6)]
+    assert len(runs_of(deployment, "half")) == 3
+
+
+def test_five_partitions_are_counted_and_counting_begins_anew_with_a_change(deployment, scheduler):
+    trigger = Trigger.partitions("sales", 5)
+    scheduler.put_schedules(Schedule("sum", "work", trigger, payload={"mark": "old"}))
+    five(scheduler, "sales", 4)
+    scheduler.put_schedules(Schedule("sum", "work", trigger, payload={"mark": "new {{ partitions.count }}"}))
+    five(scheduler, "sales", 4)
+    assert not holds(lambda: runs_of(deployment, "sum"), 3)
+    five(scheduler, "sales", 1)
+    eventually(lambda: marks(deployment, "sum") == ["new 5"], PATIENCE)
+
+
+def test_a_deleted_schedule_runs_nothing_that_it_has_collected_or_waits_for(deployment, scheduler):
+    scheduler.put_schedules(
+        Schedule("collects", "work", Trigger.partitions("gone", 5)),
+        Schedule("waits", "work", Trigger.partitions("gone", 4), constraints=[Constraint.delay("3s")]),
+    )
+    five(scheduler, "gone", 4)
+    for name in ("collects", "waits"):
+        scheduler.schedule(name).delete()
+    five(scheduler, "gone", 1)
+    assert not holds(lambda: runs_of(deployment, "collects") or runs_of(deployment, "waits"), 5)
+    with pytest.raises(NotFoundError, match="no schedule 'waits'"):
+        scheduler.schedule("waits").delete()
+
+
+def test_the_last_run_keeps_others_away_and_each_that_was_dropped_is_a_row(deployment, scheduler):
+    scheduler.put_schedules(
+        Schedule("rare", "errand", Trigger.partitions("often"), constraints=[Constraint.last_run("5m")])
+    )
+    five(scheduler, "often", 1)
+    eventually(lambda: len(runs_of(deployment, "rare")) == 1, PATIENCE)
+    eventually(lambda: scheduler.schedule("rare").status().last_success_at, PATIENCE)
+    five(scheduler, "often", 4)
+    eventually(lambda: len(fires_of(deployment, "rare")) == 5, PATIENCE)
+    assert [row["verdict"] for row in fires_of(deployment, "rare")] == ["launched", *["skipped"] * 4]
+    assert "last success" in fires_of(deployment, "rare")[-1]["why"]
+    assert len(runs_of(deployment, "rare")) == 1
+
+
+def test_a_long_run_is_never_two_where_one_may_run_and_exactly_two_where_two_may(deployment, scheduler):
+    long = {"ms": 2_600}
+    scheduler.put_schedules(
+        Schedule("alone", "work", Trigger.every("1s"), payload=long),
+        Schedule("pair", "work", Trigger.every("1s"), payload=long, max_running=2),
+    )
+    eventually(lambda: len(runs_of(deployment, "pair")) >= 6, PATIENCE)
+    scheduler.schedule("alone").delete()
+    scheduler.schedule("pair").delete()
+    assert most_at_once(runs_of(deployment, "alone")) == 1
+    assert most_at_once(runs_of(deployment, "pair")) == 2
+    eventually(lambda: "skipped" in [row["verdict"] for row in fires_of(deployment, "alone")], PATIENCE)
+
+
+def test_an_end_fires_what_comes_after_it_with_its_result(deployment, scheduler):
+    scheduler.put_schedules(
+        Schedule("first", "work", Trigger.event("go"), payload={"mark": "{{ event.day }}"}),
+        Schedule("second", "work", Trigger.after("first"), payload={"mark": "after {{ upstream.outcome }}"}),
+        Schedule("other", "work", Trigger.after("first", on=["failed"])),
+    )
+    scheduler.emit("go", {"day": "monday"})
+    eventually(lambda: marks(deployment, "second") == ["after succeeded"], PATIENCE)
+    assert marks(deployment, "first") == ["monday"]
+    assert not runs_of(deployment, "other")
+
+
+def test_a_bad_definition_is_told_to_the_caller_and_nonsense_on_the_topic_stands_in_rejected(
+    deployment, scheduler, foreign
+):
+    with pytest.raises(ArgumentError, match="minute"):
+        Schedule("bad", "work", Trigger.cron("61 * * * *"))
+    with pytest.raises(ArgumentError, match="30"):
+        Trigger.cron("0 0 30 2 *")
+    producer = foreign._producer
+    for value in (b"\xff", b'{"type":"put","schedules":[{"name":"x"}]}', b'{"type":"delete"}'):
+        producer.send("schedules", value=value, partition=0)
+    producer.flush()
+    rows = eventually(
+        lambda: (
+            found
+            if len(found := deployment.rows("rejected").filter(pl.col("topic") == "schedules").to_dicts()) >= 3
+            else None
+        ),
+        PATIENCE,
+    )
+    assert {row["reason"] for row in rows} >= {"not_json", "wrong_value", "missing_field"}
+    assert scheduler.put_schedules(Schedule("fine", "work", Trigger.event("never"))) == {"fine": "added"}
+    with pytest.raises(ConflictError, match="not paused"):
+        scheduler.schedule("fine").resume()
+
+
+def test_definitions_and_decisions_can_be_asked_for_in_sql_terms(deployment, scheduler):
+    scheduler.put_schedules(Schedule("told", "work", Trigger.event("tell"), note="why not"), author="me")
+    scheduler.emit("tell", {"n": 1})
+    row = eventually(lambda: (fires_of(deployment, "told") or [None])[0], PATIENCE)
+    assert json.loads(row["values"]) == {"event": {"name": "tell", "n": 1}}
+    (put,) = deployment.rows("schedules").filter(pl.col("name") == "told").to_dicts()
+    assert (put["change"], put["author"], put["note"]) == ("put", "me", "why not")
+    eventually(
+        lambda: {"launched", "ended"} <= set(deployment.rows("jobs").filter(pl.col("schedule") == "told")["state"]),
+        PATIENCE,
+    )
+
+
+def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
+    process = place.up()
+    process.ready()
+    at = now() + 12 * SECOND
+    client = place.client()
+    due = datetime.fromtimestamp(at // SECOND, UTC)
+    client.put_schedules(
+        Schedule("once", "work", Trigger.at(due)),
+        Schedule("many", "work", Trigger.every("1s"), catch_up="all", overlap="buffer_all"),
+    )
+    place.kill(process)
+    eventually(lambda: now() > at + 3 * SECOND, 60)
+    place.up().ready()
+    found = eventually(lambda: runs_of(place, "once"), PATIENCE)
+    assert len(found) == 1
+    assert f"once/{iso(at // SECOND * SECOND)}/" in found[0].key.uniqueness_key
+    eventually(lambda: runs_of(place, "many") and runs_of(place, "many")[-1].start > now() - 3 * SECOND, PATIENCE)
+    planned = sorted(run.key.uniqueness_key.split("/")[1] for run in runs_of(place, "many"))
+    assert len(planned) == len(set(planned)), "none twice"
+    first = datetime.fromisoformat(planned[0])
+    wanted = {iso(int(first.timestamp() + n) * SECOND) for n in range(len(planned))}
+    assert wanted == set(planned), "and none left out"
+
+
+def most_at_once(found):
+    edges = sorted([(run.start, 1) for run in found] + [(run.end, -1) for run in found])
+    most = level = 0
+    for _, step in edges:
+        level += step
+        most = max(most, level)
+    return most

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},
     "io.kafka": _CORE | {"config", "io.host", "io.kafka"},
-    "io.delta": _CORE | {"config", "transforms", "io.delta"},
+    "io.delta": _CORE | {"core.plan", "config", "transforms", "io.delta"},
     "executors": _CORE | {"config", "executors"},
     "executors.local": _CORE
     | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes

@@ -24,6 +24,7 @@ from scylla_spark.io.delta.log_files import (
     listing,
     log_of,
 )
+from scylla_spark.io.delta.matching_rows import CannotCountError, RowFilter
 
 Trouble = Literal["missing", "vanished", "replaced", "rewound", "truncated", "unreadable", "unreachable", "unsuitable"]
 
@@ -130,6 +131,38 @@ class WatchedTable:
             return self._polled(cursor, by, most)
         except OSError as error:
             return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+
+    def narrow(self, commits: Sequence[Commit], trigger: OnTable) -> list[Commit] | TableTrouble:
+        """The same commits with only the rows counted that meet a trigger's conditions; their new files are read.
+
+        Args:
+            commits: as `poll` gave them lately; data that are deleted meanwhile cannot be counted.
+            trigger: may have conditions.
+
+        Raises:
+            ArgumentError: the table was not polled before.
+        """
+        header = self.header
+        if not trigger.where:
+            return list(commits)
+        if header is None:
+            raise ArgumentError(f"The table {self.path} was not looked at yet.", hint="Poll it first.")
+        rows = RowFilter(self.path, header, trigger.where, [trigger.per] if trigger.per else [])
+        try:
+            return [self._narrowed(commit, rows) if commit.changes_data else commit for commit in commits]
+        except CannotCountError as error:
+            return TableTrouble(
+                "unsuitable", f"Rows of the table {self.path} cannot be counted by conditions: {error}."
+            )
+        except OSError as error:
+            return TableTrouble("unreachable", f"The table {self.path} cannot be read: {error}.")
+
+    def _narrowed(self, commit: Commit, rows: RowFilter) -> Commit:
+        try:
+            with lines(self._log, commit_name(commit.version)) as found:
+                return rows.narrowed(commit, found)
+        except FileNotFoundError as error:
+            raise CannotCountError(f"version {commit.version} was deleted from its log") from error
 
     def _polled(self, cursor: Cursor, by: Sequence[str], most: int) -> list[Commit] | TableTrouble:
         seen = self._seen

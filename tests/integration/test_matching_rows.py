@@ -97,8 +97,9 @@ def test_of_rewritten_files_only_what_is_new_or_changed_counts(path):
 
 def test_what_an_overwrite_brings_counts_and_what_it_takes_does_not(path):
     write(path, row(8, "eu"), row(9, "us"), mode="overwrite")
+    write(path, row(8, "eu"), mode="overwrite")
     write(path, row(9, "us"), mode="overwrite")
-    assert short(narrowed(path, EU, after=0)) == [("overwrite", 1, 0), ("", 0, 0)]
+    assert short(narrowed(path, EU, after=0)) == [("overwrite", 1, 0), ("overwrite", 1, 0), ("", 0, 0)]
 
 
 def test_commits_that_only_move_rows_are_not_read(path):

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from scylla_spark.core.plan.table_changes import Cursor
 from scylla_spark.core.plan.trigger import OnTable
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta import watched_table
 from scylla_spark.io.delta.log_files import LocalLog, StoreLog
 from scylla_spark.io.delta.watched_table import TableTrouble, WatchedTable, located
 
@@ -302,6 +303,10 @@ def test_a_log_of_which_only_a_checkpoint_is_left_is_known_by_it(path):
         log_file(path, version).unlink()
     assert seen(table, cursor) == ([], cursor)
     assert WatchedTable(path).start(OnTable("t")) == cursor
+    Path(path).rename(f"{path}.away")
+    assert trouble(table, cursor).kind == "vanished"
+    Path(f"{path}.away").rename(path)
+    assert seen(table, cursor) == ([], cursor)
     log_file(path, 2).write_text(
         '{"add": {"size": 1, "stats": "{\\"numRecords\\": 1}"}}'
     )  # delta-rs needs the older ones
@@ -368,3 +373,21 @@ def test_a_huge_commit_is_read_in_little_memory(path):
     assert (commit.total.rows_added, commit.total.bytes_added) == (200_000, 300_000)
     assert len(commit.by["day"]) == 100
     assert peak < 2 * 2**20
+
+
+def test_a_table_that_is_replaced_while_it_is_read_gives_no_commits_of_the_other(path, monkeypatch):
+    for number in range(2):
+        append(path, number)
+    table = WatchedTable(path)
+    start = seen(table, most=1)[1]
+    read = watched_table.read_commit
+
+    def read_after_replacement(*given):
+        if given[0] == 1 and not Path(f"{path}.old").exists():
+            Path(path).rename(f"{path}.old")
+            for number in range(2):
+                append(path, number)
+        return read(*given)
+
+    monkeypatch.setattr(watched_table, "read_commit", read_after_replacement)
+    assert trouble(table, start).kind == "replaced"

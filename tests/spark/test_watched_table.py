@@ -18,9 +18,9 @@ LITTLE = {
 }
 KINDS = {
     "plain": "'x' = '1'",
-    "deletion vectors": "'delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true'",
-    "column mapping": "'delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true', "
-    "'delta.enableInCommitTimestamps' = 'true', 'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3'",
+    "with all features": "'delta.enableDeletionVectors' = 'true', 'delta.enableRowTracking' = 'true', "
+    "'delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true', 'delta.enableInCommitTimestamps' = 'true', "
+    "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '3'",
 }
 
 

@@ -152,10 +152,12 @@ def test_rows_that_a_deletion_vector_hides_are_not_counted():
     assert (found.total.rows_added, found.total.bytes_added) == (7, 0)
 
 
-def test_the_time_is_that_of_the_commit_else_that_of_the_file():
+def test_the_time_is_that_of_the_commit_where_commits_are_ordered_by_time_else_that_of_the_file():
     ordered = line("commitInfo", timestamp=1, inCommitTimestamp=9)
-    assert (of(ordered).timestamp_us, of(info("WRITE")).timestamp_us, of(add(1)).timestamp_us) == (9_000, 5_000_000, 7)
-    assert of(line("commitInfo", timestamp=-1)).timestamp_us == 7
+    assert (of(ordered).timestamp_us, of(info("WRITE")).timestamp_us, of(add(1)).timestamp_us) == (9_000, 7, 7)
+    assert read_commit(1, [info("WRITE")], 0).timestamp_us == 5_000_000
+    assert read_commit(1, [line("commitInfo", timestamp=-1)], 0).timestamp_us == 0
+    assert of(line("commitInfo", inCommitTimestamp=2**62)).timestamp_us == 2**63 - 1
 
 
 def test_partitions_are_counted_by_their_values():

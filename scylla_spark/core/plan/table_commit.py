@@ -39,7 +39,7 @@ class Commit(NamedTuple):
 
     Attributes:
         version: its number.
-        timestamp_us: when it was written, by the clock of its writer; microseconds since the epoch.
+        timestamp_us: when it was written, as the table's history has it; microseconds since the epoch.
         operation: what kind of change; "" where it changes no rows.
         total: what it did to the table.
         by: column → value of a partition (None: null) → what it did there; only of columns that were asked for.
@@ -79,7 +79,8 @@ def read_commit(
     Args:
         version: number of the file.
         lines: its lines.
-        written_us: when the file was written (microseconds since the epoch); for commits that do not say.
+        written_us: when the file was written (microseconds since the epoch), which is the time of commits that have no
+            timestamp in order; 0: the store does not say.
         by: partition columns to count by.
         header: what was known of the table before.
     """
@@ -175,15 +176,16 @@ class _Found:
                 yield self.parts.setdefault(column, {}).setdefault(key, _Files())
 
     def commit(self, version: int, written_us: int) -> Commit:
-        said_ms = _whole(self.info.get("inCommitTimestamp")) or _whole(self.info.get("timestamp"))
-        at_us = written_us if said_ms is None else min(said_ms * 1_000, _MOST)
+        ordered_ms = _whole(self.info.get("inCommitTimestamp"))
+        begun_ms = _whole(self.info.get("timestamp")) or 0  # before it was tried, and tried again
+        at_us = written_us or begun_ms * 1_000 if ordered_ms is None else ordered_ms * 1_000
         operation = self._operation()
         metrics = _metrics(self.info.get("operationMetrics"))
         by = {
             column: {value: _count(operation, files, metrics if len(parts) == 1 else {}) for value, files in parts.items()}
             for column, parts in self.parts.items()
         }  # fmt: skip
-        return Commit(version, at_us, operation, _count(operation, self.total, metrics), by, self.header)
+        return Commit(version, min(at_us, _MOST), operation, _count(operation, self.total, metrics), by, self.header)
 
     def _operation(self) -> Operation | str:
         if not self.total.adds and not self.total.removes:

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scylla_spark.core.plan.table_changes import (
@@ -25,6 +25,7 @@ from scylla_spark.errors import ArgumentError
 
 SECOND = 1_000_000
 NOW = 10**15
+UNHURRIED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 ORDERS = OnTable("orders")
 DAILY = OnTable("orders", per="day")
 
@@ -71,7 +72,7 @@ def of(*lines, by=(), header=None):
         st.sampled_from(["add", "remove", "metaData", "commitInfo", "stats", "size", "partitionValues", "dataChange",
                          "operationMetrics", "operation", "deletionVector", "timestamp", "id", "schemaString"]) | st.text(), inner),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@UNHURRIED
 def test_no_bytes_raise_anything(lines):
     found = read_commit(1, lines, 0, ["day"])
     assert isinstance(found, Commit | Unreadable)
@@ -217,6 +218,7 @@ TRIGGERS = st.builds(
 )
 
 
+@UNHURRIED
 @given(TRIGGERS, COMMITS, st.lists(st.integers(0, 30)))
 def test_commits_split_over_polls_give_what_one_poll_gives(trigger, commits, cuts):
     pending = begun(-1)
@@ -227,6 +229,7 @@ def test_commits_split_over_polls_give_what_one_poll_gives(trigger, commits, cut
     assert pending == counted(trigger, begun(-1), commits, NOW)
 
 
+@UNHURRIED
 @given(TRIGGERS, COMMITS, st.sets(st.integers(0, 30)))
 def test_ranges_of_consecutive_fires_touch_and_own_every_row_once(trigger, commits, fire_after):
     pending, owned = begun(-1), []

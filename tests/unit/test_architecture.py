@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},
     "io.kafka": _PLAN | {"config", "io.host", "io.kafka"},
-    "io.delta": _CORE | {"config", "transforms", "io.delta"},
+    "io.delta": _PLAN | {"config", "transforms", "io.delta"},
     "executors": _CORE | {"config", "executors"},
     "executors.local": _CORE
     | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes

@@ -5,6 +5,7 @@ import json
 from scylla_spark.core.fact import Unreadable
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.table_watch import Growth, Place
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same
 
 MINUTE = 60 * SECOND
@@ -403,3 +404,78 @@ def test_one_event_for_many_schedules_is_told_to_each_once_though_the_planner_en
     plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
     plan.turn()
     assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == [f"s{n:03}" for n in range(300)]
+
+
+def test_versions_of_a_table_are_handed_over_once_and_ranges_touch_also_across_a_restart() -> None:
+    plan = PlannerHarness()
+    plan.put(
+        "a",
+        {"kind": "all", "of": [{"kind": "table", "table": "/t"}, ORDERS]},
+        payload={"v": "{{ table.from_version }}-{{ table.to_version }}"},
+    )
+    place = watch(plan)
+    plan.planner.tables.begins(place, "id", 3)
+    plan.turn()
+    plan.planner.tables.grew(place, Growth("id", 3, 5), plan.now)
+    plan.turn()
+    plan.restart()
+    plan.event("orders")
+    assert plan.sent[-1]["taskData"] == {"v": "3-5"}
+    plan.planner.tables.grew(watch(plan), Growth("id", 3, 5), plan.now)
+    plan.planner.tables.grew(watch(plan), Growth("other", 5, 6), plan.now)
+    plan.event("orders")
+    assert len(plan.sent) == 1, "told twice, or of another table"
+    plan.planner.tables.grew(watch(plan), Growth("id", 5, 9), plan.now)
+    plan.turn()
+    assert plan.sent[-1]["taskData"] == {"v": "5-9"}
+
+
+def test_a_pause_keeps_where_a_table_stands_and_answers_of_before_it_do_not_count() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "table", "table": "/t"})
+    place = watch(plan)
+    plan.planner.tables.begins(place, "id", 3)
+    plan.pass_s(1)
+    plan.ask("pause", names=["a"])
+    plan.planner.tables.grew(place, Growth("id", 3, 4), plan.now)
+    assert not plan.planner.watched()
+    plan.pass_s(1)
+    plan.ask("resume", names=["a"])
+    plan.planner.tables.grew(place, Growth("id", 3, 4), plan.now)
+    assert not plan.sent
+    plan.planner.tables.grew(watch(plan), Growth("id", 3, 6), plan.now)
+    plan.turn()
+    assert len(plan.sent) == 1
+
+
+def test_partitions_of_a_table_fire_for_themselves() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "table", "table": "/t", "per": "day"}, payload={"day": "{{ table.partition }}"})
+    plan.planner.tables.begins(watch(plan), "id", 0)
+    plan.planner.tables.grew(watch(plan), Growth("id", 0, 2, part="mon", alone=False), plan.now)
+    plan.planner.tables.grew(watch(plan), Growth("id", 0, 2, part="mon", alone=False), plan.now)
+    plan.planner.tables.grew(watch(plan), Growth("id", 0, 3, part="tue"), plan.now)
+    plan.turn()
+    plan.restart()
+    plan.planner.tables.grew(watch(plan), Growth("id", 2, 3, part="mon"), plan.now)
+    plan.turn()
+    assert [one["taskData"]["day"] for one in plan.sent] == ["mon", "tue"]
+    assert plan.planner.state.entries["a"].tables[0].version == 3
+
+
+def test_a_table_that_is_in_trouble_is_told_of_once_and_goes_on_where_it_can() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "table", "table": "/t"})
+    for _ in range(3):
+        plan.planner.tables.trouble(watch(plan), "missing", "There is none.", None, plan.now)
+    plan.planner.tables.trouble(watch(plan), "replaced", "It is another.", ("new", 0), plan.now)
+    plan.turn()
+    assert plan.verdicts() == ["trouble", "trouble"]
+    plan.planner.tables.grew(watch(plan), Growth("new", 0, 1), plan.now)
+    plan.turn()
+    assert len(plan.sent) == 1
+
+
+def watch(plan: PlannerHarness) -> Place:
+    (place,) = plan.planner.watched()
+    return place

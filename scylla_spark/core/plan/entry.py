@@ -7,7 +7,7 @@ a fire needs it. All instants are integer microseconds since the epoch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -93,6 +93,31 @@ class Run(NamedTuple):
         return cls(found[0], found[1], TaskKey(*found[2]), *found[3:])
 
 
+class Handed(NamedTuple):
+    """Which versions of a watched table were handed over to jobs.
+
+    Attributes:
+        table_id: which table.
+        version: all up to this one …
+        at_us: … the last time then; 0: none was.
+        parts: of a table whose partitions fire for themselves: partition → the same of it, where that is more.
+    """
+
+    table_id: str
+    version: int
+    at_us: int = 0
+    parts: Mapping[str, tuple[int, int]] = {}
+
+    @classmethod
+    def of(cls, found: Sequence[Any]) -> Handed:
+        """From a list of its fields."""
+        return cls(found[0], found[1], found[2], {part: (one[0], one[1]) for part, one in found[3].items()})
+
+    def of_part(self, part: str) -> tuple[int, int]:
+        """The last version of a partition that was handed over, and when."""
+        return self.parts.get(part, (self.version, self.at_us))
+
+
 @dataclass(slots=True)
 class Entry:
     """One schedule.
@@ -117,7 +142,7 @@ class Entry:
         jobs: generation → job.
         runs: generation → run that has not ended.
         seen_us: number of a leaf that waits for absence → when something came last; negative: it has fired since.
-        tables: number of a leaf on a table → (identity of the table, version that was read last).
+        tables: number of a leaf on a table → what of it was handed over.
     """
 
     name: str
@@ -139,7 +164,7 @@ class Entry:
     jobs: dict[int, Job] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     seen_us: dict[int, int] = field(default_factory=dict)
-    tables: dict[int, tuple[str, int]] = field(default_factory=dict)
+    tables: dict[int, Handed] = field(default_factory=dict)
 
     @property
     def schedule(self) -> Schedule:
@@ -162,7 +187,7 @@ class Entry:
             "jobs": [job.to_json() for job in self.jobs.values()],
             "runs": list(self.runs.values()),
             "seen_us": {str(leaf): at for leaf, at in self.seen_us.items()},
-            "tables": {str(leaf): place for leaf, place in self.tables.items()},
+            "tables": {str(leaf): handed for leaf, handed in self.tables.items()},
         }
         return plain | {name: value for name, value in more.items() if value}
 
@@ -174,7 +199,7 @@ class Entry:
         entry.jobs = {job["generation"]: Job.of(job) for job in found.get("jobs", ())}
         entry.runs = {run[0]: Run.of(run) for run in found.get("runs", ())}
         entry.seen_us = {int(leaf): at for leaf, at in found.get("seen_us", {}).items()}
-        entry.tables = {int(leaf): (place[0], place[1]) for leaf, place in found.get("tables", {}).items()}
+        entry.tables = {int(leaf): Handed.of(handed) for leaf, handed in found.get("tables", {}).items()}
         return entry
 
 

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Job, Run
+from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
 
 LAUNCHED: Final = "launched"
@@ -187,7 +187,7 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
 
 
 def _table(state: PlanState, entry: Entry, change: Change) -> None:
-    entry.tables[change[2]] = (change[3], change[4])
+    entry.tables[change[2]] = Handed.of(change[3])
 
 
 def _seen(state: PlanState, entry: Entry, change: Change) -> None:

@@ -19,6 +19,7 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.plan_log import Group, Partly, Position
 from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.timing import Timing
 from scylla_spark.core.plan.watching import Occurrence, Watching
@@ -60,6 +61,7 @@ class Planner:
         self._watching = Watching(self._journal, self._timers, self._launching)
         self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
+        self.tables = TableWatch(self._journal, self._watching)
         self._groups: list[Group] = []
         self._moved: dict[int, Position] = {}
         self._commands_moved = False
@@ -129,6 +131,11 @@ class Planner:
         self.state.outcomes[partition] = self._moved[partition] = after
         if facts:
             self._resume = None
+
+    def watched(self) -> dict[Place, Wanted]:
+        """Which tables are to be looked at, by leaf."""
+        names = {name for key, some in self._definitions.listeners.items() if key.startswith("table:") for name in some}
+        return self.tables.wanted(names)
 
     def tick(self, now: int) -> None:
         """Decides all that is due."""

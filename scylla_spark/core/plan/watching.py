@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Handed, Job, Latch
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import OBSOLETE, Launching
 from scylla_spark.core.plan.timers import Timer, Timers
@@ -13,6 +13,7 @@ from scylla_spark.core.plan.tree import holds, key_of
 from scylla_spark.core.plan.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
 _NO_LATCH = Latch()
+MOST_PARTS = 10_000
 
 
 class Occurrence(NamedTuple):
@@ -83,7 +84,19 @@ class Watching:
         if not holds(entry.schedule.trigger, job.latches):
             self._journal.note("job", entry.name, job.generation, job.to_json())
             return
+        for leaf, one in job.latches.items():
+            if one.values and "table" in one.values and leaf in entry.tables:
+                self.hand_over(entry, leaf, one.values["table"], now)
         self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
+
+    def hand_over(self, entry: Entry, leaf: int, grown: Mapping[str, Any], now: int) -> None:
+        """Versions of a table belong to a job from now on: what comes later begins after them."""
+        before, to_version, part = entry.tables[leaf], grown["to_version"], grown["partition"]
+        if part is None or grown["alone"]:
+            after = Handed(grown["table_id"], to_version, now)
+        else:
+            after = before._replace(parts=dict([*before.parts.items(), (part, (to_version, now))][-MOST_PARTS:]))
+        self._journal.note("table", entry.name, leaf, after)
 
     def too_old(self, entry: Entry, now: int) -> None:
         """Drops what has been collected for longer than the schedule waits; counting begins anew."""

@@ -2,9 +2,12 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from scylla_spark import Constraint, Schedule, Trigger
 from scylla_spark.clock import iso
@@ -197,3 +200,36 @@ def most_at_once(found):
         level += step
         most = max(most, level)
     return most
+
+
+def test_a_table_that_grows_hands_each_of_its_versions_to_one_run(deployment, scheduler, tmp_path):
+    table = str(tmp_path / "orders")
+    write_deltalake(table, pa.table({"n": [0], "day": ["mon"]}), partition_by=["day"])
+    versions = "{{ table.from_version }}-{{ table.to_version }}"
+    scheduler.put_schedules(
+        Schedule("each", "work", Trigger.table(table), payload={"mark": versions}),
+        Schedule("many", "work", Trigger.table(table, min_rows=10, settle="1s"), payload={"mark": versions}),
+        Schedule("parts", "work", Trigger.table(table, per="day"), payload={"mark": "{{ table.partition }}"}),
+        Schedule(
+            "either", "work", Trigger.table(table, min_rows=1_000) | Trigger.event("now"), payload={"mark": "now"}
+        ),
+        Schedule("missing", "work", Trigger.table(f"{tmp_path}/none")),
+    )
+    eventually(lambda: scheduler.connection.plan.state().entries["parts"].tables, PATIENCE)
+    for day in ("mon", "tue", "mon"):
+        write_deltalake(table, pa.table({"n": list(range(4)), "day": [day] * 4}), mode="append")
+    found = DeltaTable(table)
+    found.optimize.compact()
+    found.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    eventually(lambda: marks(deployment, "many") and set(marks(deployment, "parts")) == {"mon", "tue"}, PATIENCE)
+    write_deltalake(table, pa.table({"n": [9], "day": ["wed"]}), mode="append")
+    newest = DeltaTable(table).version()
+    eventually(lambda: marks(deployment, "each") and marks(deployment, "each")[-1].endswith(f"-{newest}"), PATIENCE)
+    edges = [tuple(map(int, mark.split("-"))) for mark in marks(deployment, "each")]
+    assert edges[0][0] == 0
+    assert all(before[1] == after[0] for before, after in pairwise(edges)), "ranges touch"
+    scheduler.emit("now")
+    eventually(lambda: marks(deployment, "either") == ["now"], PATIENCE)
+    assert "missing" in eventually(lambda: fires_of(deployment, "missing"), PATIENCE)[0]["why"]
+    for name in ("each", "many", "parts", "either", "missing"):
+        scheduler.schedule(name).delete()

@@ -132,10 +132,12 @@ class Planner:
         if facts:
             self._resume = None
 
-    def watched(self) -> dict[Place, Wanted]:
+    def watched(self) -> Mapping[Place, Wanted]:
         """Which tables are to be looked at, by leaf."""
-        names = {name for key, some in self._definitions.listeners.items() if key.startswith("table:") for name in some}
-        return self.tables.wanted(names)
+        listeners = self._definitions.listeners
+        return self.tables.wanted(
+            lambda: {name for key, names in listeners.items() if key.startswith("table:") for name in names}
+        )
 
     def tick(self, now: int) -> None:
         """Decides all that is due."""

@@ -6,10 +6,12 @@ does not begin where the trigger stands is passed over.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.entry import Entry, Handed, Latch
 from scylla_spark.core.plan.journal import Journal
+from scylla_spark.core.plan.plan_log import Change
 from scylla_spark.core.plan.trigger import OnAbsence, OnTable, Trigger, leaves
 from scylla_spark.core.plan.watching import Watching
 
@@ -78,9 +80,20 @@ class TableWatch:
         self._journal = journal
         self._watching = watching
         self._told: dict[Place, str] = {}
+        self._wanted: dict[Place, Wanted] | None = None
+        journal.watchers.append(self._watch)
 
-    def wanted(self, names: set[str]) -> dict[Place, Wanted]:
-        """What is to be watched for some schedules."""
+    def _watch(self, change: Change) -> None:
+        if change[0] in ("put", "drop", "set", "table"):
+            self._wanted = None
+
+    def wanted(self, names: Callable[[], Iterable[str]]) -> Mapping[Place, Wanted]:
+        """What is to be watched for some schedules; the same mapping as long as that is the same."""
+        if self._wanted is None:
+            self._wanted = self._found(names())
+        return self._wanted
+
+    def _found(self, names: Iterable[str]) -> dict[Place, Wanted]:
         found = {}
         for name in names:
             entry = self._journal.state.entries.get(name)

@@ -28,6 +28,7 @@ from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
 from scylla_spark.services.plan.metrics import PlanMetrics
+from scylla_spark.services.plan.table_watcher import TableWatcher
 
 log = structlog.get_logger("plan")
 
@@ -63,12 +64,14 @@ class PlanTenure:
         self._snapshot: list[str] | None = None
         self._snapshot_begins = -1
         self._snapshot_us = boot_us()
+        self._tables = TableWatcher(settings)
         self._now = 0
         self._clock_is_right = True
         self.active = False
 
     def close(self) -> None:
         """Ends the connections."""
+        self._tables.stop()
         self._producer.close(timeout=10)
         self._consumer.close(autocommit=False)
 
@@ -101,6 +104,7 @@ class PlanTenure:
         self._now = now_us()
         self.planner = Planner(self._log.state, fence, duration_us(self._settings.plan.ahead), self._now)
         self._tail()
+        self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
             self._launch(number, texts)
 
@@ -164,6 +168,7 @@ class PlanTenure:
         if len(self._under_way) < _MOST_UNDER_WAY:
             if self._clock_is_right:
                 self.planner.tick(self._now)
+            self._tables.exchange(self.planner, self._now)
             self._go_on_with_snapshot()
             self._write()
         self._check_under_way()

@@ -1,0 +1,210 @@
+"""Looks at watched tables in a thread of its own, so that slow storage never keeps the planner from planning."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+import structlog
+
+from scylla_spark.clock import now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.plan.entry import Handed
+from scylla_spark.core.plan.planner import Planner
+from scylla_spark.core.plan.table_changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
+from scylla_spark.core.plan.table_commit import Commit
+from scylla_spark.core.plan.table_watch import Growth, Place, Wanted
+from scylla_spark.core.plan.trigger import OnTable
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io.delta.watched_table import MOST_COMMITS, TableTrouble, WatchedTable, located
+
+log = structlog.get_logger("plan")
+
+
+class _Begins(NamedTuple):
+    place: Place
+    cursor: Cursor
+
+
+class _Grew(NamedTuple):
+    place: Place
+    growth: Growth
+
+
+class _Trouble(NamedTuple):
+    place: Place
+    kind: str
+    why: str
+    resume: tuple[str, int] | None
+
+
+@dataclass(slots=True)
+class _Look:
+    """One leaf's view of its table."""
+
+    table: WatchedTable
+    trigger: OnTable
+    handed: Handed
+    pending: Pending
+    cursor: Cursor
+    told: dict[str | None, int]
+
+
+class TableWatcher:
+    """Polls tables and tells the planner what has come.
+
+    Args:
+        settings: `plan.poll` and `plan.tables`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._every_s = settings.plan.poll.total_seconds()
+        self._names = settings.plan.tables
+        self._wanted: Mapping[Place, Wanted] = {}
+        self._looks: dict[Place, _Look] = {}
+        self._found: SimpleQueue[_Begins | _Grew | _Trouble] = SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="table-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends looking; a look that hangs is left to itself."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2)
+
+    def exchange(self, planner: Planner, now: int) -> None:
+        """Tells the planner what was found, and takes what it wants to be watched; called by the planner's thread."""
+        try:
+            while True:
+                self._tell(planner, self._found.get_nowait(), now)
+        except Empty:
+            pass
+        self._wanted = planner.watched()
+
+    def _tell(self, planner: Planner, found: _Begins | _Grew | _Trouble, now: int) -> None:
+        match found:
+            case _Begins(place, cursor):
+                planner.tables.begins(place, *cursor)
+            case _Grew(place, growth):
+                planner.tables.grew(place, growth, now)
+            case _Trouble(place, kind, why, resume):
+                planner.tables.trouble(place, kind, why, resume, now)
+
+    # -- in the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            wanted = self._wanted
+            for place in self._looks.keys() - wanted.keys():
+                del self._looks[place]
+            for place, one in wanted.items():
+                try:
+                    self._look(place, one)
+                except SchedulerError as error:
+                    self._found.put(_Trouble(place, "unsuitable", str(error), None))
+                except Exception as error:
+                    log.exception("a look at a table failed", table=one.trigger.table)
+                    self._found.put(_Trouble(place, "unreachable", repr(error), None))
+
+    def _look(self, place: Place, wanted: Wanted) -> None:
+        trigger, handed = wanted
+        if handed is None:
+            self._begin(place, trigger)
+            return
+        look = self._looks.get(place)
+        if look is None or look.handed != handed:  # versions were handed over: what came after them is read again
+            table = look.table if look is not None else WatchedTable(located(trigger.table, self._names))
+            look = _Look(table, trigger, handed, _stands(handed), Cursor(handed.table_id, handed.version), {})
+            self._looks[place] = look
+        if self._read(place, look):
+            self._tell_ranges(place, look, handed)
+
+    def _begin(self, place: Place, trigger: OnTable) -> None:
+        found = WatchedTable(located(trigger.table, self._names)).start(trigger)
+        if isinstance(found, TableTrouble):
+            self._put_trouble(place, found)
+            if found.resume is not None:
+                self._found.put(_Begins(place, found.resume))
+        else:
+            self._found.put(_Begins(place, found))
+
+    def _read(self, place: Place, look: _Look) -> bool:
+        """Reads on; whether the table is as it was."""
+        by = [look.trigger.per] if look.trigger.per else []
+        while True:
+            found = look.table.poll(look.cursor, by)
+            if not isinstance(found, TableTrouble):
+                commits = look.table.narrow(found, look.trigger)
+                if not isinstance(commits, TableTrouble):
+                    ours = [_unhanded(commit, look.trigger, look.handed) for commit in commits]
+                    look.pending = counted(look.trigger, look.pending, ours, now_us())
+                    for commit in found:
+                        look.cursor = look.cursor.after(commit)
+                    if len(found) < MOST_COMMITS:
+                        return True
+                    continue
+                found = commits
+            return self._trouble(place, look, found)
+
+    def _trouble(self, place: Place, look: _Look, trouble: TableTrouble) -> bool:
+        """Tells of it; where only old commits are gone, what is left is counted on."""
+        if trouble.kind == "missing":
+            return False
+        if trouble.kind == "truncated" and trouble.resume is not None:
+            self._put_trouble(place, trouble._replace(resume=None))
+            look.pending, look.cursor = bridged(look.pending, trouble.resume.version), trouble.resume
+            return False
+        self._put_trouble(place, trouble)
+        return False
+
+    def _put_trouble(self, place: Place, trouble: TableTrouble) -> None:
+        moves = trouble.resume is not None and trouble.kind in ("replaced", "rewound")
+        resume = (trouble.resume.table_id, trouble.resume.version) if moves and trouble.resume is not None else None
+        self._found.put(_Trouble(place, trouble.kind, trouble.why, resume))
+
+    def _tell_ranges(self, place: Place, look: _Look, handed: Handed) -> None:
+        now = now_us()
+        for one in ranges(look.trigger, look.pending):
+            if one.due_us > now or look.told.get(one.key) == one.to_version:
+                continue
+            look.told[one.key] = one.to_version
+            grown = one.grown
+            growth = Growth(
+                handed.table_id or look.cursor.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes,
+                _part(one.key), len(look.pending.grown) <= 1,
+            )  # fmt: skip
+            self._found.put(_Grew(place, growth))
+
+
+def _stands(handed: Handed) -> Pending:
+    """What is pending where nothing has come since versions were handed over."""
+    fired: dict[str | None, Fired] = {WHOLE: Fired(handed.version, handed.at_us or None)}
+    fired |= {_key(part): Fired(version, at_us or None) for part, (version, at_us) in handed.parts.items()}
+    return Pending(handed.version, handed.version, {}, fired)
+
+
+def _unhanded(commit: Commit, trigger: OnTable, handed: Handed) -> Commit:
+    """A commit without the partitions to which it was handed over before."""
+    if not trigger.per or not handed.parts:
+        return commit
+    shares = commit.by.get(trigger.per, {})
+    left = {key: count for key, count in shares.items() if commit.version > handed.of_part(_part(key))[0]}
+    return commit._replace(by={**commit.by, trigger.per: left})
+
+
+_NULL = "\0null"  # how the partition of nulls is called in the planner's log: no value has this name
+
+
+def _part(key: str | None) -> str:
+    return _NULL if key is None else key
+
+
+def _key(part: str) -> str | None:
+    return None if part == _NULL else part

@@ -1,0 +1,154 @@
+"""What must hold of every story of the planner, whatever went wrong in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from scylla_spark.clock import to_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.plan_state import PlanState
+from tests.simulation.plan_world import SECOND, PlanWorld, counted
+from tests.support.planner_harness import assert_same
+
+PERIOD = 10 * SECOND
+TIMED = ("skip", "all", "lane", "one", "two")
+
+
+class PlanViolation(AssertionError):
+    """A promise was broken."""
+
+
+def judge(world: PlanWorld) -> None:
+    """Looks at a story that has ended.
+
+    Raises:
+        PlanViolation: something did not hold.
+    """
+    groups = [group for _, group in counted(world.log)]
+    fires: dict[str, list[dict[str, Any]]] = {}
+    answers: dict[str, tuple[int, str]] = {}
+    puts: dict[str, int] = {}
+    for group in groups:
+        for change in group.changes:
+            if change[0] == "fire":
+                fires.setdefault(change[1], []).append(change[2])
+            elif change[0] == "answer":
+                answers[change[1]] = group.at_us, change[2]
+            elif change[0] == "put":
+                puts.setdefault(change[1], change[2]["changed_us"])
+    _times(world, fires, puts)
+    _launched(world, fires)
+    _events(world, fires)
+    _limits(world)
+    _ranges(world, fires)
+    _state(world, groups)
+
+
+def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int]) -> None:
+    """Each planned time is launched once, or a row says why not."""
+    for name in TIMED:
+        rows = fires.get(name, [])
+        launched = Counter(row["planned_us"] for row in rows if row["verdict"] == "launched")
+        twice = [at for at, count in launched.items() if count > 1]
+        _hold(not twice, f"{name}: planned times {twice} were launched twice")
+        told = {row["planned_us"] for row in rows}
+        spans = [(row["planned_us"], row["until_us"]) for row in rows if "until_us" in row]
+        first = -(-(puts[name] + 1) // PERIOD) * PERIOD
+        for at in range(first, world.now - 20 * SECOND, PERIOD):
+            _hold(at in told or any(a <= at <= b for a, b in spans), f"{name}: nothing says what became of {at}")
+
+
+def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
+    """What was launched reached the engine, and nothing else did."""
+    wanted = {TaskKey(*row["key"]) for rows in fires.values() for row in rows if row["verdict"] == "launched"}
+    known = set(world.engine.tasks) | world.engine.ended
+    lost = sorted(key for key in wanted - known if key.time_us < world.now - 10 * SECOND)
+    _hold(not lost, f"lost: {lost[:3]}")
+    _hold(known <= wanted, f"never decided: {sorted(known - wanted)[:3]}")
+
+
+def _events(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
+    """No event is lost, and none is counted twice."""
+    launches = sum(row["verdict"] == "launched" for row in fires.get("count", []))
+    _hold(launches == world.events // 3, f"{world.events} partitions made {launches} launches by three")
+    ends = Counter(run.key.uniqueness_key.split("/")[0] for run in world.engine.runs)
+    follow = sum(row["verdict"] == "launched" for row in fires.get("after", []))
+    _hold(ends["count"] - 1 <= follow <= ends["count"], f"{ends['count']} ends made {follow} launches after them")
+
+
+def _limits(world: PlanWorld) -> None:
+    """No limit is exceeded."""
+    narrow = [run for run in world.engine.runs if run.handler == "narrow"]
+    _hold(_most(narrow) <= 1, "two runs of a handler of which one may run")
+    for name, most in (("skip", 1), ("one", 1), ("lane", 1), ("two", 2)):
+        runs = [run for run in world.engine.runs if run.key.uniqueness_key.startswith(f"{name}/")]
+        _hold(_most(runs) <= most, f"{name}: more than {most} at once")
+
+
+def _most(runs: list[Any]) -> int:
+    level = most = 0
+    for _, step in sorted([(run.begin_us, 1) for run in runs] + [(run.end_us, -1) for run in runs]):
+        level += step
+        most = max(most, level)
+    return most
+
+
+def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
+    """Each version of a table belongs to one launch, and ranges touch."""
+    for name in ("table", "both"):
+        found = [
+            json.loads(row["values"])["table"] for row in fires.get(name, []) if row["verdict"] == "launched"
+        ]
+        edges = [(one["from_version"], one["to_version"]) for one in found]
+        _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
+        _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
+
+
+def pauses(world: PlanWorld) -> None:
+    """Nothing of a paused schedule begins after the pause was answered.
+
+    Raises:
+        PlanViolation: something did.
+    """
+    asked = [json.loads(text) for text in world.commands]
+    paused_at: int | None = None
+    spans: list[tuple[int, int]] = []
+    for _, group in counted(world.log):
+        for change in group.changes:
+            if change[0] != "answer" or change[2] != "ok":
+                continue
+            kind = asked[int(change[1][1:])]["type"]
+            if kind == "pause":
+                paused_at = group.at_us + 1
+            elif kind == "resume" and paused_at is not None:
+                spans.append((paused_at, group.at_us))
+                paused_at = None
+    spans += [(paused_at, world.now)] if paused_at is not None else []
+    for run in world.engine.runs:
+        if run.key.uniqueness_key.startswith("stopped/"):
+            inside = [span for span in spans if span[0] + SECOND < run.begin_us < span[1]]
+            _hold(not inside, f"{run.key} began at {run.begin_us} though paused {inside}")
+
+
+def _state(world: PlanWorld, groups: list[Any]) -> None:
+    """What the last planner holds is what the log says."""
+    state = PlanState()
+    for group in groups:
+        state.fold(group)
+    live = world.processes[-1].planner
+    if live is not None and not world.processes[-1].under_way:
+        assert_same(live.state, state)
+
+
+def _hold(condition: object, what: str) -> None:
+    if not condition:
+        raise PlanViolation(what)
+
+
+def at(text: str) -> int:
+    """Microseconds of an instant in a key."""
+    return to_us(datetime.fromisoformat(text))

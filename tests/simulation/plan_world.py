@@ -1,0 +1,347 @@
+"""A world for the planner: its log, topics, an engine that runs what is launched, and processes that crash, freeze and are in doubt.
+
+The planner, its state, its log's format and the fence rule are the real ones; what is modelled is the shell around them, with anything
+happening between two steps. A seed decides everything.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from scylla_spark.clock import to_us
+from scylla_spark.core.fact import Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode, encode_facts, encode_fence
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.plan_command import encode_command
+from scylla_spark.core.plan.plan_log import Group
+from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.planner import Planner
+from scylla_spark.core.plan.table_watch import Growth
+
+SECOND = 1_000_000
+START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
+STORY_US = 180 * SECOND
+CALM_US = 90 * SECOND
+PARTITIONS = 2
+ENGINE = Fence(1, "engine")
+
+
+class Started(NamedTuple):
+    """One run, as the engine had it."""
+
+    key: TaskKey
+    handler: str
+    begin_us: int
+    end_us: int
+
+
+@dataclass
+class Engine:
+    """Runs tasks: lanes in order, one at a time; takes a cancel for what has not begun."""
+
+    world: PlanWorld
+    tasks: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    ended: set[TaskKey] = field(default_factory=set)
+    running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
+    runs: list[Started] = field(default_factory=list)
+
+    def take(self, text: str) -> None:
+        """A record of `tasks`."""
+        record = json.loads(text)
+        key = TaskKey(to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"])
+        if record["type"] == "cancel":
+            busy = self.running.get(key.ordering_id)
+            if key not in self.ended and (busy is None or busy[0] != key):
+                self._end(key, "cancelled", 0)
+        elif key not in self.ended:
+            self.tasks[key] = record
+
+    def turn(self, now: int, chance: random.Random) -> None:
+        """Ends what is over, and begins what is due."""
+        for lane, (key, begin, end) in list(self.running.items()):
+            if end <= now:
+                del self.running[lane]
+                self.runs.append(Started(key, self.tasks[key]["handler"], begin, end))
+                self._end(key, chance.choice(("succeeded", "succeeded", "failed")), begin)
+        for key in sorted(self.tasks):
+            if key.time_us <= now and key.ordering_id not in self.running and key not in self.ended:
+                self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
+
+    def _end(self, key: TaskKey, outcome: str, begin: int) -> None:
+        self.ended.add(key)
+        self.world.recorded(Fact(key, 1, outcome, begin, self.world.now, key.time_us, 1))
+
+
+class Doubt(Exception):
+    """A process must begin again."""
+
+
+class Process:
+    """The shell of a planner."""
+
+    def __init__(self, world: PlanWorld, name: int) -> None:
+        self.world = world
+        self.name = name
+        self.state = PlanState()
+        self.fences = FenceLog()
+        self.position = 0
+        self.flying: list[tuple[int, bytes]] = []  # (lands at, record), in order
+        self.under_way: list[Group] = []
+        self.planner: Planner | None = None
+        self.fence: Fence | None = None
+        self.frozen_until = 0
+        self.snapshot: list[str] | None = None
+        self.snapshot_at = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        start = self.world.last_snapshot()
+        self.position = start
+        self._read()
+        self.fence = Fence(self.fences.fence.epoch + 1, f"n{self.name}")
+        self._fly(encode_fence(self.fence, "", self.world.now))
+
+    def _fly(self, value: bytes) -> None:
+        last = self.flying[-1][0] if self.flying else 0
+        self.flying.append((max(last, self.world.now + self.world.chance.randrange(1_000, 60_000)), value))
+
+    def land(self) -> None:
+        """What has arrived at the broker is appended."""
+        while self.flying and self.flying[0][0] <= self.world.now:
+            self.world.log.append(self.flying.pop(0)[1])
+
+    def step(self) -> None:
+        """Reads, decides, writes."""
+        if self.world.now < self.frozen_until:
+            return
+        self._read()
+        if self.planner is None:
+            return
+        self._inputs(self.planner)
+        self.planner.tick(self.world.now)
+        self._snapshots(self.planner)
+        for group in self.planner.take(self.world.now):
+            self._fly(plan_log.encode(group))
+            self.under_way.append(group)
+        if self.flying and self.world.faulty and self.world.chance.random() < 0.003:
+            for _ in range(self.world.chance.randrange(len(self.flying) + 1)):  # some land all the same
+                self.world.late.append(self.flying.pop(0))
+            raise Doubt
+
+    def _inputs(self, planner: Planner) -> None:
+        chance = self.world.chance
+        commands = self.world.commands
+        for offset in range(planner.state.commands, min(len(commands), planner.state.commands + chance.randrange(4))):
+            planner.command(offset, commands[offset], self.world.now, self.world.now)
+        for number, records in enumerate(self.world.outcomes):
+            at = planner.state.outcomes.get(number, (0, 1, "engine"))[0]
+            for offset in range(at, min(len(records), at + chance.randrange(4))):
+                found = decode(records[offset])
+                assert isinstance(found, OutcomeRecord)
+                planner.outcomes(number, offset, found.facts, (offset + 1, 1, "engine"), self.world.now)
+        for place, wanted in planner.watched().items():
+            if wanted.handed is None:
+                planner.tables.begins(place, "table", 0)
+            elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
+                newest = chance.randint(wanted.handed.version + 1, self.world.versions)
+                planner.tables.grew(place, Growth("table", wanted.handed.version, newest), self.world.now)
+
+    def _snapshots(self, planner: Planner) -> None:
+        if self.snapshot is None and self.world.chance.random() < 0.01:
+            self.snapshot, self.snapshot_at = planner.begin_snapshot(self.world.now), -1
+        elif self.snapshot:
+            part = [self.snapshot.pop() for _ in range(min(len(self.snapshot), 2))]
+            planner.snapshot(part, self.world.now)
+        elif self.snapshot is not None and self.snapshot_at >= 0 and not self.under_way:
+            planner.end_snapshot(self.snapshot_at)
+            self.snapshot = None
+
+    def _read(self) -> None:
+        log = self.world.log
+        while self.position < len(log):
+            value, offset = log[self.position], self.position
+            self.position += 1
+            self._record(value, offset)
+
+    def _record(self, value: bytes, offset: int) -> None:
+        if not plan_log.is_plan(value):
+            fence = decode(value)
+            assert isinstance(fence, OutcomeRecord)
+            if self.fences.admit(fence):
+                self._fenced(fence.fence)
+            return
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable), group
+        if group.begins and self.fences.fence.epoch == 0:
+            self.fences = FenceLog(group.fence)
+        if group.fence != self.fences.fence:
+            return
+        if self.planner is None:
+            self.state.fold(group)
+        elif self.under_way and group.number == self.under_way[0].number:
+            self.under_way.pop(0)
+            if group.begins:
+                self.snapshot_at = offset
+            self._launch(self.planner, group.number, [change[1] for change in group.changes if change[0] == "send"])
+
+    def _fenced(self, fence: Fence) -> None:
+        if self.fence is not None and fence == self.fence:
+            self.planner = Planner(self.state, fence, self.world.ahead_us, self.world.now)
+            for number, texts in sorted(self.state.unsent.items()):
+                self._launch(self.planner, number, texts)
+        elif self.fence is not None and fence.epoch >= self.fence.epoch:
+            raise Doubt
+
+    def _launch(self, planner: Planner, number: int, texts: list[str]) -> None:
+        for text in texts:
+            if self.world.faulty and self.world.chance.random() < 0.002:
+                raise Doubt  # it may have been sent, or not
+            self.world.engine.take(text)
+        planner.sent(number)
+
+
+class PlanWorld:
+    """Plays one seed.
+
+    Args:
+        seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now = START
+        self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
+        self.commands: list[bytes] = []
+        self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.log: list[bytes] = []
+        self.late: list[tuple[int, bytes]] = []
+        self.engine = Engine(self)
+        self.versions = 0
+        self.faulty = True
+        self.processes: list[Process] = []
+        self._names = 0
+        self.told: dict[str, int] = {}  # request → when it was answered
+        self.paused: dict[str, list[tuple[int, int]]] = {}
+        self.events = 0
+
+    def last_snapshot(self) -> int:
+        """Where reading begins."""
+        found = [-1]
+        for value in self.log:
+            if plan_log.is_plan(value):
+                group = plan_log.decode(value)
+                assert isinstance(group, Group)
+                found.append(group.snapshot)
+        return max(max(found), 0)
+
+    def recorded(self, fact: Fact) -> None:
+        """The engine has written a fact."""
+        self.outcomes[hash(fact.key.ordering_id) % PARTITIONS].extend(encode_facts(ENGINE, [fact]))
+
+    def play(self) -> None:
+        """The whole story: faults, then calm."""
+        self._define()
+        begun = self.now
+        while self.now < begun + STORY_US:
+            self._pass()
+            self._act()
+            self._fault()
+        self.faulty = False
+        self.processes = self.processes[-1:]
+        for process in self.processes:
+            process.frozen_until = 0
+        while self.now < begun + STORY_US + CALM_US:
+            self._pass()
+
+    def _pass(self) -> None:
+        self.now += self.chance.randrange(5_000, 400_000)
+        while self.late and self.late[0][0] <= self.now:
+            self.log.append(self.late.pop(0)[1])
+        if not self.processes:
+            self._start()
+        for process in list(self.processes):
+            process.land()
+            try:
+                process.step()
+            except Doubt:
+                self.late += process.flying
+                self.processes.remove(process)
+        self.engine.turn(self.now, self.chance)
+
+    def _start(self) -> None:
+        self._names += 1
+        self.processes.append(Process(self, self._names))
+
+    def _fault(self) -> None:
+        if self.chance.random() > 0.01:
+            return
+        if self.processes and self.chance.random() < 0.5:
+            process = self.chance.choice(self.processes)  # killed: a part of what flies lands
+            self.late += process.flying[: self.chance.randrange(len(process.flying) + 1)]
+            self.processes.remove(process)
+            self.now += self.chance.choice((0, 0, 5, 40)) * SECOND
+        else:
+            for process in self.processes:  # frozen, and another takes over
+                process.frozen_until = self.now + self.chance.randrange(1, 30) * SECOND
+            self._start()
+
+    def ask(self, kind: str, **fields: Any) -> None:
+        """A client's command."""
+        self.commands.append(encode_command(kind, id=f"r{len(self.commands)}", **fields))
+
+    def _define(self) -> None:
+        tick = {"kind": "every", "period": "10s"}
+        limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+        definitions: list[dict[str, Any]] = [
+            {"name": "skip", "trigger": tick},
+            {"name": "all", "trigger": tick, "overlap": "allow_all", "catchUp": "all"},
+            {"name": "lane", "trigger": tick, "overlap": "buffer_all", "catchUp": self.chance.choice(("latest", "none", "all"))},
+            {"name": "one", "trigger": tick, "overlap": "buffer_one"},
+            {"name": "two", "trigger": tick, "maxRunning": 2},
+            {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
+            {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
+            {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
+            {"name": "limited-b", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
+            {"name": "after", "trigger": {"kind": "after", "work": "count", "on": ["succeeded", "failed"]}},
+            {"name": "table", "trigger": {"kind": "table", "table": "/t"}},
+            {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
+        ]  # fmt: skip
+        self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
+
+    def _act(self) -> None:
+        dice = self.chance.random()
+        if dice < 0.02:
+            self.events += 1
+            self.ask("partitions", name="d", partitions=[{}])
+        elif dice < 0.03:
+            self.ask("event", name="e")
+        elif dice < 0.05:
+            self.versions += 1
+        elif dice < 0.056:
+            self.ask("pause", names=["stopped"])
+        elif dice < 0.066:
+            self.ask("resume", names=["stopped"])
+        elif dice < 0.068:
+            self.ask("put", schedules=[{"name": f"n{self.chance.randrange(3)}", "handler": "work", "trigger": {"kind": "event", "name": "e"}}])
+        elif dice < 0.069:
+            self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
+
+
+def counted(log: list[bytes]) -> Iterator[tuple[int, Group]]:
+    """The groups of a log that count."""
+    fences = FenceLog()
+    for offset, value in enumerate(log):
+        if plan_log.is_plan(value):
+            group = plan_log.decode(value)
+            assert isinstance(group, Group)
+            if group.fence == fences.fence:
+                yield offset, group
+        else:
+            fence = decode(value)
+            assert isinstance(fence, OutcomeRecord)
+            fences.admit(fence)

@@ -2,20 +2,22 @@
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
+from scylla_spark.fingerprint import fingerprint
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 DEAD = Fence(4, "dead")
 
 
-def after_an_unclean_stop(*records):
+def after_an_unclean_stop(*records, limits=None):
     """A harness whose partition is being taken; these records of the dead owner stand in `outcomes`, unread by ingest."""
-    world = Harness()
+    world = Harness(limits)
     world.released, world.log, world.other = [], list(records), []
     world.tenure = world.engine.assign(0, Mark(0, 0, DEAD, resigned=False), NOW)
     world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)
@@ -87,6 +89,75 @@ def test_what_was_cut_off_announces_its_start_though_its_lane_was_left_to_the_ta
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(6), NOW, frozenset())
     world.pump()
     assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]
+
+
+def test_what_was_cut_off_announces_its_start_though_its_lane_was_loaded_and_then_left_to_the_tables_before_the_scan():
+    world = after_an_unclean_stop(limits=Limits(least_wait_us=0, max_held_bytes=10_000))
+    key = world.enqueue(due=-1)
+    world.enqueue(lane="b", due=200, payload="x" * 20_000)
+    assert "a" not in world.partition.lanes
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset())
+    read_log(world)
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(2, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(2), NOW, frozenset())
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(key, STARTED)]
+    assert [invocation.key for invocation in world.released] == [key]
+
+
+def test_what_was_cut_off_announces_its_start_though_a_row_that_is_not_due_comes_before_its_lane_is_read_on():
+    ended, cut_off = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop(OutcomeRecord(DEAD, "facts", (Fact(ended, 1, SUCCEEDED),)))
+    read_log(world)
+    world.engine.rows(world.tenure, [row(ended, 0)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": ended}, Mark(), NOW)
+    world.engine.rows(world.tenure, [row(TaskKey(NOW + 400 * SECOND, "a", "u3"), 2)], Basis(), NOW, whole=False)
+    world.pump()
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(), NOW, more=True)  # tables of before that row
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(), NOW, more=False)
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
+
+
+def test_what_was_cut_off_announces_its_start_though_all_that_is_loaded_before_it_ends_while_a_scan_is_coming_in():
+    first, cut_off = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop()
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset({fingerprint("a")}))
+    read_log(world)
+    world.engine.rows(world.tenure, [row(first, 0)], Basis(1, 0), NOW)
+    world.command("cancel", first)
+    world.pump(may_start=False)
+    assert "a" not in world.partition.lanes
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": first}, Mark(1), NOW, frozenset())
+    world.pump()
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(1, 0), NOW, more=False)
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
+
+
+def test_a_lane_left_to_the_tables_announces_nothing_if_its_first_open_task_is_not_due():
+    world, key = after_an_unclean_stop(), TaskKey(NOW + SECOND, "a", "u")
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset({fingerprint("a")}))
+    read_log(world)
+    world.engine.rows(world.tenure, [row(key, 0)], Basis(1, 0), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1), NOW, frozenset())
+    world.at(2)
+    answer_lookups(world)
+    assert world.facts == []
+    assert [invocation.key for invocation in world.released] == [key]
+    assert not world.partition.owes_caution
+
+
+def test_caution_is_over_once_nothing_of_its_lanes_is_open():
+    world = after_an_unclean_stop()
+    key = world.enqueue(due=-1)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW)
+    read_log(world)
+    assert world.partition.owes_caution
+    world.command("cancel", key)
+    answer_lookups(world)
+    assert world.partition.lanes == {}
+    assert not world.partition.owes_caution
 
 
 def test_what_was_cut_off_announces_its_start_though_it_stands_in_the_log_only():

@@ -110,7 +110,7 @@ class Feed:
                 covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
                 if covers >= (basis.tasks_offset if whole else -1):
                     if first:
-                        partition.uncertain.add(fingerprint(key.ordering_id))
+                        partition.suspect(key.ordering_id)
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
@@ -144,7 +144,9 @@ class Feed:
         if partition.cautious and not partition.scanned:
             partition.uncertain |= unloaded or frozenset()
             # of a lane that was cut all that was read may have ended since: then what was running is still to come
-            partition.uncertain |= {fingerprint(name) for name in cuts if not self._is_cautious(partition, name)}
+            for name in cuts:
+                if (lane := partition.lanes.get(name)) is None or not lane.starts_later(now):
+                    partition.suspect(name)
         partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
@@ -161,10 +163,6 @@ class Feed:
         self._unloading.relieve(now)
         self._ownership.activate_if_loaded(partition, now)
         return True
-
-    def _is_cautious(self, partition: Partition, ordering_id: str) -> bool:
-        lane = partition.lanes.get(ordering_id)
-        return lane is not None and lane.cautious
 
     def _cut(self, partition: Partition, ordering_id: str, frontier: TaskKey, known_us: int, now: int) -> None:
         if ordering_id not in partition.lanes and partition.left(frontier):
@@ -296,11 +294,8 @@ class Feed:
             self._state.counts["offers_misplaced"] += 1
             return
         lane = partition.lane(key.ordering_id)
-        if partition.uncertain:
-            number = fingerprint(key.ordering_id)
-            cautious = cautious or number in partition.uncertain
-            partition.uncertain.discard(number)
-        lane.cautious = lane.cautious or (cautious and key.time_us <= now)
+        if cautious and key.time_us <= now:
+            partition.suspect(key.ordering_id)
         entry = lane.find(key)
         if entry is None:
             if lane.frontier is not None and key > lane.frontier:
@@ -314,5 +309,6 @@ class Feed:
                 lane.overwrite(entry, row.command)
             if entry.note_attempt(row.attempt, row.used, row.next_us) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
+        partition.reassure_if_not_due(lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

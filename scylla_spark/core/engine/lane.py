@@ -134,7 +134,7 @@ class Lane:
     """
 
     __slots__ = (
-        "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "cautious", "covers", "depth", "entries", "frontier", "held",
+        "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "covers", "depth", "entries", "frontier", "held",
         "missed", "ordering_id", "out", "reloading", "stamp", "state",
     )  # fmt: skip
 
@@ -149,7 +149,6 @@ class Lane:
         self.stamp = 0
         self.held = 0
         self.out = 0
-        self.cautious = False
         self.reloading = False
         self.missed = False
         self.covers = -1
@@ -204,6 +203,11 @@ class Lane:
                 return entry
             heappop(heap)
         return None
+
+    def starts_later(self, now: int) -> bool:
+        """Whether its first task is not due yet."""
+        head = self.head()
+        return head is not None and head.key.time_us > now
 
     def hold(self, entry: Entry) -> None:
         """The head is released: the lane waits for it."""

@@ -131,8 +131,6 @@ class Ownership:
         """The owner before stopped cleanly; the scan may have come before the log said so."""
         partition.cautious = False
         partition.uncertain.clear()
-        for lane in partition.lanes.values():
-            lane.cautious = False
 
     def _fence(self, partition: Partition, now: int) -> None:
         before = partition.mine or NO_FENCE

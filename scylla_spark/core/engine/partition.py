@@ -68,9 +68,8 @@ class Partition:
         self.mine: Fence | None = None
         self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
         self.cautious = True  # until the log is read, which tells whether the owner before was cut off
-        self.uncertain: set[int] = (
-            set()
-        )  # fingerprints of lanes, not loaded yet, of which something may have been running
+        # fingerprints of lanes of which something may have been running; kept here and not in lanes, which come and go
+        self.uncertain: set[int] = set()
         self.lanes: dict[str, Lane] = {}
         self.holding = Holding(meter)
         self.ended = RecentlyEnded(now + CLOCK_MARGIN_US)
@@ -102,23 +101,31 @@ class Partition:
     @property
     def owes_caution(self) -> bool:
         """Whether the owner before was cut off, and tasks of it may still have to announce their start."""
-        if not self.cautious:
-            return False
-        return not self.taken or bool(self.uncertain) or any(lane.cautious for lane in self.lanes.values())
+        return self.cautious and (not self.taken or bool(self.uncertain))
 
     def suspect(self, ordering_id: str) -> None:
         """The owner before was cut off, and may have begun a task of this lane: its next start is announced."""
-        lane = self.lanes.get(ordering_id)
-        if lane is not None:
-            lane.cautious = True
-        else:
-            self.uncertain.add(fingerprint(ordering_id))
+        self.uncertain.add(fingerprint(ordering_id))
+
+    def suspects(self, lane: Lane) -> bool:
+        """Whether the next start of the lane is to be announced."""
+        return bool(self.uncertain) and fingerprint(lane.ordering_id) in self.uncertain
 
     def reassure(self, lane: Lane) -> None:
-        """A start of the lane is announced; it is one that may have been begun before."""
-        lane.cautious = False
+        """Nothing of the lane can have been begun before any more without a record of it."""
         if self.uncertain:
             self.uncertain.discard(fingerprint(lane.ordering_id))
+
+    def reassure_if_not_due(self, lane: Lane, now: int) -> None:
+        """The lane was read from its first open task on: if that one is not due, nothing of the lane was running."""
+        if self.uncertain and lane.starts_later(now):
+            self.reassure(lane)
+
+    def dissolve(self, lane: Lane) -> None:
+        """Nothing of the lane is open; but of a scan that is coming in the rest may follow."""
+        del self.lanes[lane.ordering_id]
+        if not self.receiving:
+            self.reassure(lane)
 
     def lane(self, ordering_id: str) -> Lane:
         """The lane, made if need be; cut before its first task if its tasks were left in the tables."""

@@ -195,7 +195,7 @@ class Release:
             return None
         if announced:
             return self._start(turn, entry, retry, entry.attempt)
-        if lane.cautious:
+        if partition.suspects(lane):
             partition.reassure(lane)
             lane.state = STARTING
             start = Fact(entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.next_us, used=entry.used + 1)

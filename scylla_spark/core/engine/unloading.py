@@ -122,7 +122,7 @@ class Unloading:
         for partition in self._state.partitions.values():
             for lane in partition.lanes.values() if not partition.receiving else ():
                 head = lane.head()
-                if lane.state in IDLE and head is not None and not lane.held and not lane.cautious:
+                if lane.state in IDLE and head is not None and not lane.held:
                     starts_us = max(self._starts_us(head.data), head.next_us)
                     if partition.state is not ACTIVE or starts_us > now + SOON_US:
                         idle.append((-starts_us, len(idle), partition, lane))

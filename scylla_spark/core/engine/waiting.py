@@ -50,7 +50,7 @@ class Waiting:
         if head is None:
             lane.state = WAITING
             if lane.empty and partition.lanes.get(lane.ordering_id) is lane:  # not a later one of that name
-                del partition.lanes[lane.ordering_id]
+                partition.dissolve(lane)
         elif head.stage is CLOSING:
             lane.state, lane.active = RECORDING, head
         elif head.next_us <= now:

@@ -86,7 +86,10 @@ class ScheduleHandle:
         return status_of(self._entry(state), state, now_us())
 
     def pause(self, note: str = "", until: datetime | None = None) -> None:
-        """It fires nothing any more; when this returns, nothing of it can start that has not started.
+        """It fires nothing any more; when this returns, nothing can start that is planned for a later time.
+
+        What it has collected is dropped, and what was launched ahead of its time is taken back. Runs whose time has come go on, those
+        that wait in its lane among them.
 
         Args:
             note: why, for people.

@@ -100,16 +100,14 @@ def _most(runs: list[Any]) -> int:
 def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
     """Each version of a table belongs to one launch, and ranges touch."""
     for name in ("table", "both"):
-        found = [
-            json.loads(row["values"])["table"] for row in fires.get(name, []) if row["verdict"] == "launched"
-        ]
+        found = [json.loads(row["values"])["table"] for row in fires.get(name, []) if row["verdict"] == "launched"]
         edges = [(one["from_version"], one["to_version"]) for one in found]
         _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
         _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
 
 
 def pauses(world: PlanWorld) -> None:
-    """Nothing of a paused schedule begins after the pause was answered.
+    """Nothing of a paused schedule begins that was planned for the time after the pause was answered.
 
     Raises:
         PlanViolation: something did.
@@ -130,7 +128,8 @@ def pauses(world: PlanWorld) -> None:
     spans += [(paused_at, world.now)] if paused_at is not None else []
     for run in world.engine.runs:
         if run.key.uniqueness_key.startswith("stopped/"):
-            inside = [span for span in spans if span[0] + SECOND < run.begin_us < span[1]]
+            planned = at(run.key.uniqueness_key.split("/")[1])
+            inside = [span for span in spans if span[0] < planned < span[1]]
             _hold(not inside, f"{run.key} began at {run.begin_us} though paused {inside}")
 
 

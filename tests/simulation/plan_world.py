@@ -53,7 +53,9 @@ class Engine:
     def take(self, text: str) -> None:
         """A record of `tasks`."""
         record = json.loads(text)
-        key = TaskKey(to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"])
+        key = TaskKey(
+            to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
+        )
         if record["type"] == "cancel":
             busy = self.running.get(key.ordering_id)
             if key not in self.ended and (busy is None or busy[0] != key):
@@ -327,7 +329,16 @@ class PlanWorld:
         elif dice < 0.066:
             self.ask("resume", names=["stopped"])
         elif dice < 0.068:
-            self.ask("put", schedules=[{"name": f"n{self.chance.randrange(3)}", "handler": "work", "trigger": {"kind": "event", "name": "e"}}])
+            self.ask(
+                "put",
+                schedules=[
+                    {
+                        "name": f"n{self.chance.randrange(3)}",
+                        "handler": "work",
+                        "trigger": {"kind": "event", "name": "e"},
+                    }
+                ],
+            )
         elif dice < 0.069:
             self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
 

@@ -27,6 +27,7 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, Sch
 
 COMMANDS: Final = -1  # stands for the partition of `schedules` where inputs are named
 OK: Final = "ok"
+PENDING: Final = "pending"
 _LATE: Final = "late"
 _OVERDUE: Final = "overdue"
 _SILENT: Final = "silent"
@@ -315,9 +316,13 @@ class Planner:
         self._timers.add(Timer(now + _TAKEN_BACK_US, "", "answer", self._answered))
 
     def _give(self, number: int) -> None:
-        found = self._answers.pop(number, None)
-        if found is not None:
-            self._answer(*found[1])
+        """Answers: all was taken back, or it takes too long to wait for that."""
+        keys, (to, *answer) = self._answers.pop(number, (set(), ("",)))
+        if keys:
+            words = f"It is done, but {len(keys)} runs that were launched ahead of their time may still begin, such as {min(keys)}."
+            self._answer(to, PENDING, words, "A dispatcher takes them back as soon as it reads that.")
+        elif answer:
+            self._answer(to, *answer)
 
     # -- ended runs and events ------------------------------------------------------------------------------------------
 

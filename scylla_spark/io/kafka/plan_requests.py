@@ -12,13 +12,21 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.plan_command import MAX_RECORD_BYTES, encode_command
 from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError, UnreachableError
+from scylla_spark.errors import (
+    ArgumentError,
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer, producer
 
 _POLL_MS: Final = 100
 _ERRORS: Final[dict[str, type[SchedulerError]]] = {
-    "conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError
+    "conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError,
+    "pending": WaitTimeoutError,
 }  # fmt: skip
 
 
@@ -70,6 +78,7 @@ class PlanRequests:
 
         Raises:
             ArgumentError: it was refused; nothing was changed. ConflictError, NotFoundError: likewise.
+            WaitTimeoutError: it is done, but what was launched ahead of its time is not known to be taken back.
             UnreachableError: nobody answered in time; it stands in the topic, and is obeyed when a planner runs.
         """
         name = uuid4().hex

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import to_us
@@ -46,6 +47,7 @@ class Engine:
 
     world: PlanWorld
     tasks: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
+    waiting: set[TaskKey] = field(default_factory=set)
     ended: set[TaskKey] = field(default_factory=set)
     running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
     runs: list[Started] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Engine:
                 self._end(key, "cancelled", 0)
         elif key not in self.ended:
             self.tasks[key] = record
+            self.waiting.add(key)
 
     def turn(self, now: int, chance: random.Random) -> None:
         """Ends what is over, and begins what is due."""
@@ -70,13 +73,23 @@ class Engine:
                 del self.running[lane]
                 self.runs.append(Started(key, self.tasks[key]["handler"], begin, end))
                 self._end(key, chance.choice(("succeeded", "succeeded", "failed")), begin)
-        for key in sorted(self.tasks):
-            if key.time_us <= now and key.ordering_id not in self.running and key not in self.ended:
+        for key in sorted(key for key in self.waiting if key.time_us <= now):
+            if key.ordering_id not in self.running:
+                self.waiting.discard(key)
                 self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
 
     def _end(self, key: TaskKey, outcome: str, begin: int) -> None:
         self.ended.add(key)
+        self.waiting.discard(key)
         self.world.recorded(Fact(key, 1, outcome, begin, self.world.now, key.time_us, 1))
+
+
+@lru_cache(maxsize=2_000)
+def group_of(value: bytes) -> Group:
+    """A record of the planner's log; groups are never changed, so each is read once."""
+    group = plan_log.decode(value)
+    assert not isinstance(group, Unreadable), group
+    return group
 
 
 class Doubt(Exception):
@@ -177,8 +190,7 @@ class Process:
             if self.fences.admit(fence):
                 self._fenced(fence.fence)
             return
-        group = plan_log.decode(value)
-        assert not isinstance(group, Unreadable), group
+        group = group_of(value)
         if group.begins and self.fences.fence.epoch == 0:
             self.fences = FenceLog(group.fence)
         if group.fence != self.fences.fence:
@@ -233,17 +245,12 @@ class PlanWorld:
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
-        found = [-1]
-        for value in self.log:
-            if plan_log.is_plan(value):
-                group = plan_log.decode(value)
-                assert isinstance(group, Group)
-                found.append(group.snapshot)
-        return max(max(found), 0)
+        found = [group_of(value).snapshot for value in self.log[-40:] if plan_log.is_plan(value)]
+        return max([*found, 0])
 
     def recorded(self, fact: Fact) -> None:
         """The engine has written a fact."""
-        self.outcomes[hash(fact.key.ordering_id) % PARTITIONS].extend(encode_facts(ENGINE, [fact]))
+        self.outcomes[len(fact.key.ordering_id) % PARTITIONS].extend(encode_facts(ENGINE, [fact]))
 
     def play(self) -> None:
         """The whole story: faults, then calm."""
@@ -348,8 +355,7 @@ def counted(log: list[bytes]) -> Iterator[tuple[int, Group]]:
     fences = FenceLog()
     for offset, value in enumerate(log):
         if plan_log.is_plan(value):
-            group = plan_log.decode(value)
-            assert isinstance(group, Group)
+            group = group_of(value)
             if group.fence == fences.fence:
                 yield offset, group
         else:

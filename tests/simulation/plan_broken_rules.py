@@ -1,0 +1,139 @@
+"""Rules of the planner, each broken on purpose, to see that a story shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scylla_spark.core.fact import FenceLog
+from scylla_spark.core.plan import launching, plan_state, planner, table_watch, timing, watching
+from tests.simulation import plan_world
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def fences_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Groups of a planner that was fenced out are believed, by all who read."""
+
+    def record(self: plan_world.Process, value: bytes, offset: int) -> None:
+        if plan_world.plan_log.is_plan(value) and self.planner is None:
+            self.fences = FenceLog(plan_world.group_of(value).fence)
+        original(self, value, offset)
+
+    original = plan_world.Process._record
+    patch.setattr(plan_world.Process, "_record", record)
+
+
+def launches_before_it_counts(patch: pytest.MonkeyPatch) -> None:
+    """Tasks are sent with the group, not once it was read back."""
+
+    def fly(self: plan_world.Process, value: bytes) -> None:
+        original(self, value)
+        if plan_world.plan_log.is_plan(value):
+            for change in plan_world.group_of(value).changes:
+                if change[0] == "send":
+                    self.world.engine.take(change[1])
+
+    original = plan_world.Process._fly
+    patch.setattr(plan_world.Process, "_fly", fly)
+
+
+def forgets_what_was_not_sent(patch: pytest.MonkeyPatch) -> None:
+    """A new planner sends nothing again."""
+    patch.setattr(plan_state, "_send", lambda state, change: None)
+    patch.setitem(plan_state._WHOLE, "send", lambda state, change: None)
+
+
+def positions_apart_from_changes(patch: pytest.MonkeyPatch) -> None:
+    """Where commands were read to is written only when nothing else is."""
+
+    def seal(self: Any, now: int, partly: Any = None) -> None:
+        moved, self._commands_moved = self._commands_moved, False
+        original(self, now, partly)
+        self._commands_moved = moved
+
+    original = planner.Planner._seal
+    patch.setattr(planner.Planner, "_seal", seal)
+
+
+def cursor_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    """A fire by time does not move the cursor of its schedule."""
+
+    def fire(state: Any, entry: Any, change: Any) -> None:
+        original(state, entry, [*change[:2], {**change[2], "timed": False}])
+
+    original = plan_state._fire
+    patch.setitem(plan_state._OF_ENTRY, "fire", fire)
+
+
+def limits_per_schedule(patch: pytest.MonkeyPatch) -> None:
+    """A limit of a handler counts the runs of one schedule only."""
+
+    def situation(self: Any, entry: Any, job: Any, now: int) -> Any:
+        return original(self, entry, job, now)._replace(active=len(entry.runs))
+
+    original = launching.Launching._situation
+    patch.setattr(launching.Launching, "_situation", situation)
+
+
+def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    """What was launched ahead of its time is not taken back."""
+    patch.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
+
+
+def versions_are_handed_over_twice(patch: pytest.MonkeyPatch) -> None:
+    """A table's cursor stays where it is when a job takes versions."""
+    patch.setattr(watching.Watching, "hand_over", lambda self, entry, leaf, grown, now: None)
+
+
+def any_version_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """What a table is said to have need not begin where the trigger stands."""
+
+    def grew(self: Any, place: Any, growth: Any, now: int) -> None:
+        entry = self._entry(place)
+        if entry is not None and place.leaf in entry.tables:
+            later = growth._replace(from_version=entry.tables[place.leaf].version + (growth.to_version % 2))
+            entry.tables[place.leaf] = entry.tables[place.leaf]._replace(version=later.from_version)
+            original(self, place, later, now)
+
+    original = table_watch.TableWatch.grew
+    patch.setattr(table_watch.TableWatch, "grew", grew)
+
+
+def a_group_counts_when_it_is_sent(patch: pytest.MonkeyPatch) -> None:
+    """After a doubt a process goes on as if all it sent had landed."""
+
+    def step(self: plan_world.Process) -> None:
+        try:
+            original(self)
+        except plan_world.Doubt:
+            self.under_way.clear()
+
+    original = plan_world.Process.step
+    patch.setattr(plan_world.Process, "step", step)
+
+
+def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    """What was due while nobody planned is passed over in silence."""
+
+    def catch_up(self: Any, entry: Any, schedule: Any, first: Any, now: int) -> Any:
+        return self._next(schedule, self._since_us)
+
+    patch.setattr(timing.Timing, "_catch_up", catch_up)
+
+
+def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Runs of one schedule each have a lane, whatever its policy."""
+    patch.setattr(launching, "_is_parallel", lambda schedule: True)
+
+
+RULES: dict[str, Break] = {
+    rule.__name__: rule
+    for rule in (
+        fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
+        cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
+        any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
+    )
+}  # fmt: skip

@@ -65,6 +65,12 @@ POINTS: Final = {
     "engine.row": "a row of the tables is offered to its lane",
     "engine.release": "the head of a lane is about to be released",
     "engine.fact": "a fact that counts is about to be applied",
+    "plan.take.fencing": "the planner's log is read; its fence is decided, not sent",
+    "plan.command": "a command for the planner is read, and about to be obeyed",
+    "plan.timer": "a timer of a schedule has gone off",
+    "plan.group.decided": "a group of the planner is decided, not sent",
+    "plan.group.counts": "it was read back; what it asks for is not sent",
+    "plan.launch.sent": "what it asks for is with the producer",
     "dispatch.facts.read_back": "own or foreign facts are read; the engine has not applied them",
 }
 """Every point: name → what has happened when it is reached. Each is reached at one place in the source."""

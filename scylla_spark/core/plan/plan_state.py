@@ -29,6 +29,7 @@ class PlanState:
         number: of the last group.
         sent: what groups up to this one asked to be sent was sent.
         unsent: number of a group → commands for `tasks`, JSON texts, that may not have been sent.
+        unreadable: changes that no reader could make.
         graves: name of a schedule that is gone → number of its last job: one of the same name goes on counting.
         snapshot: where the last complete snapshot begins.
     """
@@ -42,6 +43,7 @@ class PlanState:
     number: int = 0
     sent: int = 0
     unsent: dict[int, list[str]] = field(default_factory=dict)
+    unreadable: int = 0
     graves: dict[str, int] = field(default_factory=dict)
     snapshot: int = -1
 
@@ -49,7 +51,12 @@ class PlanState:
         """Takes one record of the log that counts."""
         self.number = group.number
         for change in group.changes:
-            self.apply(change)
+            try:
+                self.apply(change)
+            except MemoryError:
+                raise
+            except Exception:  # no planner wrote this; it must not end all that read it
+                self.unreadable += 1
         if group.commands is not None:
             self.commands = group.commands
         self.outcomes |= group.outcomes

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso
+from scylla_spark.core import rejection
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.definitions import Definitions
@@ -143,7 +145,12 @@ class Planner:
     def tick(self, now: int) -> None:
         """Decides all that is due."""
         while (timer := self._timers.pop_due(now)) is not None:
-            self._timer(timer, now)
+            try:
+                self._timer(timer, now)
+            except MemoryError:
+                raise
+            except Exception as error:
+                self._set_aside(timer.name, error, now)
             if self._journal.full:
                 self._seal(now)
 
@@ -229,8 +236,13 @@ class Planner:
                 self._answer(command.id, code, error.message, error.hint)
             if code == "argument":
                 self._refuse(offset, append_us, value, Refused("wrong_value", error.message))
+        except MemoryError:
+            raise
+        except Exception as error:  # a defect of ours that this command meets must not stop all others
+            self._refuse(offset, append_us, value, Refused(*rejection.of_defect(error), command.id))
 
     def _carry_out(self, offset: int, command: PlanCommand, now: int) -> None:
+        failpoint.reach("plan.command")
         fields, definitions = command.fields, self._definitions
         changes = {
             "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume
@@ -369,8 +381,13 @@ class Planner:
             entry = self.state.entries.get(name)
             if name <= done or entry is None:
                 continue
-            self._watching.too_old(entry, now)
-            self._watching.happened(entry, occurrence, now)
+            try:
+                self._watching.too_old(entry, now)
+                self._watching.happened(entry, occurrence, now)
+            except MemoryError:
+                raise
+            except Exception as error:
+                self._set_aside(name, error, now)
             if self._journal.full:
                 self._seal(now, at._replace(name=name))
 
@@ -383,6 +400,7 @@ class Planner:
         entry = self.state.entries.get(timer.name)
         if entry is None:
             return
+        failpoint.reach("plan.timer")
         if timer.kind == "time":
             if entry.next_us and timer.at_us >= entry.next_us:
                 self._timing.decide(entry, now)
@@ -397,6 +415,17 @@ class Planner:
                 self._definitions.go_on(entry, "planner", now)
         else:
             self._time_limit(entry, timer, now)
+
+    def _set_aside(self, name: str, error: Exception, now: int) -> None:
+        """A defect of ours that one schedule meets pauses that schedule, and all others go on."""
+        entry = self.state.entries.get(name)
+        if entry is not None and not entry.paused:
+            self._definitions.stop(
+                entry,
+                f"paused for a defect of the planner: {rejection.of_defect(error).detail}"[:2_000],
+                "planner",
+                now,
+            )
 
     def _time_limit(self, entry: Entry, timer: Timer, now: int) -> None:
         run = entry.runs.get(timer.number)

@@ -78,4 +78,4 @@ def _needs_session(settings: Settings) -> bool:
     return settings.dispatch.scan == "spark" or catalog.needs_session(settings)
 
 
-DISPATCH: Final = Role(DispatchService, _needs_session)
+DISPATCH: Final = Role(DispatchService, _needs_session, own_port=None)

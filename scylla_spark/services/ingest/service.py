@@ -93,4 +93,4 @@ class IngestService:
             self._failure = error
 
 
-INGEST: Final = Role(IngestService, lambda settings: True)
+INGEST: Final = Role(IngestService, lambda settings: True, lambda metrics: metrics.ingest_port)

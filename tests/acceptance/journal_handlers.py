@@ -26,7 +26,7 @@ def work(task: Task, ctx: TaskContext) -> dict:
     return {"mark": task.payload.get("mark")}
 
 
-@handler("work on spark", runs_on="spark")
+@handler("work-on-spark", runs_on="spark")
 def work_on_spark(task: Task, ctx: TaskContext) -> None:
     """What these deployments, which have no Spark pool, must never run."""
     _write("start", task, ctx)

@@ -110,7 +110,7 @@ def test_an_unknown_handler_is_a_failed_attempt(deployment, foreign):
 
 def test_a_handler_whose_executor_is_off_runs_nowhere_else_and_the_error_says_what_to_set(deployment, foreign):
     key = TaskKey(now(), "bad-executor-off", "u")
-    foreign.put(key, handler="work on spark", retry={"maxRetries": 0})
+    foreign.put(key, handler="work-on-spark", retry={"maxRetries": 0})
     ended = deployment.completed([key])[key]
     assert (ended["outcome"], ended["error_class"]) == ("failed", "handler_unknown")
     assert "'spark', which is off here: set dispatch.spark_slots" in ended["error_message"]

@@ -190,7 +190,8 @@ class Deployment:
         """Looks at every part.
 
         Raises:
-            BaseException: what ended one.
+            ConflictError: the broker or a service has ended.
+            BaseException: what ended a part of a service.
         """
         if self.broker is not None and not self.broker.alive:
             raise ConflictError("The embedded broker has ended.", hint=f"See {self.broker.log_file}.")

@@ -155,7 +155,13 @@ class Dispatcher:
             refusing.start(self.finished)
 
     def use(self, sender: Any, tasks: TasksTail, outcomes: OutcomesTail) -> None:
-        """Takes what it sends and reads with, and the handlers that its executors know by now."""
+        """Takes what it sends and reads with, and the handlers that its executors know by now.
+
+        Args:
+            sender: a Kafka producer, or what is like one.
+            tasks: the tail of `tasks`.
+            outcomes: the tail of `outcomes`.
+        """
         self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
         self._known = {name: self._terms(info) for name, info in self.handlers.items()}
 
@@ -414,6 +420,11 @@ class Dispatcher:
 
     def outcome_records(self, tenure: Tenure, records: list[Delivered], next_offset: int) -> None:
         """What stands in `outcomes`.
+
+        Args:
+            tenure: whose partition was read.
+            records: in the order of the log.
+            next_offset: behind the last of them.
 
         Raises:
             RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.

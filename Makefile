@@ -11,6 +11,9 @@ STAMPS := $(VENV)/.stamps
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest
 
+# Containers often set it; the hundred processes of a test run would then each compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup java demo test unit fuzz simulate faults lint format bench bench-peers lock clean
 
 help: ## show this list
@@ -42,8 +45,14 @@ $(STAMPS)/project: pyproject.toml $(STAMPS)/packages
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --offline -e .
 	@touch $@
 
+# Where nobody may write beside the sources, or PYTHONDONTWRITEBYTECODE is set, every process would compile what it imports: half a
+# second to a second of CPU each. Some packages carry files for other versions of Python; those fail, and nobody imports them.
+$(STAMPS)/compiled: $(STAMPS)/project
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib scylla_spark || true
+	@touch $@
+
 # Resolved with the Ivy that PySpark ships; "make setup" is the moment to hear about a missing Java, before the long part.
-$(STAMPS)/jars: conf/jars-spark.xml conf/jars-broker.xml conf/jars.sha256 $(STAMPS)/project
+$(STAMPS)/jars: conf/jars-spark.xml conf/jars-broker.xml conf/jars.sha256 $(STAMPS)/project | $(STAMPS)/compiled
 	@echo "[4/4] jars for Spark and the embedded broker"
 	@$(BIN)/python -m scylla_spark.io.host.prepare
 	@touch $@

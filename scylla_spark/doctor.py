@@ -151,7 +151,13 @@ def check_java_home(home: str | None) -> Check:
 
 
 def check_package(name: str, wanted: str, installed: str | None) -> Check:
-    """A Python package has exactly the version that the jars were chosen for."""
+    """A Python package has exactly the version that the jars were chosen for.
+
+    Args:
+        name: as pip knows it.
+        wanted: its version.
+        installed: the version that is there; None: it is missing.
+    """
     if installed == wanted:
         return Check(name, True, installed)
     detail = f"{installed} is installed; {wanted} is needed" if installed else f"not installed; {wanted} is needed"

@@ -41,7 +41,13 @@ def wait_until(at_us: int) -> int:
 
 
 def make_topic(settings: Settings, name: str, partitions: int) -> None:
-    """A topic with the settings of `tasks`."""
+    """A topic with the settings of `tasks`.
+
+    Args:
+        settings: with the broker, and the other properties of the topic.
+        name: of the topic; one that exists stays as it is.
+        partitions: how many.
+    """
     configs = plan_topics(settings)[settings.topics.tasks]["configs"]
     client = admin(settings)
     try:
@@ -53,14 +59,28 @@ def make_topic(settings: Settings, name: str, partitions: int) -> None:
 
 
 def timer(channel: Channel, settings: Settings, *, count: int, period_us: int) -> list[int]:
-    """How late a bare process wakes up for the instants of a schedule, microseconds."""
+    """How late a bare process wakes up for the instants of a schedule, microseconds.
+
+    Args:
+        channel: to the process that measures; it says when to begin.
+        settings: not used; all floors are called alike.
+        count: instants.
+        period_us: time between two of them, microseconds.
+    """
     channel.tell("ready")
     begin_us = channel.hear()
     return [wait_until(begin_us + index * period_us) for index in range(count)]
 
 
 def echo(channel: Channel, settings: Settings, *, count: int, limit_s: float) -> list[int]:
-    """Receives stamped records with a consumer like that of the tail of `tasks`; microseconds from stamp to receipt."""
+    """Receives stamped records with a consumer like that of the tail of `tasks`; microseconds from stamp to receipt.
+
+    Args:
+        channel: to the process that measures.
+        settings: with the broker.
+        count: records to receive.
+        limit_s: seconds after which it gives up.
+    """
     late: list[int] = []
     with consumer(settings) as reader:
         _read_from_end(reader, settings, ECHO_TOPIC, settings.partitions)
@@ -74,7 +94,14 @@ def echo(channel: Channel, settings: Settings, *, count: int, limit_s: float) ->
 
 
 def round_trips(channel: Channel, settings: Settings, *, seconds: float, size: int) -> dict[str, float]:
-    """Sends a small record and reads it back, one after the other: what one durable fact costs at least."""
+    """Sends a small record and reads it back, one after the other: what one durable fact costs at least.
+
+    Args:
+        channel: to the process that measures.
+        settings: with the broker.
+        seconds: how long.
+        size: of a record, bytes.
+    """
     count, value = 0, b"x" * size
     with producer(settings, linger_ms=0) as sender, consumer(settings) as reader:
         _read_from_end(reader, settings, ECHO_TOPIC, 1)
@@ -101,7 +128,15 @@ def _read_from_end(reader: Any, settings: Settings, topic: str, partitions: int)
 
 
 def pool(channel: Channel, settings: Settings, *, count: int, rounds: int, handler: str = NOOP) -> dict[str, Any]:
-    """The best rate at which a bare pool runs no-op tasks of lanes of their own, of several rounds of two ways to feed it."""
+    """The best rate at which a bare pool runs no-op tasks of lanes of their own, of several rounds of two ways to feed it.
+
+    Args:
+        channel: to the process that measures.
+        settings: with the numbers of children.
+        count: tasks of a round.
+        rounds: of each way; the best counts.
+        handler: name of the handler that all tasks have.
+    """
     dispatch = settings.dispatch
     feeder = _Feeder(LocalPool((MODULE,), min_children=dispatch.min_children, max_children=dispatch.max_children))
     try:
@@ -161,7 +196,13 @@ class _Feeder:
 
 
 def sink(records: DataFrame, settings: Settings, options: Mapping[str, str] | None = None) -> float:
-    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all, as it is by default or with options."""
+    """Seconds in which Spark's Kafka sink writes `key` and `value`, acknowledged by all, as it is by default or with options.
+
+    Args:
+        records: rows with `key` and `value`.
+        settings: with the broker.
+        options: of the sink, beside ours; none by default.
+    """
     begun = boot_us()
     records.select("key", "value").write.format("kafka").options(
         **spark_options(settings) | dict(options or {}), topic=SINK_TOPIC

@@ -26,6 +26,14 @@ def steady(
 ) -> dict[str, Any]:
     """Enqueues one task per period without waiting for Kafka, each due `ahead_us` after its place in the schedule.
 
+    Args:
+        channel: to the process that measures; it says when to begin.
+        settings: with the broker.
+        count: tasks.
+        period_us: time between two of them, microseconds.
+        lanes: over how many ordering ids they go in turn.
+        ahead_us: from its place in the schedule to its scheduled time, microseconds.
+
     Returns:
         `sent`, and `behind_ms`: how late the generator itself was at worst.
     """
@@ -51,7 +59,15 @@ def steady(
 
 
 def pings(channel: Channel, settings: Settings, *, count: int, period_us: int, lanes: int) -> dict[str, Any]:
-    """Enqueues one task per period, due now and stamped before the call, and halfway between sends an echo record likewise."""
+    """Enqueues one task per period, due now and stamped before the call, and halfway between sends an echo record likewise.
+
+    Args:
+        channel: to the process that measures.
+        settings: with the broker.
+        count: tasks, and as many echo records.
+        period_us: time between two tasks, microseconds.
+        lanes: over how many ordering ids they go in turn.
+    """
     behind, half = 0, period_us // 2
     with Scheduler.connect(settings) as scheduler, producer(settings) as echo:
         now = now_us()
@@ -80,7 +96,16 @@ def _begin(channel: Channel, scheduler: Scheduler) -> int:
 def tasks(
     spark: SparkSession, count: int, lanes: int, first_us: int, step_us: float, *, prefix: str = "lane"
 ) -> DataFrame:
-    """One row per task for `Scheduler.enqueue_df`: ordering_id, uniqueness_key, scheduled_time, payload; ascending in time."""
+    """One row per task for `Scheduler.enqueue_df`: ordering_id, uniqueness_key, scheduled_time, payload; ascending in time.
+
+    Args:
+        spark: session.
+        count: rows.
+        lanes: over how many ordering ids they go in turn.
+        first_us: scheduled time of the first, microseconds since the epoch.
+        step_us: time from one to the next, microseconds.
+        prefix: what all ordering ids begin with.
+    """
     from pyspark.sql import functions as F
 
     index = F.col("id")
@@ -93,7 +118,14 @@ def tasks(
 
 
 def enqueue(scheduler: Scheduler, frame: DataFrame, *, handler: str = NOOP, queue: str = "default") -> int:
-    """Enqueues the rows of such a frame; returns how many."""
+    """Enqueues the rows of such a frame; returns how many.
+
+    Args:
+        scheduler: a client.
+        frame: as `tasks` makes it.
+        handler: of all rows.
+        queue: of all rows.
+    """
     done = scheduler.enqueue_df(
         frame,
         handler=handler,

@@ -33,7 +33,15 @@ class Load:
 
     @classmethod
     def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
-        """What the command line asks for, or else this."""
+        """What the command line asks for, or else this.
+
+        Args:
+            options: of the command line; what they name wins.
+            rate: tasks per second.
+            seconds: how long they come.
+            lanes: over how many ordering ids.
+            warm_s: seconds of the same load before, which are not measured.
+        """
         per_s = options.rate or rate
         count = options.tasks or int((options.seconds or seconds) * per_s)
         warm = options.warm if options.warm is not None else int(warm_s * per_s)

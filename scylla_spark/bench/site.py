@@ -89,6 +89,9 @@ def place(options: Options, *roles: str) -> Iterator[Deployment]:
     Args:
         options: of the command line.
         *roles: services that run from the start; without any there are broker, session, topics and tables.
+
+    Raises:
+        WaitTimeoutError: the deployment was not ready within two minutes.
     """
     if options.data is not None:
         options.data.mkdir(parents=True, exist_ok=True)
@@ -159,6 +162,12 @@ def _prepare(settings: Settings) -> None:
 
 def await_value(what: str, look: Callable[[], T | None], *, limit_s: float = LIMIT_S, pause_s: float = 0.05) -> T:
     """What `look` finds, once it finds something.
+
+    Args:
+        what: the end of the error's sentence.
+        look: None means: not yet.
+        limit_s: seconds after which it is given up.
+        pause_s: seconds between two looks.
 
     Raises:
         WaitTimeoutError: it finds nothing in time.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 _GLOBAL_WITH_VALUE: Final = ("-o", "--output", "--columns", "--profile", "--config", "--data", "--set")
@@ -35,15 +36,15 @@ def run(arguments: Sequence[str]) -> int:
     gc.disable()  # the many objects of imports are no garbage; looking at them again and again costs time
     import typer
 
-    from scylla_spark.cli.app import app
     from scylla_spark.cli.output import ReaderGone, error
     from scylla_spark.errors import SchedulerError
 
+    command = _command()
     gc.enable()
     given = hoist(arguments)
     debug = "--debug" in given
     try:
-        result = app(args=given, prog_name="scylla-spark", standalone_mode=False)
+        result = command(args=given, prog_name="scylla-spark", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SchedulerError as problem:
         if debug:
@@ -72,6 +73,16 @@ def run(arguments: Sequence[str]) -> int:
             "This is a defect of scylla-spark, or of what it was given; --debug shows where.",
         )
         return 1
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """All commands, put together once: typer would do it, and compile every annotation, for each call."""
+    from typer.main import get_command
+
+    from scylla_spark.cli.app import app
+
+    return get_command(app)
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:

@@ -81,6 +81,12 @@ def context(ctx: typer.Context) -> Context:
 def parsed(columns: str | None, output: str, sets: list[str], **other: Any) -> Context:
     """A context from the texts of the global options.
 
+    Args:
+        columns: names divided by commas; None: all.
+        output: table, json, jsonl or csv.
+        sets: settings as section.key=value.
+        **other: fields of the context that need no reading.
+
     Raises:
         ArgumentError: an option has no usable value.
     """

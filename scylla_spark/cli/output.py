@@ -67,7 +67,11 @@ class Output:
             self._table(picked, shown)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Writes one thing: in a table one line per field, in json one object."""
+        """Writes one thing: in a table one line per field, in json one object.
+
+        Raises:
+            ArgumentError: a chosen column is not there.
+        """
         names = self.columns or tuple(record)
         if unknown := [name for name in names if name not in record]:
             raise ArgumentError(f"There is no column {', '.join(unknown)}.", hint=f"Columns: {', '.join(record)}.")

@@ -42,6 +42,19 @@ def command(
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
+    Args:
+        now: the moment of the call, microseconds since the epoch.
+        handler: name; None leaves it to `ingest.default_handler`.
+        payload: a JSON object; default: empty.
+        ordering_id: lane; default: one of its own.
+        uniqueness_key: makes the key unique in its lane; default: a new one.
+        at: scheduled time, aware; default: now, or now + `delay`.
+        delay: until it is due: text such as "5m", seconds or a timedelta.
+        queue: name of the queue whose limits hold.
+        priority: 0 … 255; greater goes first among tasks that are due.
+        retry: policy of this task; default: its handler's.
+        timeout: longest run of an attempt, as `delay`; default: its handler's.
+
     Raises:
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
     """
@@ -64,6 +77,11 @@ def command(
 def moment(now: int, at: datetime | None, delay: object) -> int:
     """Microseconds since the epoch of `at`, of now + `delay`, or of now.
 
+    Args:
+        now: microseconds since the epoch.
+        at: an aware datetime, or None.
+        delay: as `Scheduler.enqueue` takes it, or None.
+
     Raises:
         ArgumentError: both are given, or `at` has no time zone.
     """
@@ -82,6 +100,11 @@ def deadline_of(timeout: object) -> int:
 def moved(old: Command, time_us: int, now: int) -> Command:
     """The same task at another time.
 
+    Args:
+        old: the task as it stands.
+        time_us: its new scheduled time, microseconds since the epoch.
+        now: when that was asked for.
+
     Raises:
         ArgumentError: that is the time it already has.
     """
@@ -91,7 +114,13 @@ def moved(old: Command, time_us: int, now: int) -> Command:
 
 
 def again(old: Command, now: int, extra: str) -> Command:
-    """The same task once more, due now, under a uniqueness key that begins like the old one; `extra`: JSON object of further fields."""
+    """The same task once more, due now, under a uniqueness key that begins like the old one.
+
+    Args:
+        old: the task as it stands.
+        now: when that was asked for, and its scheduled time, microseconds since the epoch.
+        extra: JSON object of further fields of the record.
+    """
     base = old.key.uniqueness_key.partition(_RETRY_MARK)[0][:_ROOM]
     key = old.key._replace(time_us=now, uniqueness_key=f"{base}{_RETRY_MARK}{new_key(now)}")
     return old._replace(kind=ENQUEUE, key=key, enqueued_us=now, request_id=None, extra=extra)

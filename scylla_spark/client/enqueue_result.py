@@ -23,6 +23,12 @@ class Refused:
 class EnqueueResult:
     """What became of a bulk.
 
+    Args:
+        connection: through which it is awaited.
+        sent: records acknowledged by Kafka.
+        ends: partition → offset behind the last of them.
+        refused: those that were not sent, and why.
+
     Attributes:
         sent: records acknowledged by Kafka.
         refused: those that were not sent, and why.

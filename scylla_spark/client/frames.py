@@ -42,6 +42,13 @@ __all__ = ["Columns", "cancel", "enqueue", "status", "stream", "table"]
 def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
     """Checks all rows, then sends them; returns how many.
 
+    Args:
+        df: one row per task.
+        columns: which columns of it are what.
+        settings: with the broker.
+        rules: by which all readers judge.
+        now: microseconds since the epoch.
+
     Raises:
         ArgumentError: some rows would be refused, or the frame or its columns are wrong; nothing was sent.
         UnreachableError: the write failed; part of the rows may have been sent.
@@ -51,7 +58,15 @@ def enqueue(df: DataFrame, columns: Columns, settings: Settings, rules: Rules, n
 
 
 def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, now: int) -> int:
-    """The same for cancels."""
+    """The same for cancels.
+
+    Args:
+        keys: one row per task, with the columns of the key.
+        columns: which columns of it are what.
+        settings: with the broker.
+        rules: by which all readers judge.
+        now: microseconds since the epoch.
+    """
     with _analysis():
         return _send(commands_from_frames.cancel_records(keys, columns, now), settings, None)
 
@@ -59,7 +74,16 @@ def cancel(keys: DataFrame, columns: Columns, settings: Settings, rules: Rules, 
 def stream(
     df: DataFrame, columns: Columns, settings: Settings, rules: Rules, checkpoint: str, trigger_ms: int
 ) -> StreamingQuery:
-    """Starts a query that sends every row, unchecked and without stamp."""
+    """Starts a query that sends every row, unchecked and without stamp.
+
+    Args:
+        df: a streaming frame, one row per task.
+        columns: which columns of it are what.
+        settings: with the broker.
+        rules: by which all readers judge.
+        checkpoint: folder of the query's checkpoint.
+        trigger_ms: pause between two micro-batches.
+    """
     with _analysis():
         records = commands_from_frames.enqueue_records(df, columns, rules, 0, checked=False)
         options = spark_options(settings) | SINK | {"topic": settings.topics.tasks, "checkpointLocation": checkpoint}
@@ -68,12 +92,25 @@ def stream(
 
 
 def table(spark: SparkSession, path: str, name: str) -> DataFrame:
-    """One of our tables, lazily."""
+    """One of our tables, lazily.
+
+    Args:
+        spark: session.
+        path: folder or URI of the tables.
+        name: of one of `schemas.TABLES`.
+    """
     return Tables(spark, path).read(next(entry for entry in TABLES if entry.name == name))
 
 
 def status(spark: SparkSession, path: str, as_of: int, *, history: bool) -> DataFrame:
-    """The status view over the tables as they are now; with `history`, by the times in the rows."""
+    """The status view over the tables as they are now; with `history`, by the times in the rows.
+
+    Args:
+        spark: session.
+        path: folder or URI of the tables.
+        as_of: by when a task is due, and with `history` also what is known, microseconds since the epoch.
+        history: see `transforms.status_view.status`.
+    """
     tables = Tables(spark, path)
     tasks = tables.tasks_between(None, None, None, tables.folded_until_us())
     return status_view.status(tasks, tables.read(COMPLETIONS), tables.read(ATTEMPTS), as_of, history=history)

@@ -70,6 +70,9 @@ class Scheduler:
             path: folder to keep it in; default: a temporary one that is removed at the end.
             handlers: modules or .py files whose `@handler` functions may run.
             **overrides: settings, nested sections as dicts.
+
+        Raises:
+            WaitTimeoutError: it was not ready within two minutes.
         """
         import tempfile
 

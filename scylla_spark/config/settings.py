@@ -191,12 +191,11 @@ class Metrics(Section):
     """Prometheus metrics, and read-only state of a dispatcher, over HTTP."""
 
     host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    port: int = Field(
+        0, ge=0, le=65535, description="of `up`, and of a dispatcher; 0: any free port (printed at start)"
+    )
     ingest_port: int = Field(
-        0,
-        ge=0,
-        le=65535,
-        description="the same for an ingest that runs in a process of its own; it serves metrics only",
+        0, ge=0, le=65535, description="the same for an ingest in a process without dispatch; it serves metrics only"
     )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="more names by which it may be asked (Host header), besides its address and localhost"

@@ -17,5 +17,11 @@ ATTEMPT_ORDER_SQL: Final = ("attempt", SETTLED_SQL, "fact_offset")
 
 
 def attempt_order(attempt: int, outcome: str, fact_offset: int) -> tuple[int, bool, int]:
-    """What attempts are sorted by in Python, the newest last."""
+    """What attempts are sorted by in Python, the newest last.
+
+    Args:
+        attempt: its number.
+        outcome: what its fact says.
+        fact_offset: where that stands in `outcomes`.
+    """
     return attempt, outcome != STARTED, fact_offset

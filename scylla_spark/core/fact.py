@@ -146,7 +146,13 @@ class FenceLog:
 
 
 def encode_fence(fence: Fence, address: str, at_us: int) -> bytes:
-    """A fence record; `address` is where the owner serves its state over HTTP."""
+    """A fence record.
+
+    Args:
+        fence: which one.
+        address: where the owner serves its state over HTTP; left out if it is too long.
+        at_us: when it was written, microseconds since the epoch.
+    """
     kept = address if len(address) <= fact_fields.MAX_ADDRESS_CHARS else ""
     return to_json(_envelope(fence, FENCE) | {"address": clean(kept), "at_us": at_us})
 

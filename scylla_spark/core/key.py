@@ -32,6 +32,11 @@ class TaskKey(NamedTuple):
     def of(cls, scheduled_time: datetime, ordering_id: str, uniqueness_key: str) -> TaskKey:
         """Key from an aware datetime.
 
+        Args:
+            scheduled_time: when the task is due; an aware datetime.
+            ordering_id: its lane.
+            uniqueness_key: what tells it from others of its lane at that time.
+
         Raises:
             ArgumentError: the datetime has no time zone, or lies before 1970 or after 2261.
         """

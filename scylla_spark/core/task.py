@@ -58,7 +58,13 @@ class Retry:
 
     @classmethod
     def from_ms(cls, max_retries: int | None, base_ms: int, cap_ms: int) -> Retry:
-        """Policy from the units of tables and wire."""
+        """Policy from the units of tables and wire.
+
+        Args:
+            max_retries: attempts after the first; None: for ever.
+            base_ms: wait before the second attempt.
+            cap_ms: longest wait.
+        """
         return cls(max_retries, timedelta(milliseconds=base_ms), timedelta(milliseconds=cap_ms))
 
     def allows(self, attempts: int) -> bool:

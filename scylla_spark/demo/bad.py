@@ -66,6 +66,12 @@ def records(due_us: int) -> Iterator[BadRecord]:
 def send(brokers: str, topic: str, partitions: int, due_us: int) -> dict[tuple[int, int], BadRecord]:
     """Puts all on the topic; compressed, so that the broker takes even the largest.
 
+    Args:
+        brokers: address of Kafka.
+        topic: that of tasks.
+        partitions: how many it has.
+        due_us: scheduled time of those that have one, microseconds since the epoch.
+
     Returns:
         (partition, offset) → what stands there.
     """

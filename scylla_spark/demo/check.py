@@ -201,7 +201,13 @@ CHECKS: Final[dict[str, Callable[[History], Iterator[Finding]]]] = {
 
 
 def summary(history: History, findings: Iterable[Finding], seconds: float) -> dict[str, Any]:
-    """The numbers of the run."""
+    """The numbers of the run.
+
+    Args:
+        history: what was planned and seen.
+        findings: of all checks.
+        seconds: how long the run took.
+    """
     found = list(findings)
     counts = Counter(finding.check for finding in found)
     ended = {one.key: one.outcome for one in history.completions if one.key in history.wanted}

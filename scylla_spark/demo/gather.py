@@ -50,7 +50,15 @@ def history(
     receiver: Receiver,
     readers: TableReader,
 ) -> History:
-    """Everything that was planned and seen."""
+    """Everything that was planned and seen.
+
+    Args:
+        plan: what was to happen.
+        acked: means → when Kafka had acknowledged all that was first sent by it, microseconds since the epoch.
+        refused: (partition, offset) → the bad record that stands there.
+        receiver: what the handlers delivered.
+        readers: of the tables.
+    """
     ended = _rows(readers, COMPLETIONS, *_KEY, "outcome", "attempt", "finished_at")
     waits = _rows(readers, ATTEMPTS, *_KEY, "attempt", "next_at")
     stored = _rows(readers, TASKS, *_KEY, "extra")

@@ -28,11 +28,13 @@ class Kind(NamedTuple):
     Attributes:
         make: from the settings to an executor that is not started.
         wanted: whether the settings ask for it.
+        turned_on_by: what to set where they do not; the end of a sentence.
         needs_session: whether it is an `OnSession`.
     """
 
     make: Callable[[Settings], Executor]
     wanted: Callable[[Settings], bool]
+    turned_on_by: str
     needs_session: bool
 
 
@@ -46,6 +48,16 @@ def needs_session(settings: Settings) -> bool:
     return any(kind.needs_session for kind in _wanted(settings).values())
 
 
+def turned_on_by(name: str) -> str:
+    """What to set so that there is an executor of this name; the end of a sentence."""
+    return _kind(name).turned_on_by
+
+
 def _wanted(settings: Settings) -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {name: import_module(module).KIND for name, module in EXECUTORS.items()}
+    kinds = {name: _kind(name) for name in EXECUTORS}
     return {name: kind for name, kind in kinds.items() if kind.wanted(settings)}
+
+
+def _kind(name: str) -> Kind:
+    found: Kind = import_module(EXECUTORS[name]).KIND
+    return found

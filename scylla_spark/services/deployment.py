@@ -105,9 +105,10 @@ class Deployment:
             announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()})
 
     def _shown_at(self) -> Metrics:
-        """Where metrics and state are served: an ingest of its own has a port of its own, so that one settings file serves both."""
-        metrics = self.settings.metrics
-        return metrics.model_copy(update={"port": metrics.ingest_port}) if self.roles == ("ingest",) else metrics
+        """Where metrics and state are served (see `Role.own_port`)."""
+        metrics, own = self.settings.metrics, [ROLES[role].own_port for role in self.roles]
+        ports = [port(metrics) for port in own if port is not None]
+        return metrics.model_copy(update={"port": ports[0]}) if ports and None not in own else metrics
 
     def _start_broker(self) -> EmbeddedBroker:
         from scylla_spark.io.host.broker import EmbeddedBroker
@@ -189,7 +190,8 @@ class Deployment:
         """Looks at every part.
 
         Raises:
-            BaseException: what ended one.
+            ConflictError: the broker or a service has ended.
+            BaseException: what ended a part of a service.
         """
         if self.broker is not None and not self.broker.alive:
             raise ConflictError("The embedded broker has ended.", hint=f"See {self.broker.log_file}.")

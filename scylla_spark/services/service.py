@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.services.metrics_server import MetricsServer
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ class Role(NamedTuple):
     Attributes:
         make: from the settings, with the broker's address, and what shows metrics and state, to a service that is not started.
         needs_session: whether its service will want a session of Spark under these settings.
+        own_port: from the settings to the port where a process serves metrics in which it is the first role; None: at
+            `metrics.port`, like everything that runs in one process with it. Only one role may have none, so that one settings
+            file serves processes of one role each on one machine.
     """
 
     make: Callable[[Settings, MetricsServer], Service]
     needs_session: Callable[[Settings], bool]
+    own_port: Callable[[Metrics], int] | None

@@ -102,7 +102,13 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
 
 
 def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
-    """One cancel per row; columns, reasons and errors as in `enqueue_records`."""
+    """One cancel per row; columns, reasons and errors as in `enqueue_records`.
+
+    Args:
+        df: one row per task, with the columns of its key.
+        columns: which columns of it are what.
+        now: microseconds since the epoch.
+    """
     parts = _parts(df, columns, now)
     fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
     pieces = ["{" + fixed.removeprefix(",").removesuffix("}") + ",", *_key_pieces([])]

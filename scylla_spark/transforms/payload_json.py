@@ -26,7 +26,13 @@ JSON_OPTIONS: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm
 
 
 def payload_column(payload: Column, kind: T.DataType, *, checked: bool) -> Column:
-    """JSON text of the payload, or a reason (which never begins with a brace); null for none."""
+    """JSON text of the payload, or a reason (which never begins with a brace); null for none.
+
+    Args:
+        payload: struct, map, variant or JSON text.
+        kind: its type.
+        checked: whether text that is no JSON object gives a reason; else it travels as a JSON text.
+    """
     if isinstance(kind, T.StructType | T.MapType):
         return F.to_json(payload, JSON_OPTIONS | {"ignoreNullFields": "false"})
     if isinstance(kind, T.VariantType):

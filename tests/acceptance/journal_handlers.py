@@ -32,6 +32,12 @@ def errand(task: Task, ctx: TaskContext) -> dict:
     return work(task, ctx)
 
 
+@handler("work-on-spark", runs_on="spark")
+def work_on_spark(task: Task, ctx: TaskContext) -> None:
+    """What these deployments, which have no Spark pool, must never run."""
+    _write("start", task, ctx)
+
+
 @handler("misbehave")
 def misbehave(task: Task, ctx: TaskContext) -> object:
     """What no handler should do."""

@@ -9,6 +9,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
 from scylla_spark.io.host.http_get import fetch
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 LANE = "bad"
@@ -77,10 +78,9 @@ def test_every_bad_record_is_refused_with_its_reason_while_its_neighbours_run(de
     assert {(row["partition_id"], row["offset"]): row["reason"] for row in rows} == expected
     assert len(rows) == len(expected), "each once"
     assert all(row["detail"] for row in rows)
-    counted = fetch(f"{deployment.metrics}/metrics", timeout_s=10.0, largest=1 << 22).decode()
-    told = dict(line.rsplit(" ", 1) for line in counted.splitlines() if line.startswith("scyllaspark_"))
-    assert float(told['scyllaspark_rejected_total{topic="tasks"}']) >= len(rows), "ingest counts beside dispatch"
-    assert 'scyllaspark_set_aside_total{topic="tasks"}' in told
+    # counted once the whole batch is written; rows are seen before
+    eventually(lambda: _counted(deployment, "rejected") >= len(rows), PATIENCE, "ingest counts beside dispatch")
+    assert _counted(deployment, "set_aside") == 0
     large = next(row for row in rows if row["reason"] == "too_large")
     assert large["value_bytes"] > 10_000_000
     assert len(large["value"]) == 1024 * 1024, "the first MiB is kept"
@@ -106,6 +106,22 @@ def test_an_unknown_handler_is_a_failed_attempt(deployment, foreign):
     assert ended[key]["error_class"] == "handler_unknown"
     assert "no.such.handler" in ended[key]["error_message"]
     assert ended[neighbour]["outcome"] == "succeeded"
+
+
+def test_a_handler_whose_executor_is_off_runs_nowhere_else_and_the_error_says_what_to_set(deployment, foreign):
+    key = TaskKey(now(), "bad-executor-off", "u")
+    foreign.put(key, handler="work-on-spark", retry={"maxRetries": 0})
+    ended = deployment.completed([key])[key]
+    assert (ended["outcome"], ended["error_class"]) == ("failed", "handler_unknown")
+    assert "'spark', which is off here: set dispatch.spark_slots" in ended["error_message"]
+    assert deployment.history(key.ordering_id) == []
+
+
+def _counted(deployment, what: str) -> float:
+    """What ingest has counted of the records of `tasks`; -1 before its first batch."""
+    text = fetch(f"{deployment.metrics}/metrics", timeout_s=10.0, largest=1 << 22).decode()
+    told = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("scyllaspark_"))
+    return float(told.get(f'scyllaspark_{what}_total{{topic="tasks"}}', -1))
 
 
 def bad_record_elsewhere(due: int) -> bytes:

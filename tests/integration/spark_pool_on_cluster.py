@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.executors.spark.pool import SparkPool
+from scylla_spark.io.host import class_archive
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -20,6 +21,8 @@ from tests.support.executor_conformance import (
     kill_hard,
 )
 from tests.support.waiting import holds
+
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # five JVMs that live for a minute
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,8 @@ def spark(tmp_path_factory):
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", "-XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"{JAVA} {class_archive.flags()}")
+        .config("spark.executor.extraJavaOptions", JAVA)
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.sql.warehouse.dir", str(work / "warehouse"))
         .getOrCreate()

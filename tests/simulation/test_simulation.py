@@ -12,6 +12,15 @@ FIRST = int(os.environ.get("FIRST", "0"))
 SEEN_LATE = {"chokes_while_taking", "old_answers_count"}
 """Rules of which it takes more seeds to see that they are broken than a test has time for."""
 
+LIKELY = {
+    "acts_on_sends": 33, "answers_one": 6, "answers_outlive_tenures": 18, "drops_its_own_fence": 26,
+    "forgets_cancelled": 34, "forgets_for_good": 8, "horizon_after_progress": 36, "ingest_ignores_fences": 29,
+    "late_starts": 42, "never_lets_go": 9, "orphans": 68, "reads_too_early": 28,
+    "resigns_owing_caution": 4, "revokes_at_once": 5, "scan_ignores_far_records": 6, "starts_behind_the_tail": 10,
+    "starts_without_membership": 3,
+}  # fmt: skip
+"""A seed that showed it when this was written, tried before the hundred: where the engine has changed, another one does."""
+
 
 def test_no_seed_breaks_a_promise():
     assert list(violations(FIRST, SEEDS)) == []
@@ -19,4 +28,4 @@ def test_no_seed_breaks_a_promise():
 
 @pytest.mark.parametrize("switch", sorted(set(RULES.values()) - SEEN_LATE))
 def test_a_broken_rule_is_seen(switch):
-    assert seeds_needed(switch, 0, 100) is not None
+    assert seeds_needed(switch, LIKELY.get(switch, 0), 1) or seeds_needed(switch, 0, 100)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 
 import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.host.session import open_session
 from scylla_spark.io.kafka.topics import with_broker
 from scylla_spark.services.ingest.ingest import Ingest
 from tests.spark.batches import PARTITIONS, TOPIC_IDS
@@ -17,30 +16,8 @@ from tests.spark.batches import PARTITIONS, TOPIC_IDS
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """A classic session on two cores of this machine, with Delta and Kafka on its class path."""
-    from pyspark.sql import SparkSession
-
-    from scylla_spark.io.host.jars import spark_jars
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    folder = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("scylla-spark tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.scheduler.mode", "FAIR")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Xss16m -XX:+UseSerialGC -Dderby.system.home={folder}")
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.databricks.delta.snapshotPartitions", "1")
-        .config("spark.jars", ",".join(map(str, spark_jars())))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    """The session that `up` makes for its services, on two cores of this machine."""
+    session = open_session(Settings(data_dir=tmp_path_factory.mktemp("spark")), "scylla-spark tests", services=True)
     yield session
     session.stop()
 

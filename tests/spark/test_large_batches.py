@@ -3,7 +3,7 @@
 import pytest
 
 from scylla_spark.core.key import partition_of
-from scylla_spark.io.kafka.decompression import GZIP
+from scylla_spark.io.kafka.decompression import GZIP, MOST_UNPACKED
 from scylla_spark.schemas import REJECTED, TASKS
 from scylla_spark.services.ingest.task_batches import TaskWriter
 from tests.spark.batches import PARTITIONS, rows, task
@@ -12,11 +12,13 @@ from tests.spark.streams import ingested, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
 HOME = partition_of("a", PARTITIONS)
+LARGE = 100  # records of 110 kB
+PORTION = 4 << 20
 
 
 def test_a_bulk_of_large_records_in_one_partition_is_written_in_portions(spark, settings, monkeypatch):
     large = f'{{"x":"{"0123456789" * 11_000}"}}'
-    sent(settings, *(task("a", f"{n:04}", n, payload=large) for n in range(250)))
+    sent(settings, *(task("a", f"{n:04}", n, payload=large) for n in range(LARGE)))
     portions, write = [], TaskWriter.write
 
     def noted(self, frame, ranges):
@@ -25,17 +27,17 @@ def test_a_bulk_of_large_records_in_one_partition_is_written_in_portions(spark, 
         return written
 
     monkeypatch.setattr(TaskWriter, "write", noted)
-    section = settings.ingest.model_copy(update={"max_bytes": 12 << 20})
+    section = settings.ingest.model_copy(update={"max_bytes": PORTION})
     service = ingested(spark, settings.model_copy(update={"ingest": section}))
-    assert rows(service, TASKS, "uniqueness_key", "data_offset") == [(f"{n:04}", n) for n in range(250)]
-    assert sum(portions) == 250
-    assert max(portions) <= (12 << 20) // 110_000
+    assert rows(service, TASKS, "uniqueness_key", "data_offset") == [(f"{n:04}", n) for n in range(LARGE)]
+    assert sum(portions) == LARGE
+    assert max(portions) <= PORTION // 110_000 < LARGE // 2
 
 
 def test_a_batch_that_unpacks_to_far_more_than_it_looks_is_set_aside_and_its_neighbours_are_written(spark, settings):
     sent(settings, *(task("a", f"{n}", n) for n in range(3)))
     _, _, key, value = task("a", "hidden", 3)
-    bomb = batch(GZIP, (key, value, []), (b"a", b"x" * 200_000_000, []))
+    bomb = batch(GZIP, (key, value, []), (b"a", b"x" * (MOST_UNPACKED + 10_000_000), []))
     assert send_batch(settings.kafka.bootstrap_servers, settings.topics.tasks, HOME, bomb) == 3
     sent(settings, task("a", "after", 5))
     service = ingested(spark, settings)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+_LONGEST_PAUSE_S = 0.5
 
 
 def eventually(
@@ -14,13 +15,19 @@ def eventually(
     tell: Callable[[], object] | None = None,
     every: float = 0.05,
 ) -> T:
-    """The first true value of `look`; a failure says `what` was awaited and what `tell` then told."""
+    """The first true value of `look`; a failure says `what` was awaited and what `tell` then told.
+
+    A look that takes long, such as one into a table, is repeated less often than `every`: what is waited for needs the cores.
+    """
     deadline = time.monotonic() + within
-    while not (value := look()):
-        if time.monotonic() > deadline:
+    while True:
+        begun = time.monotonic()
+        if value := look():
+            return value
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not within {within} s: {what or look}; now: {tell() if tell else value!r}")
-        time.sleep(every)
-    return value
+        time.sleep(max(every, min(9 * (now - begun), _LONGEST_PAUSE_S)))
 
 
 def holds(condition: Callable[[], object], within: float = 10.0) -> bool:

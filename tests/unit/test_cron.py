@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -100,22 +101,18 @@ def stepped(expression, tz, gap, fold, first, last):
         _numbers(field, number) for number, field in enumerate(expression.split())
     )
     either = not expression.split()[2].startswith("*") and not expression.split()[4].startswith("*")
+    weekdays = {number % 7 for number in weekdays}
 
     def fits(at):
-        day, weekday = at.day in days, (at.isoweekday() % 7) in {number % 7 for number in weekdays}
-        return (
-            at.minute in minutes
-            and at.hour in hours
-            and at.month in months
-            and (day or weekday if either else day and weekday)
-        )
+        if at.minute not in minutes or at.hour not in hours or at.month not in months:
+            return False
+        day, weekday = at.day in days, at.isoweekday() % 7 in weekdays
+        return day or weekday if either else day and weekday
 
-    found, seen, zone, fixed = set(), set(), ZoneInfo(tz), is_fixed(expression)
-    before = first.astimezone(zone).replace(tzinfo=None) - timedelta(minutes=1)
-    at = first
-    while at < last:
-        here = at.astimezone(zone).replace(tzinfo=None)
-        skipped = here - before - timedelta(minutes=1)
+    found, seen, fixed, minute = set(), set(), is_fixed(expression), timedelta(minutes=1)
+    before = local_minutes(tz, first, last)[0][1] - minute
+    for at, here in local_minutes(tz, first, last):
+        skipped = here - before - minute
         if fixed and gap == "next" and timedelta(0) < skipped:
             inside = (before + timedelta(minutes=number + 1) for number in range(skipped // timedelta(minutes=1)))
             if any(map(fits, inside)):
@@ -123,8 +120,16 @@ def stepped(expression, tz, gap, fold, first, last):
         if fits(here) and not (fixed and fold == "first" and here in seen):
             found.add(at)
         seen.add(here)
-        before, at = here, at + timedelta(minutes=1)
+        before = here
     return sorted(found)
+
+
+@cache
+def local_minutes(tz, first, last):
+    """Every minute of UTC from `first` to `last`, with the local time."""
+    zone, count = ZoneInfo(tz), (last - first) // timedelta(minutes=1)
+    moments = [first + timedelta(minutes=number) for number in range(count)]
+    return [(at, at.astimezone(zone).replace(tzinfo=None)) for at in moments]
 
 
 def _numbers(field, number):

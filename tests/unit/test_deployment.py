@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SetupError
 from scylla_spark.executors import catalog as executors
 from scylla_spark.executors.interface import OnSession
@@ -63,7 +63,7 @@ def roles(monkeypatch, told):
 
     def use(**wanted):
         found = {
-            name: Role(lambda _settings, _server, one=one: one, lambda _settings, n=needs: n)
+            name: Role(lambda _settings, _server, one=one: one, lambda _settings, n=needs: n, own_port(name))
             for name, (one, needs) in wanted.items()
         }
         monkeypatch.setattr(deployment, "ROLES", found)
@@ -72,6 +72,11 @@ def roles(monkeypatch, told):
 
     monkeypatch.setattr(deployment, "_PATIENCE_S", 30.0)
     return use
+
+
+def own_port(name):
+    """Ports of these tests: "main" has none of its own."""
+    return None if name == "main" else {"left": lambda _metrics: 4_001}.get(name, lambda metrics: metrics.ingest_port)
 
 
 def settings(folder, **changes):
@@ -157,6 +162,31 @@ def test_services_are_found_by_their_kind_and_state_is_shown_as_long_as_they_run
         assert fetch(f"{running.metrics}/metrics", timeout_s=5.0, largest=1 << 20) == b""
         with pytest.raises(NotFoundError, match="No DispatchService runs here"):
             running.service(DispatchService)
+
+
+@pytest.mark.parametrize(
+    ("names", "port"),
+    [
+        (("main",), 4_000),
+        (("left",), 4_001),
+        (("right",), 4_002),
+        (("left", "right"), 4_001),
+        (("left", "main"), 4_000),
+        (("left", "right", "main"), 4_000),
+        ((), 4_000),
+    ],
+)
+def test_a_process_without_the_main_role_serves_at_the_port_of_its_first(roles, told, tmp_path, names, port):
+    roles(**{name: (Recorded(name, told), False) for name in ("left", "right", "main")})
+    running = Deployment(settings(tmp_path, metrics={"port": 4_000, "ingest_port": 4_002}), roles=names)
+    assert running._shown_at().port == port
+
+
+def test_every_role_that_runs_alone_has_a_setting_of_its_own_for_the_port():
+    metrics = Metrics(**{name: 4_000 + n for n, name in enumerate(Metrics.model_fields) if name.endswith("port")})
+    own = [role.own_port for role in catalog.ROLES.values()]
+    ports = [metrics.port if port is None else port(metrics) for port in own]
+    assert len(set(ports)) == len(ports)
 
 
 def test_an_unknown_role_is_refused_with_those_that_there_are():

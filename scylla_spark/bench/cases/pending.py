@@ -28,7 +28,11 @@ _PAUSED: Final = "paused"
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Measures; default 1,000,000 pending or 500,000 paused tasks, and 100 others a second for 30 s, after 10 s of the same."""
+    """Measures; default 1,000,000 pending or 500,000 paused tasks, and 100 others a second for 30 s, after 10 s of the same.
+
+    Raises:
+        ConflictError: the load took so long that pending tasks would fall due.
+    """
     count = options.tasks or (500_000 if options.paused else 1_000_000)
     if options.paused:
         options = options.needing("queues", **{_PAUSED: {"paused": True}})

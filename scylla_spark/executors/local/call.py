@@ -93,7 +93,13 @@ def _yielded(error: Yield) -> Verdict:
 
 
 def failed(kind: str, message: str, stack: str = "") -> Verdict:
-    """Failed, with texts cut to what is kept, and fit for UTF-8."""
+    """Failed, with texts cut to what is kept, and fit for UTF-8.
+
+    Args:
+        kind: class of the exception, or a code of ours.
+        message: in words.
+        stack: its traceback, as text.
+    """
     return Verdict(FAILED, None, (clean(kind[:200]), clean(message[:MAX_ERROR_CHARS]), clean(stack)))
 
 

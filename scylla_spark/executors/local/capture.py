@@ -32,7 +32,11 @@ class Capture(io.TextIOBase):
         return self._fd
 
     def write(self, text: str, /) -> int:
-        """Keeps the text, or its tail if there is too much of it."""
+        """Keeps the text, or its tail if there is too much of it.
+
+        Raises:
+            TypeError: it is no text.
+        """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._pieces.append(text[-CAPTURE_CHARS:])

@@ -34,6 +34,10 @@ RECLAIM_US: Final = 1_000  # from revoking to reclaiming: far longer than any st
 class ChildHandle:
     """One child, seen from the pool. Not thread-safe.
 
+    Args:
+        number: which child this is, for the forkserver.
+        now: boot clock, microseconds.
+
     Attributes:
         number: which child this is, for the forkserver.
         calls: unfinished calls by their number, in the order sent.

@@ -97,6 +97,11 @@ class ForkserverHandle:
     def fork(self, child: int, sock: socket.socket, slot_fd: int) -> None:
         """Asks for a child; it will be reported as forked or unforked.
 
+        Args:
+            child: its number in answers.
+            sock: the child's end of its socket; it is duplicated.
+            slot_fd: descriptor of the memory shared with it.
+
         Raises:
             OSError: the forkserver is gone.
         """

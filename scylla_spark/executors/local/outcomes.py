@@ -29,7 +29,13 @@ def timeout_us(call: Call) -> int:
 
 
 def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
-    """The outcomes of a call from the child's report of it."""
+    """The outcomes of a call from the child's report of it.
+
+    Args:
+        call: what the child was given.
+        report: what it said of it.
+        now: when that was read, on both clocks.
+    """
     started = _started_us(report, now)
     ended = started + report.duration_us
     if len(call) == 1:
@@ -42,7 +48,13 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
 
 
 def late(call: Call, report: Report, now: Moment) -> list[Outcome]:
-    """The outcomes of a call that ended by itself, but only after it was told to because its time was over."""
+    """The outcomes of a call that ended by itself, but only after it was told to because its time was over.
+
+    Args:
+        call: what the child was given.
+        report: what it said of it.
+        now: when that was read, on both clocks.
+    """
     started = _started_us(report, now)
     failure = Failure(TIMED_OUT, f"It had not ended after {timeout_us(call) / 1e6:g} s.")
     return [Outcome(item.id, TIMED_OUT, started, started + report.duration_us, failure=failure) for item in call]

@@ -319,4 +319,6 @@ def _from_settings(settings: Settings) -> LocalPool:
     )
 
 
-KIND: Final = Kind(_from_settings, wanted=lambda settings: True, needs_session=False)
+KIND: Final = Kind(
+    _from_settings, wanted=lambda settings: True, turned_on_by="it always is on in a dispatcher", needs_session=False
+)

@@ -46,6 +46,11 @@ class Limits:
 class Supervisor:
     """The children of a pool and the work that they have or wait for. Not thread-safe.
 
+    Args:
+        limits: of the pool.
+        handlers: by every name that tasks may use.
+        nursery: makes children, and ends them.
+
     Attributes:
         done: outcomes to be handed on, in the order in which they came to be.
         outputs: what finished calls printed, to be handed on.
@@ -233,7 +238,13 @@ class Supervisor:
             self._end(child, BROKE_PROTOCOL, 0, now)
 
     def died(self, child: ChildHandle, status: int, now: int) -> None:
-        """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere."""
+        """The child is dead: what it finished counts, what ran has failed, what had not started goes elsewhere.
+
+        Args:
+            child: which one.
+            status: as `os.waitpid` gives it.
+            now: boot clock, microseconds.
+        """
         self._settle(child, child.drain(now))
         begun = child.begun()
         if begun == 0 and not child.ending:

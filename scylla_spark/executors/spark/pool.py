@@ -380,4 +380,9 @@ def _from_settings(settings: Settings) -> SparkPool:
     return SparkPool(settings.handlers, slots=dispatch.spark_slots, pass_environment=dispatch.pass_environment)
 
 
-KIND: Final = Kind(_from_settings, wanted=lambda settings: settings.dispatch.spark_slots > 0, needs_session=True)
+KIND: Final = Kind(
+    _from_settings,
+    wanted=lambda settings: settings.dispatch.spark_slots > 0,
+    turned_on_by='set dispatch.spark_slots to 1 or more for the dispatchers (with dispatch.scan = "spark")',
+    needs_session=True,
+)

@@ -96,6 +96,11 @@ def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: StartLimi
     """For `DataFrame.mapInArrow`. It never raises because of user code, and runs nothing that Spark tries again.
 
     What may not start any more when it arrives, or when its turn comes, is handed back as not started.
+
+    Args:
+        batches: Arrow, with the columns of `INPUT`.
+        config: of the workers.
+        departure: both clocks of the driver when it submitted the job.
     """
     from pyspark import TaskContext
 
@@ -118,7 +123,13 @@ def run_chunk(batches: Iterable[Any], config: WorkerConfig, departure: StartLimi
 
 
 def lost(chunk: Iterable[Invocation], message: str, kind: str = LOST) -> list[Outcome]:
-    """Failed outcomes for invocations that nobody can tell more about."""
+    """Failed outcomes for invocations that nobody can tell more about.
+
+    Args:
+        chunk: those invocations.
+        message: in words, for all of them.
+        kind: code of the failure.
+    """
     now = now_us()
     return [Outcome(item.id, FAILED, now, now, failure=Failure(kind, message)) for item in chunk]
 

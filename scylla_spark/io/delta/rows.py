@@ -96,7 +96,13 @@ def fact(row: Mapping[str, Any]) -> Fact:
 
 
 def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
-    """The row of `progress` that says of a topic ("tasks" or "outcomes") what a mark holds; without `updated_at`."""
+    """The row of `progress` that says of a topic ("tasks" or "outcomes") what a mark holds; without `updated_at`.
+
+    Args:
+        topic: "tasks" or "outcomes".
+        partition: of that topic.
+        mark: up to where it was written, and by which fence.
+    """
     row: dict[str, Any] = {"topic": topic, "partition_id": partition}
     if topic != "tasks":
         fence = mark.fence

@@ -157,14 +157,26 @@ class Tables:
         merge.whenMatchedUpdate(is_news(), newest()).whenNotMatchedInsertAll().execute()
 
     def defer(self, rows: DataFrame, count: int, name: str) -> None:
-        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name."""
+        """Appends rows to `deferred`, in order of time, so that file statistics prune a slice of time; once per name.
+
+        Args:
+            rows: with the columns of `deferred`.
+            count: how many they are, which decides how many files they become.
+            name: says what they are; a repeat of it is skipped.
+        """
         self._cluster(DEFERRED)
         files = -(-count // _ROWS_PER_FILE)
         spread = rows.coalesce(1) if files == 1 else rows.repartitionByRange(files, "scheduled_time")
         self.append(spread.sortWithinPartitions("scheduled_time"), DEFERRED, name)
 
     def append(self, frame: DataFrame, table: Table, name: str) -> None:
-        """Appends rows once per name, which says what they are: a repeat is skipped by the table itself."""
+        """Appends rows once per name, which says what they are: a repeat is skipped by the table itself.
+
+        Args:
+            frame: with at least the columns of the table.
+            table: which one.
+            name: unique for the content.
+        """
         self.before_commit()
         options = {"txnAppId": f"scylla-spark/{name}", "txnVersion": "1"}
         frame.select(*table.names).write.format("delta").mode("append").options(**options).save(self.location(table))
@@ -217,7 +229,13 @@ class Tables:
 
 
 def between(partitions: Sequence[int] | None, after_us: int | None, until_us: int | None) -> Column:
-    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until, microseconds; None: no bound."""
+    """Predicate on any table with the key columns: these partitions, after < scheduled_time ≤ until.
+
+    Args:
+        partitions: numbers; None: all.
+        after_us: instants after this one, microseconds since the epoch; None: from the beginning.
+        until_us: up to and with this one; None: to the end.
+    """
     time, predicate = F.col("scheduled_time"), F.lit(True)
     if partitions is not None:
         predicate &= F.col("partition_id").isin(list(partitions))

@@ -118,6 +118,11 @@ class TaskQueries:
     def rejected(self, limit: int, *, reason: str | None = None, since_us: int | None = None) -> list[dict[str, Any]]:
         """Refused records, newest first, with raw `key` and `value`.
 
+        Args:
+            limit: most rows.
+            reason: a code of `core.rejection`; None: any.
+            since_us: refused at or after this instant, microseconds since the epoch.
+
         Raises:
             ArgumentError: the limit is out of range.
         """

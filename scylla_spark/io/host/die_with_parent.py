@@ -37,6 +37,9 @@ def die_with(parent: int, number: int) -> None:
     Args:
         parent: process id of the parent, as the parent told it.
         number: the signal.
+
+    Raises:
+        OSError: the kernel refuses.
     """
     import ctypes
 

@@ -70,12 +70,24 @@ def pinned(jar_set: str, conf: Path | None = None) -> dict[str, str]:
 
 
 def folder(jar_set: str, cache: Path | None = None, conf: Path | None = None) -> Path:
-    """Where the jars of a set are, or would be once resolved; the name depends on the whole list of hashes."""
+    """Where the jars of a set are, or would be once resolved; the name depends on the whole list of hashes.
+
+    Args:
+        jar_set: one of `SETS`.
+        cache: folder of all sets; default: the user's.
+        conf: folder of lists and hashes; default: the one that is shipped.
+    """
     return _root(cache, conf) / jar_set
 
 
 def faults(jar_set: str, cache: Path | None = None, conf: Path | None = None) -> list[str]:
-    """What is wrong with a set in the cache, one line per jar; empty means complete and every SHA-256 right."""
+    """What is wrong with a set in the cache, one line per jar; empty means complete and every SHA-256 right.
+
+    Args:
+        jar_set: one of `SETS`.
+        cache: folder of all sets; default: the user's.
+        conf: folder of lists and hashes; default: the one that is shipped.
+    """
     return _faults(folder(jar_set, cache, conf), pinned(jar_set, conf))
 
 
@@ -234,7 +246,11 @@ def say(text: str) -> None:
 
 
 def pin(conf: Path) -> None:
-    """Write `jars.sha256` anew from what the Ivy files name now (for maintainers, after a change of the lists)."""
+    """Write `jars.sha256` anew from what the Ivy files name now (for maintainers, after a change of the lists).
+
+    Raises:
+        SetupError: a set cannot be resolved.
+    """
     rows = ["# SHA-256 of every jar; written by `make lock`, checked at every start"]
     with tempfile.TemporaryDirectory() as scratch:
         for jar_set in SETS:

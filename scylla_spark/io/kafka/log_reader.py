@@ -107,7 +107,13 @@ class LogReader:
                     )
 
     def until(self, partition: int, look: Callable[[], T | None], deadline: int) -> T | None:
-        """Reads on until `look` finds something, or the deadline (on `clock.boot_us`) passes; then None."""
+        """Reads on until `look` finds something, or the deadline passes; then None.
+
+        Args:
+            partition: whose records are read.
+            look: None means: not yet.
+            deadline: boot clock, microseconds.
+        """
         while (found := look()) is None and boot_us() < deadline:
             with self._broker():
                 self._follow(partition, renew=False)

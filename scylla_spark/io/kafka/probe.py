@@ -23,7 +23,13 @@ T = TypeVar("T")
 
 
 class Fault(Exception):
-    """What is wrong at a broker, and what to do about it."""
+    """What is wrong at a broker, and what to do about it.
+
+    Args:
+        step: at which it was met.
+        detail: what was seen.
+        mend: what to do about it.
+    """
 
     def __init__(self, step: str, detail: str, mend: str) -> None:
         super().__init__(f"{step}: {detail}")
@@ -71,6 +77,11 @@ def first_fault(settings: Settings, limit_s: float = _LIMIT_S) -> Fault | None:
 
 def examine(settings: Settings, entry: Entry, limit_s: float = _LIMIT_S) -> None:
     """Goes in as far as the login.
+
+    Args:
+        settings: with login and certificates.
+        entry: which broker.
+        limit_s: seconds for each step.
 
     Raises:
         Fault: at the first step that fails.

@@ -176,7 +176,11 @@ class SoleHolder:
             return self._is_certain()
 
     def check(self) -> None:
-        """Returns when membership is confirmed; while no broker answers, that may take as long as the broker does."""
+        """Returns when membership is confirmed; while no broker answers, that may take as long as the broker does.
+
+        Raises:
+            ConflictError: membership was lost, so that another may have written.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._lost or self._is_certain())
             if self._lost:

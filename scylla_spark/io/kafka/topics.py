@@ -164,13 +164,25 @@ def admin(settings: Settings) -> KafkaAdminClient:
 
 
 def end_offsets(settings: Settings, topic: str, partitions: list[int]) -> dict[int, int]:
-    """End offset of each partition of a topic, by a round trip."""
+    """End offset of each partition of a topic, by a round trip.
+
+    Args:
+        settings: with the broker.
+        topic: its name.
+        partitions: numbers of those asked for.
+    """
     (ends,) = _offsets(settings, topic, partitions, _END)
     return ends
 
 
 def offset_ranges(settings: Settings, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-    """First offset that is still kept, and end offset, of each partition of a topic."""
+    """First offset that is still kept, and end offset, of each partition of a topic.
+
+    Args:
+        settings: with the broker.
+        topic: its name.
+        partitions: numbers of those asked for.
+    """
     firsts, ends = _offsets(settings, topic, partitions, _FIRST, _END)
     return {number: (firsts[number], ends[number]) for number in partitions}
 

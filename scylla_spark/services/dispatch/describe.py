@@ -67,7 +67,13 @@ def describe_status(engine: Engine, now: int) -> dict[str, Any]:
 
 
 def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
-    """State of one lane and its next tasks; `loaded` is false where this dispatcher holds nothing of it."""
+    """State of one lane and its next tasks; `loaded` is false where this dispatcher holds nothing of it.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+        ordering_id: of the lane.
+    """
     for partition in engine.partitions.values():
         lane = partition.lanes.get(ordering_id)
         if lane is not None:
@@ -90,7 +96,13 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
 
 
 def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
-    """Why a task is not running, in one sentence, with the state it rests on."""
+    """Why a task is not running, in one sentence, with the state it rests on.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+        key: of the task.
+    """
     for partition in engine.partitions.values():
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None

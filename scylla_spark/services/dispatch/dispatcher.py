@@ -26,7 +26,9 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Outcome, Retry
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.duration import duration_ms
+from scylla_spark.executors.catalog import turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.executors.switched_off import SwitchedOff
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
@@ -42,7 +44,6 @@ from scylla_spark.services.dispatch.tasks_tail import TasksTail
 
 log = structlog.get_logger("dispatch")
 
-LOCAL = "local"
 _MAX_SLEEP_S = 0.5
 # With more than this under way, news is gathered for a moment: few large batches cost less than many small ones.
 _BUSY_RUNS = 64
@@ -138,14 +139,30 @@ class Dispatcher:
         for executor in self.executors.values():
             executor.start(self.finished)
             self.handlers |= executor.handlers()
+        self._refuse_what_is_off()
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
         self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
         self._thread.start()
         self._outcomes.start()
         tasks.start()
 
+    def _refuse_what_is_off(self) -> None:
+        """Tasks of handlers whose executor is off here fail and say why; nowhere else do they run instead."""
+        for name in sorted({info.runs_on for info in self.handlers.values()} - set(self.executors)):
+            asking = sorted(handler for handler, info in self.handlers.items() if info.runs_on == name)
+            remedy = turned_on_by(name)
+            log.warning("handlers run on an executor that is off here", executor=name, handlers=asking, remedy=remedy)
+            refusing = self.executors[name] = SwitchedOff(name, remedy)
+            refusing.start(self.finished)
+
     def use(self, sender: Any, tasks: TasksTail, outcomes: OutcomesTail) -> None:
-        """Takes what it sends and reads with, and the handlers that its executors know by now."""
+        """Takes what it sends and reads with, and the handlers that its executors know by now.
+
+        Args:
+            sender: a Kafka producer, or what is like one.
+            tasks: the tail of `tasks`.
+            outcomes: the tail of `outcomes`.
+        """
         self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
         self._known = {name: self._terms(info) for name, info in self.handlers.items()}
 
@@ -264,9 +281,8 @@ class Dispatcher:
             log.error("a defect of scylla-spark: the task is set aside", key=str(key), exc_info=error)
 
     def _release(self, item: action.Release) -> None:
-        executor = self.executors.get(item.executor) or self.executors[LOCAL]
         failpoint.reach("dispatch.release.decided")
-        executor.submit(item.invocations)
+        self.executors[item.executor].submit(item.invocations)
         failpoint.reach("dispatch.release.submitted")
         self.engine.handed([invocation.id for invocation in item.invocations], self._now)
 
@@ -406,6 +422,11 @@ class Dispatcher:
     def outcome_records(self, tenure: Tenure, records: list[Delivered], next_offset: int) -> None:
         """What stands in `outcomes`.
 
+        Args:
+            tenure: whose partition was read.
+            records: in the order of the log.
+            next_offset: behind the last of them.
+
         Raises:
             RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.
         """
@@ -431,10 +452,9 @@ class Dispatcher:
 
     def _terms(self, info: HandlerInfo) -> HandlerPolicy:
         dispatch = self.settings.dispatch
-        executor = info.runs_on if info.runs_on in self.executors else LOCAL
         timeout_ms = info.timeout_ms if info.timeout_ms is not None else duration_ms(dispatch.timeout)
         return HandlerPolicy(
-            executor,
+            info.runs_on,
             timeout_ms,
             info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
             info.max_batch or 1,

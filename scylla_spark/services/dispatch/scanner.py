@@ -42,15 +42,36 @@ class OpenTasks(Protocol):
         """What the tables hold of each key."""
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: Bound) -> list[ScanRow] | None:
-        """All open tasks of a partition up to an instant, in key order; None if that is more than the bound."""
+        """All open tasks of a partition up to an instant, in key order; None if that is more than the bound.
+
+        Args:
+            number: of the partition.
+            mark: its progress, read before.
+            until_us: latest scheduled time, microseconds since the epoch.
+            bound: most that is read.
+        """
 
     def cancelled(self, number: int, mark: Mark, after_us: int, until_us: int) -> list[TaskKey]:
-        """Keys of a partition on which a cancel was seen, with after < scheduled time ≤ until."""
+        """Keys of a partition on which a cancel was seen, with after < scheduled time ≤ until.
+
+        Args:
+            number: of the partition.
+            mark: its progress, read before.
+            after_us: microseconds since the epoch.
+            until_us: likewise.
+        """
 
     def lanes(
         self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark
     ) -> Mapping[str, tuple[list[ScanRow], bool]]:
-        """Ordering id → its next open tasks behind a key, at most so many, and whether there are more."""
+        """Ordering id → its next open tasks behind a key, at most so many, and whether there are more.
+
+        Args:
+            partition: its number.
+            wanted: ordering id → (key behind which it begins, most tasks).
+            until_us: latest scheduled time, microseconds since the epoch.
+            mark: its progress, read before.
+        """
 
 
 class LargeScan(Protocol):
@@ -59,7 +80,15 @@ class LargeScan(Protocol):
     def read(
         self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int
     ) -> dict[int, Slice] | None:
-        """What was found of each partition; None if there is more than the budget after an instant."""
+        """What was found of each partition; None if there is more than the budget after an instant.
+
+        Args:
+            marks: partition → its progress, read before.
+            after: scheduled times after this, microseconds since the epoch; None: from the beginning.
+            until: up to and with this.
+            now: what is due by now goes first.
+            ended: how many tasks that have ended may still look open.
+        """
 
 
 class Ticker(Protocol):

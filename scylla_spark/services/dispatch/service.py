@@ -9,13 +9,13 @@ import structlog
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors import catalog
 from scylla_spark.executors.interface import OnSession
-from scylla_spark.services.dispatch.describe import Description
-from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from scylla_spark.services.dispatch.dispatcher import Dispatcher
 
 log = structlog.get_logger("dispatch")
 
@@ -32,7 +32,7 @@ class DispatchService:
         self._settings = settings
         self._server = server
         self._begun = False
-        self.dispatcher = Dispatcher(settings, catalog.executors(settings))
+        self.dispatcher = _dispatcher(settings)
 
     def start(self) -> None:
         """Begins to take partitions, and to run what the executors can run by now.
@@ -41,6 +41,8 @@ class DispatchService:
             NotFoundError: there are no tables yet.
             ConfigError: a handler module cannot be imported.
         """
+        from scylla_spark.services.dispatch.describe import Description
+
         Description(self.dispatcher, self._server)
         self._begun = True
         self.dispatcher.start(self._server.address)
@@ -74,8 +76,15 @@ class DispatchService:
         self.dispatcher.stop()
 
 
+def _dispatcher(settings: Settings) -> Dispatcher:
+    """Imported here, because a JVM is launched first: it starts while we import."""
+    from scylla_spark.services.dispatch.dispatcher import Dispatcher
+
+    return Dispatcher(settings, catalog.executors(settings))
+
+
 def _needs_session(settings: Settings) -> bool:
     return settings.dispatch.scan == "spark" or catalog.needs_session(settings)
 
 
-DISPATCH: Final = Role(DispatchService, _needs_session)
+DISPATCH: Final = Role(DispatchService, _needs_session, own_port=None)

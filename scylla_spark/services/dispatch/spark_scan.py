@@ -62,7 +62,15 @@ class SparkScan:
         return None if rows is None else found_in(rows)
 
     def table(self, marks: Mapping[int, Mark], after: int | None, until: int, now: int, ended: int) -> Any:
-        """The same as an Arrow table with the columns of `transforms.due.due`, or of `first_of_queues` beyond the budget."""
+        """The same as an Arrow table with the columns of `transforms.due.due`, or of `first_of_queues` beyond the budget.
+
+        Args:
+            marks: partition → its progress, read before.
+            after: scheduled times after this, microseconds since the epoch; None: from the beginning.
+            until: up to and with this.
+            now: what is due by now goes first.
+            ended: how many tasks that have ended may still look open.
+        """
         frame = self._frame(marks, after, until)
         budget = self._settings.dispatch.scan_budget + ended
         rows = _fetched(frame.limit(budget + 1))

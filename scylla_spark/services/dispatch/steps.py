@@ -101,6 +101,11 @@ class Threads:
 def carry_out(work: Steps[T], mailbox: Mailbox, stopping: threading.Event) -> T | None:
     """Carries out a piece of work in this thread; None if it was stopped before its end.
 
+    Args:
+        work: its steps.
+        mailbox: of the engine, which answers what the work asks.
+        stopping: ends the work between two steps.
+
     Raises:
         Exception: what the work raised, and did not catch itself.
     """

@@ -26,7 +26,14 @@ class IngestMetrics(Collector):
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in _TEXTS}
 
     def written(self, topic: str, *, ingested: int, rejected: int, set_aside: int) -> None:
-        """A batch of a topic was written."""
+        """A batch of a topic was written.
+
+        Args:
+            topic: "tasks" or "outcomes".
+            ingested: records that were accepted.
+            rejected: records that break a rule.
+            set_aside: records that could not be judged.
+        """
         for name, count in (("ingested", ingested), ("rejected", rejected), ("set_aside", set_aside)):
             self.counts[name][topic] += count
 

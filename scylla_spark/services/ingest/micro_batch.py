@@ -101,7 +101,13 @@ def gaps(planned: Mapping[int, Range], positions: Mapping[int, int]) -> dict[int
 
 
 def out_of_step(topic: str, gap: Mapping[int, Range], checkpoint: str) -> ConfigError:
-    """What is said of a checkpoint that is ahead of the tables, and how to go on."""
+    """What is said of a checkpoint that is ahead of the tables, and how to go on.
+
+    Args:
+        topic: whose query it is.
+        gap: partition → offsets between tables and checkpoint.
+        checkpoint: its folder.
+    """
     places = ", ".join(f"partition {number}: {wide.begin} to {wide.end}" for number, wide in sorted(gap.items()))
     return ConfigError(
         f"The checkpoint of {topic!r} is ahead of the tables (offsets between them: {places}): one of the two was restored or replaced.",

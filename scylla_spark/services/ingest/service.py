@@ -9,7 +9,6 @@ import structlog
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.io.delta.new_tables import ensure_tables
 from scylla_spark.io.kafka.topics import ensure_topics
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
@@ -46,6 +45,8 @@ class IngestService:
         Raises:
             ConfigError: they do not belong together, or contradict the settings.
         """
+        from scylla_spark.io.delta.new_tables import ensure_tables
+
         self._topic_ids = ensure_topics(self._settings)
         ensure_tables(self._settings, self._topic_ids, now=now_us())
 
@@ -93,4 +94,4 @@ class IngestService:
             self._failure = error
 
 
-INGEST: Final = Role(IngestService, lambda settings: True)
+INGEST: Final = Role(IngestService, lambda settings: True, lambda metrics: metrics.ingest_port)

@@ -197,6 +197,7 @@ class Metrics(Section):
     ingest_port: int = Field(
         0, ge=0, le=65535, description="the same for an ingest in a process without dispatch; it serves metrics only"
     )
+    plan_port: int = Field(0, ge=0, le=65535, description="the same for a planner in a process of its own")
     allowed_hosts: tuple[str, ...] = Field(
         (), description="more names by which it may be asked (Host header), besides its address and localhost"
     )

@@ -95,7 +95,7 @@ class TableWatch:
 
     def _found(self, names: Iterable[str]) -> dict[Place, Wanted]:
         found = {}
-        for name in names:
+        for name in sorted(names):
             entry = self._journal.state.entries.get(name)
             if entry is None or entry.paused:
                 continue

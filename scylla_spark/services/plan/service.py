@@ -109,4 +109,4 @@ class PlanService:
             tenure.close()
 
 
-PLAN: Final = Role(PlanService, lambda settings: False)
+PLAN: Final = Role(PlanService, lambda settings: False, lambda metrics: metrics.plan_port)

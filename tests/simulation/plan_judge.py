@@ -30,14 +30,11 @@ def judge(world: PlanWorld) -> None:
     """
     groups = [group for _, group in counted(world.log)]
     fires: dict[str, list[dict[str, Any]]] = {}
-    answers: dict[str, tuple[int, str]] = {}
     puts: dict[str, int] = {}
     for group in groups:
         for change in group.changes:
             if change[0] == "fire":
                 fires.setdefault(change[1], []).append(change[2])
-            elif change[0] == "answer":
-                answers[change[1]] = group.at_us, change[2]
             elif change[0] == "put":
                 puts.setdefault(change[1], change[2]["changed_us"])
     _times(world, fires, puts)
@@ -112,20 +109,17 @@ def pauses(world: PlanWorld) -> None:
     Raises:
         PlanViolation: something did.
     """
-    asked = [json.loads(text) for text in world.commands]
-    paused_at: int | None = None
-    spans: list[tuple[int, int]] = []
+    answered: dict[int, int] = {}  # number of the command → when it was answered
     for _, group in counted(world.log):
         for change in group.changes:
-            if change[0] != "answer" or change[2] != "ok":
-                continue
-            kind = asked[int(change[1][1:])]["type"]
-            if kind == "pause":
-                paused_at = group.at_us + 1
-            elif kind == "resume" and paused_at is not None:
-                spans.append((paused_at, group.at_us))
-                paused_at = None
-    spans += [(paused_at, world.now)] if paused_at is not None else []
+            if change[0] == "answer" and change[2] == "ok":
+                answered[int(change[1][1:])] = group.at_us
+    kinds = [json.loads(text)["type"] for text in world.commands]
+    spans: list[tuple[int, int]] = []
+    for number in sorted(answered):
+        if kinds[number] == "pause":
+            after = [answered[later] for later in answered if later > number and kinds[later] == "resume"]
+            spans.append((answered[number] + 1, min(after, default=world.now)))
     for run in world.engine.runs:
         if run.key.uniqueness_key.startswith("stopped/"):
             planned = at(run.key.uniqueness_key.split("/")[1])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scylla_spark.cli import lane, rejected, service, settings, simulate, table, task
+from scylla_spark.cli import calendar, event, lane, rejected, schedule, service, settings, simulate, table, task
 from scylla_spark.cli.context import parsed
 
 _EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."
@@ -18,6 +18,9 @@ app = typer.Typer(
 )  # fmt: skip
 for name, group in (
     ("task", task.app),
+    ("schedule", schedule.app),
+    ("event", event.app),
+    ("calendar", calendar.app),
     ("lane", lane.app),
     ("rejected", rejected.app),
     ("table", table.app),

@@ -90,6 +90,17 @@ class Output:
         else:
             self.record({name: value})
 
+    def text(self, text: str, indent: int = 0) -> None:
+        """A sentence on stdout, folded between words; lines after the first stand further in."""
+        import textwrap
+
+        first, others = " " * indent, " " * (indent + 2)
+        lines = textwrap.wrap(
+            visible(text), _width(), initial_indent=first, subsequent_indent=others, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        _write("\n".join(lines) + "\n")
+
     def say(self, text: str) -> None:
         """One line for people, on stderr."""
         if not self.quiet:

@@ -270,7 +270,29 @@ class Schedule:
         object.__setattr__(self, "definition", _without_none(found))
         read_schedule(self.definition)
 
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> Schedule:
+        """The schedule of a JSON definition, as files, `schedule show -o json` and the topic `schedules` have it.
 
+        Raises:
+            ArgumentError: it is none; the message names the field.
+        """
+        read_schedule(dict(definition))
+        plain = {_ATTRIBUTES.get(name, name): value for name, value in definition.items()}
+        retry = plain.get("retry")
+        fields = plain | {
+            "trigger": Trigger(plain["trigger"]),
+            "constraints": [Constraint(one) for one in plain.get("constraints", ())],
+            "retry": None if retry is None else Retry(**{_ATTRIBUTES.get(name, name): retry[name] for name in retry}),
+        }  # fmt: skip
+        return cls(**fields)
+
+
+_ATTRIBUTES: Final = {
+    "maxRunning": "max_running", "catchUp": "catch_up", "catchUpWindow": "catch_up_window", "lateAfter": "late_after",
+    "pauseAfterFailures": "pause_after_failures", "endWithin": "end_within", "expectEvery": "expect_every",
+    "jobTimeout": "job_timeout", "maxRetries": "max_retries",
+}  # fmt: skip
 _TIMES: Final = {"start_at": "startAt", "end_at": "endAt"}
 _PLAIN: Final = {"calendar": "calendar", "on_holiday": "onHoliday", "tz": "tz", "count": "count"}
 

@@ -10,8 +10,11 @@ from kafka.errors import KafkaError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.fact import FenceLog
 from scylla_spark.core.plan.plan_command import MAX_RECORD_BYTES, encode_command
+from scylla_spark.core.plan.plan_log import Group
 from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import (
     ArgumentError,
     ConflictError,
@@ -110,6 +113,26 @@ class PlanRequests:
             except KafkaError as error:
                 raise self._unreachable(error) from error
             return reader.state
+
+    def groups(self, mark: Mark | None) -> list[tuple[int, Group]]:
+        """What the planner has recorded beyond the tables: offsets, and the groups that count, in order.
+
+        Args:
+            mark: how far the tables are with the planner's partition of `outcomes`; None: they hold nothing of it.
+
+        Raises:
+            UnreachableError: the broker does not answer.
+        """
+        with self._lock:
+            try:
+                reader = self._reader()
+                first, end = reader.range()
+                reader.position, reader.size = first, 1
+                if mark is not None:
+                    reader.position, reader.fences = max(mark.outcomes_offset, first), FenceLog(mark.fence)
+                return [(read.offset, read.group) for read in reader.until(end) if read.group is not None]
+            except KafkaError as error:
+                raise self._unreachable(error) from error
 
     # -- below: the lock is held ----------------------------------------------------------------------------------------
 

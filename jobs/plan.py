@@ -1,0 +1,21 @@
+"""Planning as a process of its own: launches what schedules want, until SIGTERM or Ctrl-C; then it ends with 0.
+
+./spark-submit.sh plan [--config FILE] [--set section.key=value]…
+
+Any number at a time, once ingest has made the tables: one plans, the others stand by and take over when it is gone.
+"""
+
+import sys
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.services import process
+from scylla_spark.services.deployment import Deployment
+
+
+def plan(settings: Settings) -> Deployment:
+    """The plan service."""
+    return Deployment(settings, roles=["plan"])
+
+
+if __name__ == "__main__":
+    sys.exit(process.run(plan, __doc__))

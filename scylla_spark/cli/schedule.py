@@ -1,0 +1,252 @@
+"""The commands `scylla-spark schedule …` about schedules that are stored: look at them, pause, resume, run and delete them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli import schedule_check, schedule_why
+from scylla_spark.cli.context import Context, context, file_or_text, instant
+from scylla_spark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scylla_spark.client.schedule_times import PlannedTime
+    from scylla_spark.core.plan.entry import Entry
+    from scylla_spark.core.plan.plan_state import PlanState
+
+app = typer.Typer(help="Put, look at, and steer schedules.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The schedule")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="The schedules; or choose by --tag")]
+Tag = Annotated[str | None, typer.Option(help="All with this tag")]
+Note = Annotated[str, typer.Option(help="Why, for people")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
+Count = Annotated[int, typer.Argument(metavar="[N]", help="How many")]
+_COLUMNS = ("name", "state", "trigger", "next_at", "running", "waiting")
+_TIMES = ("planned_at", "local", "note")
+_MOST_SHOWN = 3
+
+
+@app.command(name="list")
+def list_(
+    ctx: typer.Context,
+    kind: Annotated[str | None, typer.Option(help="time, event, partitions, table, after")] = None,
+    state: Annotated[str | None, typer.Option(help="active or paused")] = None,
+    tag: Tag = None,
+    owner: Annotated[str | None, typer.Option(help="Whom to ask")] = None,
+    next_before: Annotated[str | None, typer.Option(help="Due before: an instant, or +1h")] = None,
+    limit: Annotated[int, typer.Option(help="Most rows")] = 1000,
+) -> None:
+    """List schedules by name, as the planner knows them now."""
+    from scylla_spark.cli.schedule_rows import Wanted, chosen, listed
+
+    cli = context(ctx)
+    before_us = None if next_before is None else instant(next_before)
+    plan = _state(cli)
+    found = chosen(plan.entries, Wanted(kind, state, tag, owner))
+    rows = listed(found, plan, before_us, limit, _now())
+    cli.output.rows(rows, _COLUMNS, empty="No such schedules.")
+    if len(rows) == limit and len(found) > limit:
+        cli.output.say("There may be more: --limit, or narrower options.")
+
+
+@app.command()
+def show(ctx: typer.Context, name: Name) -> None:
+    """Show a schedule: what it waits for, how it stands, and how it is defined."""
+    from scylla_spark.cli.schedule_rows import shown
+    from scylla_spark.client.schedule_handle import status_of
+
+    cli = context(ctx)
+    plan = _state(cli)
+    entry = _entry(plan, name)
+    status = status_of(entry, plan, _now())
+    record = shown(entry, status)
+    if cli.output.form == "table" and not cli.output.columns:
+        record = {field: value for field, value in record.items() if value not in (None, "", [], 0, False)}
+        record["definition"] = json.dumps(status.definition, indent=2, ensure_ascii=False)
+    cli.output.record(record)
+
+
+@app.command(name="next")
+def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
+    """List the next planned times, with what clock changes and holidays do to them."""
+    from scylla_spark.client.schedule_times import following
+
+    cli = context(ctx)
+    plan = _state(cli)
+    entry, series = _timed(plan, name, count)
+    rows = following(series, plan.calendars, _now(), count)
+    if entry.paused:
+        cli.output.say("It is paused: nothing of this runs until it is resumed.")
+    _show_times(cli, rows, f"{name} has no time that is still to come.")
+
+
+@app.command()
+def previous(ctx: typer.Context, name: Name, count: Count = 5) -> None:
+    """List the last planned times by its definition as it is now, and what was decided about them."""
+    from scylla_spark.cli.schedule_rows import with_verdicts
+    from scylla_spark.client.schedule_history import history
+    from scylla_spark.client.schedule_times import preceding
+
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        plan = scheduler.connection.plan.state()
+        _, series = _timed(plan, name, count)
+        times = preceding(series, plan.calendars, _now(), count)
+        fires = history(scheduler.connection, name).fires() if times else []
+    rows = with_verdicts([_time_row(row) for row in times], fires)
+    columns = _columns(times, ("planned_at", "local", "verdict", "why", "note"))
+    cli.output.rows(rows, columns, empty=f"{name} has no earlier time.")
+
+
+@app.command()
+def pause(
+    ctx: typer.Context,
+    names: Names = None,
+    tag: Tag = None,
+    note: Note = "",
+    until: Annotated[str | None, typer.Option(help="It goes on by itself then: an instant, or +2h")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Let schedules fire nothing; what was launched ahead is taken back."""
+    more: dict[str, Any] = {"note": note or None, "until": None if until is None else instant(until)}
+    _steer(context(ctx), "pause", names, tag, more, dry_run=dry_run, yes=yes)
+
+
+@app.command()
+def resume(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Let schedules fire again, from now on."""
+    _steer(context(ctx), "resume", names, tag, {}, dry_run=dry_run, yes=yes)
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    name: Name,
+    payload: Annotated[str | None, typer.Option(help="JSON object instead of its own; @FILE or - for stdin")] = None,
+) -> None:
+    """Launch a run at once, whatever else runs; prints the key of its task."""
+    from scylla_spark.cli.schedule_rows import json_object
+
+    cli = context(ctx)
+    own = None if payload is None else json_object(file_or_text(payload), "payload")
+    with cli.scheduler() as scheduler:
+        handle = scheduler.schedule(name, author=_author()).run_now(own)
+    cli.output.value("key", str(handle.key))
+
+
+@app.command()
+def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+    """Forget schedules; what they have run stays in the tables."""
+    _steer(context(ctx), "delete", names, tag, {}, dry_run=dry_run, yes=yes, always_asks=True)
+
+
+schedule_why.register(app)
+schedule_check.register(app)
+
+# -- below: what several commands do ------------------------------------------------------------------------------------
+
+
+def _steer(
+    cli: Context, kind: str, names: list[str] | None, tag: str | None, more: dict[str, Any], *, dry_run: bool, yes: bool,
+    always_asks: bool = False,
+) -> None:  # fmt: skip
+    if bool(names) == (tag is not None):
+        raise ArgumentError("Which schedules?", hint="Pass names, or --tag for all that have it.")
+    with cli.scheduler() as scheduler:
+        plan = scheduler.connection.plan
+        entries = plan.state().entries
+        meant = _meant(entries, names, tag, kind)
+        if dry_run or not meant:
+            rows = [{"name": name, "would": kind} for name in meant]
+            cli.output.rows(rows, ("name", "would"), empty=f"There is nothing to {kind}.")
+            return
+        if (always_asks or tag is not None or len(meant) > 1) and not cli.confirmed(f"{kind} {_many(meant)}", yes=yes):
+            return
+        done = plan.ask(kind, names=meant, author=_author() or None, **more).done
+    cli.output.rows([{"name": name, "done": what} for name, what in done.items()], ("name", "done"))
+
+
+def _meant(entries: dict[str, Entry], names: list[str] | None, tag: str | None, kind: str) -> list[str]:
+    """Names that a command is about; of a tag only those that it changes."""
+    if names:
+        missing = [name for name in names if name not in entries]
+        if missing:
+            raise _missing(missing[0])
+        return list(dict.fromkeys(names))
+    tagged = sorted(name for name, entry in entries.items() if f"tag:{tag}" in entry.keys)
+    wanted = {"pause": False, "resume": True}.get(kind)
+    return [name for name in tagged if wanted is None or entries[name].paused is wanted]
+
+
+def _timed(plan: PlanState, name: str, count: int) -> tuple[Entry, list[Any]]:
+    from scylla_spark.client.schedule_handle import MOST_RUNS_LISTED, times_of
+    from scylla_spark.client.trigger_words import in_words
+
+    entry = _entry(plan, name)
+    if not 1 <= count <= MOST_RUNS_LISTED:
+        raise ArgumentError(f"{count} times are asked for.", hint=f"1 to {MOST_RUNS_LISTED} are listed.")
+    series = times_of(entry)
+    if not series:
+        raise ArgumentError(
+            f"{name} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
+        )
+    return entry, series
+
+
+def _show_times(cli: Context, rows: list[PlannedTime], empty: str) -> None:
+    cli.output.rows([_time_row(row) for row in rows], _columns(rows, _TIMES), empty=empty)
+
+
+def _columns(rows: list[PlannedTime], names: tuple[str, ...]) -> list[str]:
+    """Those that say something."""
+    dull = {"note"} if not any(row.note for row in rows) else set()
+    dull |= {"local"} if all(row.tz == "UTC" for row in rows) else set()
+    return [name for name in names if name not in dull]
+
+
+def _time_row(row: PlannedTime) -> dict[str, Any]:
+    from scylla_spark.clock import iso
+
+    return {"planned_at": iso(row.at_us), "local": row.local, "tz": row.tz, "fires": row.fires, "note": row.note}
+
+
+def _state(cli: Context) -> PlanState:
+    with cli.scheduler() as scheduler:
+        return scheduler.connection.plan.state()
+
+
+def _entry(plan: PlanState, name: str) -> Entry:
+    found = plan.entries.get(name)
+    if found is None:
+        raise _missing(name)
+    return found
+
+
+def _missing(name: str) -> Exception:
+    from scylla_spark.cli.schedule_rows import missing
+
+    return missing(name)
+
+
+def _many(names: list[str]) -> str:
+    said = ", ".join(names[:_MOST_SHOWN]) + (
+        f" and {len(names) - _MOST_SHOWN} others" if len(names) > _MOST_SHOWN else ""
+    )
+    return f"{len(names)} schedules ({said})" if len(names) > 1 else f"the schedule {said}"
+
+
+def _author() -> str:
+    from scylla_spark.cli.schedule_rows import author
+
+    return author()
+
+
+def _now() -> int:
+    from scylla_spark.clock import now_us
+
+    return now_us()

@@ -1,0 +1,158 @@
+"""What the commands about schedules show, as rows, and small things that they share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scylla_spark.client.schedule_handle import ScheduleStatus, planned, status_of
+from scylla_spark.client.trigger_words import brief, in_words
+from scylla_spark.clock import iso, to_us
+from scylla_spark.errors import ArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from scylla_spark.core.plan.entry import Entry
+    from scylla_spark.core.plan.plan_state import PlanState
+
+KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
+STATES: Final = ("active", "paused")
+
+
+class Wanted(NamedTuple):
+    """Which schedules to list; None does not restrict."""
+
+    kind: str | None = None
+    state: str | None = None
+    tag: str | None = None
+    owner: str | None = None
+
+
+def chosen(entries: Mapping[str, Entry], wanted: Wanted) -> list[Entry]:
+    """Those that are wanted, by name.
+
+    Raises:
+        ArgumentError: there is no such kind or state.
+    """
+    for what, value, known in (("kind", wanted.kind, KINDS), ("state", wanted.state, STATES)):
+        if value is not None and value not in known:
+            raise ArgumentError(f"There is no {what} {value!r}.", hint=f"There are {', '.join(known)}.")
+    return [entries[name] for name in sorted(entries) if _is_wanted(entries[name], wanted)]
+
+
+def listed(
+    found: Iterable[Entry], plan: PlanState, before_us: int | None, limit: int, now: int
+) -> list[dict[str, Any]]:
+    """Rows of a list.
+
+    Args:
+        found: schedules, in order.
+        plan: for its calendars.
+        before_us: only those that are due before this; None: all.
+        limit: most rows.
+        now: microseconds since the epoch.
+    """
+    rows: list[dict[str, Any]] = []
+    for entry in found:
+        if len(rows) == limit:
+            break
+        if before_us is None or (not entry.paused and _is_due(entry, plan, before_us, now)):
+            rows.append(_row(entry, status_of(entry, plan, now)))
+    return rows
+
+
+def shown(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
+    """One schedule with all that is known of it."""
+    row = _row(entry, status)
+    waits = [
+        {"job": job.generation, "state": job.state, "since": iso(job.first_us), "trigger": _seen(entry, job.latches)}
+        for job in entry.jobs.values()
+    ]  # fmt: skip
+    return row | {
+        "trigger": in_words(entry.schedule.trigger), "until": iso(entry.until_us) if entry.until_us else None,
+        "last_success_at": _iso(status.last_success_at), "changed_at": _iso(status.changed_at), "author": status.author,
+        "overlap": entry.schedule.policies.overlap, "catch_up": entry.schedule.policies.catch_up, "owner": status.owner,
+        "tags": ", ".join(status.tags), "jobs": waits, "runs": [str(run.key) for run in entry.runs.values()],
+        "definition": status.definition,
+    }  # fmt: skip
+
+
+def with_verdicts(rows: list[dict[str, Any]], fires: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Planned times with the newest decision about each."""
+    from scylla_spark.client.schedule_explain import decided
+
+    newest_first = list(fires)
+    for row in rows:
+        at_us = _us(row["planned_at"])
+        about = [fire for fire in decided(newest_first, at_us) if not fire["by_hand"] and fire["planned_at"] <= at_us]
+        row["verdict"] = about[0]["verdict"] if about else None
+        row["why"] = about[0]["why"] if about else None
+    return rows
+
+
+def missing(name: str) -> NotFoundError:
+    """What to say of a name that nobody knows."""
+    return NotFoundError(f"There is no schedule {name!r}.", hint="`scylla-spark schedule list` names all.")
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ArgumentError: the text is none.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"The {what} is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise ArgumentError(f"The {what} is not a JSON object.", hint='Such as \'{"region": "eu"}\'.')
+    return value
+
+
+def author() -> str:
+    """Who asks, as the machine knows them; empty if it does not."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""
+
+
+def _row(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
+    return {
+        "name": entry.name, "state": status.state, "trigger": brief(entry.schedule.trigger), "next_at": _iso(status.next_at),
+        "running": status.running, "waiting": status.waiting, "failures": status.failures, "handler": status.handler,
+        "revision": status.revision, "note": status.note,
+    }  # fmt: skip
+
+
+def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+    return (
+        (wanted.state is None or entry.paused == (wanted.state == "paused"))
+        and (wanted.tag is None or f"tag:{wanted.tag}" in entry.keys)
+        and (wanted.owner is None or f"owner:{wanted.owner}" in entry.keys)
+        and (wanted.kind is None or any(key.startswith(KINDS[wanted.kind]) for key in entry.keys))
+    )
+
+
+def _is_due(entry: Entry, plan: PlanState, before_us: int, now: int) -> bool:
+    following = planned(entry, plan, now, 1)
+    return bool(following) and to_us(following[0]) < before_us
+
+
+def _seen(entry: Entry, latches: Mapping[int, Any]) -> list[str]:
+    from scylla_spark.core.plan.tree import described
+
+    return described(entry.schedule.trigger, latches)
+
+
+def _iso(moment: Any) -> str | None:
+    return None if moment is None else iso(to_us(moment))
+
+
+def _us(text: str) -> int:
+    from datetime import datetime
+
+    return to_us(datetime.fromisoformat(text))

@@ -1,0 +1,113 @@
+"""The commands `schedule explain` and `schedule fires`: what was decided about a schedule, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.cli.output import printable
+
+if TYPE_CHECKING:
+    from scylla_spark.client.schedule_history import ScheduleHistory
+    from scylla_spark.core.plan.entry import Entry
+
+Name = Annotated[str, typer.Argument(help="The schedule")]
+_INSTANTS = ("planned_at", "until_at", "decided_at", "scheduled_time")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `schedule`."""
+    app.command()(explain)
+    app.command()(fires)
+
+
+def explain(
+    ctx: typer.Context,
+    name: Name,
+    at: Annotated[str | None, typer.Option(help="Of this time: an instant, or a local time of its trigger")] = None,
+) -> None:
+    """Say why a schedule ran or did not, and what it waits for."""
+    from scylla_spark.client import schedule_explain
+    from scylla_spark.client.schedule_history import history
+    from scylla_spark.clock import now_us
+
+    cli, now = context(ctx), now_us()
+    with cli.scheduler() as scheduler:
+        plan = scheduler.connection.plan.state()
+        past = history(scheduler.connection, name)
+        entry = plan.entries.get(name)
+        all_fires, jobs = past.fires(), past.jobs()
+        at_us = None if at is None else _asked(at, entry)
+        about = (
+            schedule_explain.newest(all_fires) if at_us is None else schedule_explain.decided(all_fires, at_us)[::-1]
+        )
+        said = list(schedule_explain.told(about, jobs, entry.runs if entry is not None else ()))
+        if entry is None:
+            said.append(_gone(past, name))
+        elif at_us is None:
+            said += schedule_explain.standing(entry, plan.calendars, now)
+        elif not about:
+            said += schedule_explain.undecided(entry, past.changes(), plan.calendars, at_us, now)
+            said += schedule_explain.standing(entry, plan.calendars, now)
+    _say(cli, name, said, [printable(row, _INSTANTS) for row in about])
+
+
+def fires(
+    ctx: typer.Context,
+    name: Name,
+    since: Annotated[str | None, typer.Option(help="Decided since: an instant, or -1h")] = None,
+    limit: Annotated[int, typer.Option(help="Most rows, to 10000")] = 100,
+) -> None:
+    """List what was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    from scylla_spark.client.schedule_history import history
+    from scylla_spark.io.delta.task_queries import check_limit
+
+    check_limit(limit)
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        past = history(scheduler.connection, name)
+        rows = past.fires(None if since is None else instant(since), limit)
+        if not rows and name not in scheduler.connection.plan.state().entries:
+            _gone(past, name)
+    shown = [printable(row, _INSTANTS) for row in rows]
+    cli.output.rows(shown, ("planned_at", "decided_at", "verdict", "generation", "why"), empty="Nothing was decided.")
+
+
+def _asked(text: str, entry: Entry | None) -> int:
+    """The instant that is asked about: a time without an offset is one of the trigger's own zone."""
+    from datetime import datetime
+
+    from scylla_spark.client.schedule_handle import times_of
+    from scylla_spark.core.plan import zone
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return instant(text)
+    series = times_of(entry) if entry is not None else []
+    if moment.tzinfo is not None or not series:
+        return instant(text)
+    return zone.instant_of(series[0].tz, moment)
+
+
+def _gone(past: ScheduleHistory, name: str) -> str:
+    """What is left of a schedule that is not there; an error if nothing is."""
+    from scylla_spark.cli.schedule_rows import missing
+    from scylla_spark.clock import iso
+
+    changes = past.changes()
+    if not changes:
+        raise missing(name)
+    last = changes[0]
+    author = f" by {last['author']}" if last["author"] else ""
+    return f"There is no schedule {name!r} any more: it was removed at {iso(last['changed_at'])}{author}."
+
+
+def _say(cli: Context, name: str, said: list[str], rows: list[dict[str, Any]]) -> None:
+    if cli.output.form == "table" and not cli.output.columns:
+        for sentence in said:
+            cli.output.text(sentence)
+    else:
+        cli.output.record({"schedule": name, "said": said, "fires": rows})

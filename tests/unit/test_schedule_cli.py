@@ -1,0 +1,83 @@
+"""The commands about schedules that need no deployment: lint, and what is wrong with calendars and files."""
+
+import json
+import sys
+
+import pytest
+
+from scylla_spark import cli
+
+GOOD = '[[schedule]]\nname = "nightly"\nhandler = "report"\ncron = "0 12 * * *"\n'
+HANDLERS = 'from scylla_spark import handler\n\n\n@handler("report")\ndef report(task, ctx):\n    pass\n'
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        code = cli.run(["--data", str(tmp_path / "data"), *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_lint_says_what_each_schedule_means(run, tmp_path):
+    (tmp_path / "a.toml").write_text(GOOD)
+    code, out, err = run("schedule", "lint", "a.toml")
+    assert (code, out) == (0, "nightly: runs at 12:00 every day, UTC time\n")
+    assert err == "schedules: 1, errors: 0, warnings: 0\n"
+
+
+def test_lint_finds_errors_in_every_schedule_and_ends_with_1(run, tmp_path):
+    bad = '[[schedule]]\nname = "bad"\nhandler = "report"\ncron = "61 * * * *"\n'
+    (tmp_path / "a.toml").write_text(bad + GOOD + GOOD + GOOD.replace("nightly", "odd").replace("report", "nobody"))
+    (tmp_path / "lint_handlers.py").write_text(HANDLERS)
+    code, out, _ = run("schedule", "lint", "a.toml", "--handlers", str(tmp_path / "lint_handlers.py"), "-o", "json")
+    found = {row["schedule"]: [one["level"] for one in row["findings"]] for row in json.loads(out)}
+    assert code == 1
+    assert found == {"bad": ["error"], "nightly": ["error"], "odd": ["error"]}
+    assert "another schedule of the file has its name" in out
+    assert "The field minute" in out
+
+
+def test_a_warning_is_no_error(run, tmp_path):
+    (tmp_path / "a.toml").write_text(GOOD.replace("0 12", "*/7 *"))
+    code, out, _ = run("schedule", "lint", "a.toml")
+    assert code == 0
+    assert "  warning: */7 minutes do not divide the hour" in out
+
+
+def test_a_steering_command_needs_names_or_a_tag(run):
+    for words in (["pause"], ["resume"], ["delete", "--yes"], ["pause", "a", "--tag", "b"]):
+        code, _, err = run("schedule", *words)
+        assert (code, "Which schedules?" in err) == (2, True)
+
+
+def test_a_day_that_does_not_exist_is_told_with_its_line(run, tmp_path):
+    (tmp_path / "days").write_text("# ours\n2027-12-24\n2027-02-30 # no\n")
+    code, _, err = run("calendar", "put", "ours", "days")
+    assert code == 2
+    assert "days, line 3: '2027-02-30' is no day." in err
+
+
+def test_holidays_without_their_package_are_a_clear_error(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "holidays", None)
+    code, _, err = run("calendar", "fill", "de", "--country", "de", "2027")
+    assert code == 1
+    assert "scylla-spark[calendars]" in err
+
+
+def test_a_country_that_nobody_knows_is_an_error(run):
+    pytest.importorskip("holidays")
+    code, _, err = run("calendar", "fill", "x", "--country", "xx", "2027")
+    assert code == 2
+    assert "No holidays are known" in err
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_fields_of_an_event_are_an_object(run, text):
+    code, _, err = run("event", "emit", "stock", "--fields", text)
+    assert code == 2
+    assert "event's fields" in err

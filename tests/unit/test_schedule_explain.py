@@ -1,0 +1,209 @@
+"""Why a schedule ran or did not, told from the planner's own log; and which schedules a list shows."""
+
+import json
+
+import pytest
+
+from scylla_spark.cli.schedule_rows import Wanted, chosen, listed, with_verdicts
+from scylla_spark.client.schedule_explain import decided, newest, standing, told, undecided
+from scylla_spark.client.schedule_history import _row
+from scylla_spark.clock import iso
+from scylla_spark.core.plan import plan_log
+from scylla_spark.errors import ArgumentError
+from scylla_spark.schemas import FIRES, JOBS, SCHEDULES
+from scylla_spark.transforms.plan_rows import plan_rows
+from tests.support.planner_harness import SECOND, START, PlannerHarness
+
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+EVERY_HOUR = {"kind": "every", "period": "1h"}
+
+
+def rows(plan, table):
+    """What the tables would hold, the newest first."""
+    found = []
+    for offset, value in enumerate(plan.log):
+        found += [_row(table, row.text) for row in plan_rows(plan_log.decode(value), offset) if row.kind == table.name]
+    return found[::-1]
+
+
+def about(plan, at_us, name="s"):
+    """Sentences about a time."""
+    entry = plan.shadow.entries[name]
+    found = decided(rows(plan, FIRES), at_us)[::-1]
+    said = list(told(found, rows(plan, JOBS), entry.runs))
+    return said or list(undecided(entry, rows(plan, SCHEDULES), plan.shadow.calendars, at_us, plan.now))
+
+
+def now_of(plan, name="s"):
+    return list(standing(plan.shadow.entries[name], plan.shadow.calendars, plan.now))
+
+
+@pytest.fixture
+def hourly():
+    plan = PlannerHarness()
+    plan.put("s", EVERY_HOUR)
+    plan.to(START + HOUR)
+    return plan
+
+
+def test_a_run_is_told_of_with_its_end(hourly):
+    (sentence,) = about(hourly, START + HOUR)
+    assert sentence.startswith(
+        "2026-03-01T01:00:00Z: launched at 2026-03-01T01:00:00Z, revision 1. Its run has not ended"
+    )
+    hourly.pass_s(5)
+    hourly.end(outcome="failed")
+    (sentence,) = about(hourly, START + HOUR)
+    assert (
+        "Its run ended as failed at 2026-03-01T01:00:05Z; its task: TaskKey(2026-03-01T01:00:00Z,schedule/s,"
+        in sentence
+    )
+
+
+def test_a_time_that_found_another_run_active_says_which(hourly):
+    hourly.to(START + 2 * HOUR)
+    (sentence,) = about(hourly, START + 2 * HOUR)
+    assert sentence.endswith(
+        "not run, decided at 2026-03-01T02:00:00Z: the run planned for 2026-03-01T01:00:00Z is active."
+    )
+
+
+def test_times_that_nobody_planned_are_told_of_as_one(hourly):
+    hourly.end()
+    hourly.restart(after_us=5 * HOUR)
+    hourly.pass_s(1)
+    (sentence,) = about(hourly, START + 3 * HOUR)
+    assert sentence.startswith(
+        "2026-03-01T02:00:00Z and all times before 2026-03-01T05:00:00Z: not run: nobody planned"
+    )
+
+
+def test_a_time_while_paused_says_who_paused_it_and_why(hourly):
+    hourly.end()
+    hourly.ask("pause", names=["s"], note="month end", author="ada")
+    hourly.to(START + 3 * HOUR)
+    assert about(hourly, START + 2 * HOUR) == [
+        "It was paused at 2026-03-01T02:00:00Z, by ada since 2026-03-01T01:00:00Z: month end."
+    ]
+    assert now_of(hourly) == ["It is paused, by ada since 2026-03-01T01:00:00Z: month end."]
+
+
+def test_times_before_the_schedule_was_there_and_after_now_are_told_of(hourly):
+    assert about(hourly, START - HOUR) == [
+        "The schedule was not there at 2026-02-28T23:00:00Z: it was put at 2026-03-01T00:00:00Z."
+    ]
+    assert about(hourly, START + 5 * HOUR)[0] == "2026-03-01T05:00:00Z is still to come."
+    hourly.to(START + 90 * MINUTE)
+    assert about(hourly, START + 80 * MINUTE) == [
+        "The trigger does not name 2026-03-01T01:20:00Z: the time before is 2026-03-01T01:00:00Z, the one after 2026-03-01T02:00:00Z."
+    ]
+
+
+def test_a_holiday_is_the_reason_where_there_is_one():
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=["2026-03-02"])
+    plan.put("s", {"kind": "cron", "expression": "0 2 * * *", "calendar": "de"})
+    plan.to(START + 72 * HOUR)
+    assert about(plan, START + 26 * HOUR) == [
+        "Nothing fires at Mon 2026-03-02 02:00: left out: a day of the calendar 'de'."
+    ]
+
+
+def test_what_a_trigger_still_waits_for_is_told_leaf_by_leaf():
+    plan = PlannerHarness()
+    trigger = {
+        "kind": "all",
+        "of": [{"kind": "event", "name": "a"}, {"kind": "partitions", "dataset": "d", "atLeast": 3}],
+    }
+    plan.put("s", trigger)
+    assert now_of(plan) == ["Its trigger has seen nothing since the last launch: event:a waits; dataset:d waits."]
+    plan.event("a")
+    plan.ask("partitions", name="d", partitions=[{"count": 2}])
+    assert now_of(plan) == [
+        "Job 1 waits since 2026-03-01T00:00:00Z for its trigger: event:a holds, 1 seen; dataset:d waits, 2 seen."
+    ]
+
+
+def test_a_constraint_that_is_waited_for_is_told_of():
+    plan = PlannerHarness()
+    plan.put("s", EVERY_HOUR, constraints=[{"kind": "delay", "delay": "10m"}])
+    plan.to(START + HOUR)
+    assert "it waited" in about(plan, START + HOUR)[0]
+    assert (
+        now_of(plan)[0]
+        == "Job 1 waits since 2026-03-01T01:00:00Z for its constraints; it is planned for 2026-03-01T01:00:00Z."
+    )
+    plan.pass_s(600)
+    assert "launched at 2026-03-01T01:10:00Z" in about(plan, START + HOUR)[1]
+
+
+def test_the_newest_decisions_come_in_their_order(hourly):
+    hourly.to(START + 5 * HOUR)
+    assert [iso(row["planned_at"])[11:13] for row in newest(rows(hourly, FIRES))] == ["03", "04", "05"]
+
+
+def test_a_whole_minute_means_all_of_it_and_an_exact_time_itself():
+    fires = [{"planned_at": at, "until_at": None} for at in (MINUTE, MINUTE + 59 * SECOND, 2 * MINUTE)]
+    assert len(decided(fires, MINUTE)) == 2
+    assert decided(fires, MINUTE + 59 * SECOND) == [fires[1]]
+    assert decided(fires, MINUTE + 1) == []
+
+
+def test_past_times_show_what_was_decided(hourly):
+    hourly.to(START + 2 * HOUR)
+    times = [{"planned_at": iso(START + hours * HOUR)} for hours in (0, 1, 2)]
+    assert [row["verdict"] for row in with_verdicts(times, rows(hourly, FIRES))] == [None, "launched", "skipped"]
+
+
+@pytest.fixture
+def many():
+    plan = PlannerHarness()
+    plan.put("b-time", {"kind": "every", "period": "2h"}, tags=["x"], owner="ada")
+    plan.put("a-time", EVERY_HOUR, tags=["x", "y"])
+    plan.put("event", {"kind": "event", "name": "e"})
+    plan.put("both", {"kind": "all", "of": [EVERY_HOUR, {"kind": "after", "work": "w"}]}, paused=True)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(), ["a-time", "b-time", "both", "event"]),
+        (Wanted(kind="time"), ["a-time", "b-time", "both"]),
+        (Wanted(kind="after"), ["both"]),
+        (Wanted(kind="event"), ["event"]),
+        (Wanted(state="paused"), ["both"]),
+        (Wanted(tag="x"), ["a-time", "b-time"]),
+        (Wanted(tag="x", owner="ada"), ["b-time"]),
+        (Wanted(kind="table"), []),
+    ],
+)
+def test_a_list_shows_what_is_asked_for(many, wanted, names):
+    assert [entry.name for entry in chosen(many.shadow.entries, wanted)] == names
+
+
+def test_a_list_can_be_of_what_is_due_soon(many):
+    found = chosen(many.shadow.entries, Wanted())
+    soon = listed(found, many.shadow, START + 90 * MINUTE, 10, START)
+    assert [(row["name"], row["next_at"], row["trigger"]) for row in soon] == [
+        ("a-time", "2026-03-01T01:00:00Z", "every 1h")
+    ]
+    assert [row["name"] for row in listed(found, many.shadow, None, 2, START)] == ["a-time", "b-time"]
+
+
+def test_a_kind_or_state_that_does_not_exist_is_an_error():
+    for wanted in (Wanted(kind="cron"), Wanted(state="broken")):
+        with pytest.raises(ArgumentError, match="There is no"):
+            chosen({}, wanted)
+
+
+def test_rows_of_the_log_have_the_columns_of_their_table(hourly):
+    row = rows(hourly, FIRES)[0]
+    assert list(row) == FIRES.names
+    assert (row["planned_at"], row["verdict"], row["uniqueness_key"]) == (
+        START + HOUR,
+        "launched",
+        "s/2026-03-01T01:00:00Z/1",
+    )
+    assert json.dumps(row)

@@ -1,0 +1,183 @@
+"""What schedules mean in words, what clocks and holidays do to their times, and what is suspicious about them."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from scylla_spark import Schedule, Trigger
+from scylla_spark.client.schedule_lint import findings
+from scylla_spark.client.schedule_times import following, preceding
+from scylla_spark.client.trigger_words import brief, in_words
+from scylla_spark.clock import iso, to_us
+from scylla_spark.core.plan.schedule_format import read_trigger
+from scylla_spark.core.plan.trigger import AtTimes, leaves
+
+NOW = to_us(datetime(2026, 11, 1, tzinfo=UTC))
+BERLIN = "Europe/Berlin"
+
+
+def series(trigger):
+    return [leaf.times for leaf in leaves(read_trigger(trigger.definition)) if isinstance(leaf, AtTimes)]
+
+
+def instant(text):
+    return to_us(datetime.fromisoformat(text))
+
+
+def told(rows):
+    return [(iso(row.at_us), row.local[4:], row.fires, row.note) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "short", "words"),
+    [
+        (Trigger.cron("0 2 * * *", BERLIN), "0 2 * * * Europe/Berlin", "at 02:00 every day, Europe/Berlin time"),
+        (Trigger.cron("0 0 31 * *"), "0 0 31 * *", "at 00:00 on the 31st day of every month, UTC time"),
+        (Trigger.every("90m", jitter="5m"), "every 1h30m", "every 1h30m, up to 5m later, always as much at one time"),
+        (
+            Trigger.cron("0 5 * * *", calendar="de", on_holiday="next"),
+            "0 5 * * *",
+            "at 05:00 every day, UTC time, on the next open day instead of the days of the calendar 'de'",
+        ),
+        (Trigger.event("stock", {"site": 3}), "event:stock", "on the event 'stock' with site = 3"),
+        (
+            Trigger.partitions("orders", 5, rows=10),
+            "dataset:orders",
+            "when 5 partitions and 10 rows of the dataset 'orders' were told of",
+        ),
+        (Trigger.after("load", ["failed"]), "after:load", "after a run of 'load' has failed"),
+        (
+            Trigger.absent(Trigger.event("beat"), "26h"),
+            "no event:beat for 1d2h",
+            "when nothing came of event:beat for 1d2h",
+        ),
+        (
+            Trigger.table("orders", min_rows=2, settle="1m"),
+            "table:orders",
+            "when the table 'orders' has grown by 1 commit and 2 rows, and was quiet for 1m",
+        ),
+        (
+            Trigger.event("a") & (Trigger.event("b") | Trigger.every("1h")),
+            "event:a & (event:b | every 1h)",
+            "on the event 'a'; and (on the event 'b'; or every 1h)",
+        ),
+        (
+            Trigger.any_of(2, Trigger.event("a"), Trigger.event("b"), Trigger.event("c")),
+            "2 of (event:a, event:b, event:c)",
+            "when 2 of these have come: on the event 'a'; on the event 'b'; on the event 'c'",
+        ),
+    ],
+)
+def test_a_trigger_is_said_in_short_and_in_words(trigger, short, words):
+    read = read_trigger(trigger.definition)
+    assert (brief(read), in_words(read)) == (short, words)
+
+
+def test_a_time_that_a_clock_skips_is_marked_where_it_runs_instead():
+    found = following(series(Trigger.cron("30 2 * * *", BERLIN)), {}, instant("2027-03-27T12:00:00Z"), 2)
+    assert told(found) == [
+        ("2027-03-28T01:00:00Z", "2027-03-28 03:00", True, "02:30 does not exist: the clock goes from 02:00 to 03:00"),
+        ("2027-03-29T00:30:00Z", "2027-03-29 02:30", True, ""),
+    ]
+
+
+def test_a_time_that_a_clock_skips_is_listed_as_left_out_where_the_schedule_says_so():
+    found = following(series(Trigger.cron("30 2 * * *", BERLIN, gap="skip")), {}, instant("2027-03-27T12:00:00Z"), 1)
+    assert told(found) == [
+        ("2027-03-28T01:00:00Z", "2027-03-28 02:30", False, "left out: the clock skips it"),
+        ("2027-03-29T00:30:00Z", "2027-03-29 02:30", True, ""),
+    ]
+
+
+@pytest.mark.parametrize(("fold", "times"), [("first", ["first"]), ("both", ["first", "second"])])
+def test_a_time_that_comes_twice_is_marked(fold, times):
+    found = following(series(Trigger.cron("30 2 * * *", BERLIN, fold=fold)), {}, instant("2027-10-30T12:00:00Z"), 3)
+    marked = [row.note for row in found if row.note]
+    assert marked == [
+        f"02:30 comes twice, this is the {which}: the clock goes from 03:00 back to 02:00" for which in times
+    ]
+
+
+def test_holidays_are_listed_with_what_becomes_of_their_times():
+    days = {"de": frozenset({date(2026, 12, 25), date(2026, 12, 26)})}
+    skipped = Trigger.cron("0 5 * * *", calendar="de")
+    moved = Trigger.cron("0 5 25 12 *", calendar="de", on_holiday="next")
+    at_us = instant("2026-12-24T12:00:00Z")
+    assert [(row.local[4:14], row.fires) for row in following(series(skipped), days, at_us, 1)] == [
+        ("2026-12-25", False), ("2026-12-26", False), ("2026-12-27", True),
+    ]  # fmt: skip
+    assert [(row.local[4:14], row.note) for row in following(series(moved), days, at_us, 1)] == [
+        ("2026-12-25", "moved to the next open day: a day of the calendar 'de'"),
+        ("2026-12-27", "moved here from a day of the calendar 'de'"),
+    ]
+
+
+@pytest.mark.parametrize("trigger", [
+    Trigger.cron("* * * * * *"), Trigger.every("1s"), Trigger.cron("0 2 * * *", BERLIN), Trigger.cron("0 0 29 2 *"),
+    Trigger.at(*(datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 29))),
+])  # fmt: skip
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_the_times_before_an_instant_are_those_that_follow_an_earlier_one(trigger, count):
+    found = [row.at_us for row in preceding(series(trigger), {}, NOW, count)]
+    assert len(found) == count
+    after = [row.at_us for row in following(series(trigger), {}, found[0] - 1, count)]
+    assert found == after
+    assert all(row.at_us >= NOW for row in following(series(trigger), {}, found[-1], 1))
+
+
+def test_times_that_ended_long_ago_are_found():
+    old = Trigger.every("1s", start_at=datetime(2020, 1, 1, tzinfo=UTC), end_at=datetime(2020, 1, 2, tzinfo=UTC))
+    assert [iso(row.at_us) for row in preceding(series(old), {}, NOW, 2)] == [
+        "2020-01-01T23:59:59Z",
+        "2020-01-02T00:00:00Z",
+    ]
+
+
+def texts(trigger, handlers=None, **fields):
+    schedule = Schedule("s", "h", trigger, **{"overlap": "skip", **fields})
+    return [f"{one.level}: {one.text}" for one in findings(schedule, NOW, handlers)]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "part"),
+    [
+        (Trigger.cron("*/7 * * * *"), 'the last distance is 4 minutes; every = "7m"'),
+        (Trigger.cron("0 */5 * * *"), "the last distance is 4 hours"),
+        (Trigger.cron("0 3 */2 * *"), "begin anew on the 1st"),
+        (Trigger.cron("0 0 13 * 5"), "fires on days for which either is true"),
+        (Trigger.cron("0 0 31 * *"), "5 of its months have no day 31"),
+        (Trigger.cron("0 0 30 * *"), "1 of its months have no day 30"),
+        (Trigger.cron("0 0 29 2 *"), "leap years"),
+        (Trigger.cron("* * * * * *"), "it fires every second"),
+        (Trigger.every("1s"), "it fires every second"),
+        (Trigger.cron("30 2 * * *", BERLIN), "02:30 lies in the hour in which clocks in Europe/Berlin are set, next on 2027-03-28"),
+        (Trigger.at(datetime(2020, 1, 1, tzinfo=UTC)), "never fires"),
+    ],
+)  # fmt: skip
+def test_a_suspicious_time_is_told_of(trigger, part):
+    found = texts(trigger)
+    assert [text for text in found if part in text], found
+    assert all(text.startswith("warning: ") for text in found)
+
+
+@pytest.mark.parametrize("trigger", [
+    Trigger.cron("*/15 * * * *", BERLIN), Trigger.cron("0 12 * * MON-FRI", BERLIN), Trigger.cron("0 0 L * *"), Trigger.cron("0 0 31 1 *"),
+    Trigger.every("1h"), Trigger.cron("30 2 * * *"), Trigger.event("x"),
+])  # fmt: skip
+def test_nothing_is_said_of_what_is_plain(trigger):
+    assert texts(trigger) == []
+
+
+def test_the_default_of_overlap_is_told_of_where_it_buffers():
+    assert "buffer_all" in texts(Trigger.event("x"), overlap=None)[0]
+    assert texts(Trigger.every("1h"), overlap=None) == []
+
+
+def test_fields_and_handlers_that_nobody_knows_are_errors():
+    payload = {"a": ["{{ upstream.key }} {{ upstream.kee }}"], "b": '{{ planned.day | default("x") }}'}
+    assert texts(Trigger.after("load"), payload=payload) == [
+        "error: the payload names upstream.kee, which no fire knows: it has handler, key, outcome, planned, result, schedule",
+        "error: the payload names planned.day, which no fire knows: it has no fields",
+    ]
+    assert texts(Trigger.every("1h"), {"g"}) == ["error: no module registers the handler 'h'; registered: g"]
+    assert texts(Trigger.every("1h"), {"h"}) == []

@@ -61,14 +61,14 @@ def init(
 
 
 def up(ctx: typer.Context, handlers: Handlers = None) -> None:
-    """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest and dispatch."""
+    """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest, dispatch and plan."""
     cli = context(ctx)
     _serve(cli, cli.settings(**_handlers(handlers)))
 
 
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch; default: all")] = None,
+    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch, plan; default: all")] = None,
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""

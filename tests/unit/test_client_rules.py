@@ -259,5 +259,6 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
         "cancel_df",
         "task",
     }
-    frames = {"status", "attempts", "completions", "rejected"}
-    assert {name for name in dir(Scheduler) if name[0] != "_"} == calls | frames | {"settings", "spark"}
+    plan = {"put_schedules", "schedule", "emit", "notify_partitions", "put_calendar"}
+    frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
+    assert {name for name in dir(Scheduler) if name[0] != "_"} == calls | plan | frames | {"settings", "spark"}

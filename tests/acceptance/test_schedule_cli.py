@@ -1,0 +1,111 @@
+"""The command line about schedules, against a running deployment: a file is applied, its runs are seen, and reasons are told."""
+
+import json
+
+import pytest
+
+from tests.acceptance.place import PATIENCE
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.acceptance
+
+FILE = """
+[[schedule]]
+name = "cli-beat"
+handler = "work"
+every = "1s"
+payload = {{ mark = "{mark}" }}
+owner = "cli"
+tags = ["cli"]
+
+[[schedule]]
+name = "cli-both"
+handler = "work"
+all = [{{ event = "cli-go" }}, {{ partitions = "cli-data", at_least = 2 }}]
+owner = "cli"
+"""
+ALONE = '[[schedule]]\nname = "cli-both"\nhandler = "work"\nevent = "cli-go"\nowner = "cli"\n'
+
+WAITS = """
+[[schedule]]
+name = "cli-waits"
+handler = "work"
+all = [{ event = "cli-go" }, { partitions = "cli-data", at_least = 2 }]
+"""
+
+
+@pytest.fixture
+def call(deployment):
+    """A command's output, as JSON if it is that; its exit code is checked."""
+
+    def run(*words, code=0):
+        done = deployment.call(*words)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout) if "json" in words else done.stdout + done.stderr
+
+    return run
+
+
+def test_a_file_is_applied_with_its_plan_and_what_is_left_out_is_removed(call, deployment):
+    file = deployment.folder / "cli.toml"
+    file.write_text(FILE.format(mark="one"))
+    rows = call("schedule", "apply", str(file), "--prune", "cli", "--dry-run", "-o", "json")
+    assert [(row["name"], row["change"]) for row in rows] == [("cli-beat", "added"), ("cli-both", "added")]
+    assert "This would add 2 schedules" in call("schedule", "apply", str(file), code=2)
+    call("schedule", "apply", str(file), "--prune", "cli", "--yes")
+    assert "Nothing would change." in call("schedule", "apply", str(file), "--prune", "cli", "--yes")
+
+    file.write_text(FILE.format(mark="two"))
+    (row,) = call("schedule", "apply", str(file), "--yes", "-o", "json")
+    assert (row["change"], row["field"], row["before"], row["after"]) == ("changed", "payload.mark", "one", "two")
+    runs = eventually(lambda: [run for run in deployment.history() if run.mark == "two"], PATIENCE)
+    assert runs[0].key.uniqueness_key.startswith("cli-beat/")
+
+    (listed,) = call("schedule", "list", "--tag", "cli", "--next-before", "+1m", "-o", "json")
+    assert (listed["name"], listed["trigger"], listed["revision"]) == ("cli-beat", "every 1s", 2)
+    (before,) = call("schedule", "previous", "cli-beat", "1", "-o", "json")
+    assert before["verdict"] in ("launched", "skipped")
+    call("schedule", "pause", "--tag", "cli", "--note", "enough", "--yes")
+    assert "It is paused, by " in call("schedule", "explain", "cli-beat")
+    assert "paused already" in call("schedule", "pause", "cli-beat", code=4)
+    told = call("schedule", "fires", "cli-beat", "--since", "-10m", "-o", "json")
+    assert {"launched"} <= {row["verdict"] for row in told}
+
+    file.write_text(ALONE)
+    rows = call("schedule", "apply", str(file), "--prune", "cli", "--yes", "-o", "json")
+    assert {(row["name"], row["change"]) for row in rows} == {("cli-beat", "removed"), ("cli-both", "changed")}
+    assert "There is no schedule 'cli-beat' any more" in call("schedule", "explain", "cli-beat")
+    call("schedule", "delete", "cli-both", "--yes")
+    call("schedule", "show", "cli-both", code=3)
+
+
+def test_what_a_trigger_waits_for_is_explained_until_it_holds(call, deployment):
+    file = deployment.folder / "cli.toml"
+    file.write_text(WAITS)
+    call("schedule", "apply", str(file), "--yes")
+    call("event", "emit", "cli-go", "--fields", '{"n": 1}')
+    call("event", "partitions", "cli-data", "--rows", "7")
+    waits = "event:cli-go holds, 1 seen; dataset:cli-data waits, 1 seen"
+    eventually(lambda: waits in " ".join(call("schedule", "explain", "cli-waits").split()), PATIENCE)
+    call("event", "partitions", "cli-data")
+    eventually(lambda: "ended as succeeded" in call("schedule", "explain", "cli-waits"), PATIENCE)
+    key = call("schedule", "run", "cli-waits", "--payload", '{"mark": "by hand"}').strip()
+    eventually(lambda: "by hand" in [run.mark for run in deployment.history()], PATIENCE)
+    assert "launched by hand" in call("schedule", "explain", "cli-waits")
+    newest = call("schedule", "fires", "cli-waits", "--limit", "1", "-o", "json")[0]
+    assert newest["by_hand"]
+    assert newest["uniqueness_key"] in key
+    call("schedule", "delete", "cli-waits", "--yes")
+
+
+def test_days_of_a_calendar_are_kept_year_by_year(call, deployment):
+    (deployment.folder / "days").write_text("2026-12-24  # ours\n2027-07-01\n")
+    call("calendar", "put", "cli", str(deployment.folder / "days"))
+    call("calendar", "fill", "cli", "--country", "de", "2027")
+    days = [row["day"] for row in call("calendar", "show", "cli", "-o", "json")]
+    assert "2026-12-24" in days, "other years stay"
+    assert "2027-07-01" not in days, "those of the year are replaced"
+    assert "2027-10-03" in days
+    (deployment.folder / "days").write_text("")
+    call("calendar", "put", "cli", str(deployment.folder / "days"))
+    call("calendar", "show", "cli", code=3)

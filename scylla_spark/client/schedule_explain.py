@@ -17,7 +17,7 @@ from scylla_spark.core.plan.tree import described
 Row = Mapping[str, Any]
 _MINUTE_US: Final = 60_000_000
 _NEWEST: Final = 3
-_ABOUT_RUNS: Final = frozenset({"late", "overdue", "silent"})
+_NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble"})
 
 
 def decided(fires: Sequence[Row], at_us: int) -> list[Row]:
@@ -106,7 +106,7 @@ def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
         by = "by hand " if row["by_hand"] else ""
         seen = f", for {row['values']}" if row["values"] else ""
         return f"{planned}: launched {by}at {iso(row['decided_at'])}, revision {row['revision']}{seen}. {_end(row, end, active)}"
-    if verdict in _ABOUT_RUNS:
+    if verdict in _NO_DECISION:
         return f"{planned}: {verdict}, told of at {iso(row['decided_at'])}: {why}."
     if verdict == "missed":
         many = (

@@ -26,6 +26,7 @@ _WHOLE: Final = {"second": 60, "minute": 60, "hour": 24}
 _UNITS: Final = {"second": "minute", "minute": "hour", "hour": "day"}
 _KNOWN_FIELDS: Final = {
     "upstream": {"schedule", "handler", "key", "outcome", "result", "planned"},
+    "table": {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"},
     "partitions": {"dataset", "values", "count", "rows", "bytes"},
     **{name: set[str]() for name in ("planned", "started", "schedule", "revision", "generation")},
 }  # fmt: skip

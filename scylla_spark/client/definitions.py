@@ -91,7 +91,14 @@ class Trigger:
 
     @classmethod
     def rrule(cls, rule: str, start: str, tz: str = "UTC", **options: Any) -> Trigger:
-        """Fires as a rule of RFC 5545 says, from a local start in ISO form on."""
+        """Fires as a rule of RFC 5545 says.
+
+        Args:
+            rule: such as "FREQ=MONTHLY;BYDAY=-1FR".
+            start: its first possible local time, ISO form without an offset.
+            tz: IANA name.
+            **options: bounds, calendar, jitter: see `every`.
+        """
         return cls({"kind": "rrule", "rule": rule, "start": start, "tz": tz} | _options(options))
 
     # -- what happens ---------------------------------------------------------------------------------------------------
@@ -105,7 +112,14 @@ class Trigger:
     def partitions(
         cls, dataset: str, at_least: int = 1, *, rows: int | None = None, size: int | None = None
     ) -> Trigger:
-        """Fires when so many partitions, rows and bytes of a dataset were told of since the last launch."""
+        """Fires when so much of a dataset was told of since the last launch.
+
+        Args:
+            dataset: its name, as notifications call it.
+            at_least: so many partitions.
+            rows: … and rows.
+            size: … and bytes.
+        """
         return cls({"kind": "partitions", "dataset": dataset, "atLeast": at_least, "rows": rows, "bytes": size})
 
     @classmethod
@@ -184,12 +198,25 @@ class Constraint:
 
     @classmethod
     def time_range(cls, begin: str, end: str, tz: str = "UTC", otherwise: str = "wait") -> Constraint:
-        """The local time lies in [begin, end), "HH:MM" each; it may go over midnight."""
+        """The local time lies in a range, which may go over midnight.
+
+        Args:
+            begin: "HH:MM" …
+            end: … and where it ends, itself excluded.
+            tz: IANA name.
+            otherwise: "wait", or "abort" to drop the job.
+        """
         return cls({"kind": "time_range", "begin": begin, "end": end, "tz": tz, "otherwise": otherwise})
 
     @classmethod
     def rate(cls, most: int, per: _Duration, otherwise: str = "wait") -> Constraint:
-        """At most so many launches within any stretch of this length (duration)."""
+        """Launches are not more frequent than this.
+
+        Args:
+            most: so many …
+            per: … within any stretch of this length (duration).
+            otherwise: "wait", or "abort" to drop the job.
+        """
         return cls({"kind": "rate", "most": most, "per": _span(per), "otherwise": otherwise})
 
 

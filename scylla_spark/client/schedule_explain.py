@@ -77,7 +77,13 @@ def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us:
 
 
 def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
-    """How a schedule stands: paused, running, waiting, and when it is due."""
+    """How a schedule stands: paused, running, waiting, and when it is due.
+
+    Args:
+        entry: the schedule.
+        calendars: days by name.
+        now: microseconds since the epoch.
+    """
     if entry.paused:
         until = f" until {iso(entry.until_us)}" if entry.until_us else ""
         changed = {"author": entry.author, "note": entry.note, "changed_at": entry.changed_us}

@@ -161,6 +161,12 @@ class ScheduleHandle:
 def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[datetime]:
     """Planned times of a schedule after an instant.
 
+    Args:
+        entry: the schedule.
+        state: for its calendars.
+        after_us: later than this, microseconds since the epoch.
+        count: how many, at most.
+
     Raises:
         ArgumentError: too many are asked for.
     """

@@ -48,7 +48,14 @@ def following(series: list[FireTimes], calendars: Calendars, after_us: int, coun
 
 
 def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, count: int) -> list[PlannedTime]:
-    """The last planned times before an instant, the first first; those that the definition names, whether it was there or not."""
+    """The last planned times before an instant, the first first; those that the definition names, whether it was there or not.
+
+    Args:
+        series: of the trigger.
+        calendars: days by name.
+        before_us: earlier than this, microseconds since the epoch.
+        count: how many that fire, at most.
+    """
     before_us = min(before_us, max((one.end_us + 1 for one in series), default=0))
     span_us, times = _FIRST_SPAN_US, list[int]()
     while count and span_us < 8 * _OLDEST_US:
@@ -64,6 +71,11 @@ def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[St
     """Local times of an expression that a clock skips or repeats: the step, the time, and what becomes of it.
 
     Expressions that go on at short intervals have none: nothing is made up for, nothing is left out.
+
+    Args:
+        cron: the expression and its zone.
+        after_us: clocks that are set later than this …
+        until_us: … and not later than this; microseconds since the epoch.
     """
     if not is_fixed(cron.expression):
         return

@@ -119,6 +119,11 @@ def dispatcher(data: Path, changes: dict[str, Any] | None) -> Child:
     return Child(_ours(data, changes, "run", "dispatch"))
 
 
+def planner(data: Path, changes: dict[str, Any] | None) -> Child:
+    """`scylla-spark run plan` on a data directory whose broker runs, with settings to change, nested."""
+    return Child(_ours(data, changes, "run", "plan"))
+
+
 def _ours(data: Path, changes: dict[str, Any] | None, *command: str) -> list[str]:
     sets = [word for text in written(changes or {}) for word in ("--set", text)]
     options = ["--data", str(data), "--set", "log.level=warning", *sets]

@@ -32,6 +32,7 @@ BENCHES: Final = {
     "stuck": "lateness beside a head that hangs, one that always fails and a thousand blocked lanes, against without",
     "spread": "a million tasks over a year from a DataFrame, until they can be queried",
     "recover": "kill -9 with a million pending tasks; from the new start to the first release",
+    "schedules": "a thousand crons of every second, 100,000 stored schedules, an event among them, and a killed planner",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
 }

@@ -201,9 +201,11 @@ class SoleHolder:
     def _run(self) -> None:
         try:
             session_ms = duration_ms(self._settings.dispatch.session_timeout)
+            instance = self._settings.dispatch.instance_id
+            named = {"group_instance_id": f"{instance}-{self._role}"} if instance and self._role != "ingest" else {}
             member = rejoining(consumer(
                 self._settings, group_id=f"{self._settings.dispatch.group_id}-{self._role}", session_timeout_ms=session_ms,
-                heartbeat_interval_ms=max(session_ms // 5, 500), partition_assignment_strategy=(_Eldest,),
+                heartbeat_interval_ms=max(session_ms // 5, 500), partition_assignment_strategy=(_Eldest,), **named,
             ))  # fmt: skip
             member.subscribe([self._topic], listener=_Listener(self, member))
             confirmed = boot_us()

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, REJECTED, TASKS, Table
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, SCHEDULES, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open
 
-COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED)
+COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES)
 _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written
 _FILES_AT_ONCE: Final = 400  # some three seconds
@@ -36,7 +36,7 @@ class Compactor:
 
     def compact(self, table: Table, _now: int) -> bool:
         """Puts small files of one table together, some hundred at a time; changes no row."""
-        if table is DEFERRED:  # it is only appended to, which does not conflict: batches need not wait
+        if not table.partitioned_by:  # it is only appended to, which does not conflict: batches need not wait
             if sum(file["bytes"] < _TINY_BYTES for file in self._kept.readers.files(table)) >= _MANY_FILES:
                 self._optimize(table, None)
             return False

@@ -12,7 +12,7 @@ from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, Table
+from scylla_spark.schemas import ATTEMPTS, CALENDARS, COMPLETIONS, FIRES, JOBS, SCHEDULES, Table
 from scylla_spark.services.ingest.progress import Progress
 
 SMALL_BYTES: Final = 32 << 20
@@ -23,6 +23,8 @@ _QUIET: Final = {
     "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # a vacuum has so many tasks; by default 10,000
 }
+
+_OF_OUTCOMES = frozenset(table.name for table in (COMPLETIONS, ATTEMPTS, SCHEDULES, JOBS, FIRES, CALENDARS))
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class LockedTables:
 
     def lock_of(self, table: Table) -> AbstractContextManager[Any]:
         """The lock of a table's writers."""
-        return self.outcomes_lock if table in (COMPLETIONS, ATTEMPTS) else self.tasks_lock
+        return self.outcomes_lock if table.name in _OF_OUTCOMES else self.tasks_lock
 
     def rows(self, table: Table) -> Counter[HourBucket]:
         """Rows per (partition, hour), from the log alone; repeats included."""

@@ -18,7 +18,7 @@ from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, REJECTED, TASKS, Table
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ log = structlog.get_logger("ingest")
 
 _READERS_LAG_US: Final = duration_us("15m")  # no reader's progress is older
 _DROP_STEP_US: Final = duration_us("6h")
+_DAY_US: Final = duration_us("1d")
 
 
 class Purger:
@@ -64,7 +65,7 @@ class Purger:
         return False
 
     def purge(self, now: int) -> bool:
-        """Deletes closed hours older than the retention, and refused records of days before it; touches no data file.
+        """Deletes closed hours older than the retention, refused records of days before it, and what schedules did before it.
 
         What counts is the append time up to which records were read: no later one can be of these hours, since it is refused.
         """
@@ -87,6 +88,9 @@ class Purger:
         if days:
             with self._kept.tasks_lock:
                 self._delete(REJECTED, F.col("day").isin(sorted(days)))
+        for table, column in ((FIRES, "decided_at"), (JOBS, "changed_at")):
+            with self._kept.lock_of(table):
+                self._delete(table, F.col(column) < F.lit(from_us(max(0, now - self._retention_us - _DAY_US))))
         return False
 
     def _past(self, place: HourBucket, marks: Mapping[int, Mark], read: Mapping[int, int]) -> bool:

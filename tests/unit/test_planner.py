@@ -4,6 +4,7 @@ import json
 
 from scylla_spark.core.fact import Unreadable
 from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.table_watch import Growth, Place
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same
@@ -479,3 +480,26 @@ def test_a_table_that_is_in_trouble_is_told_of_once_and_goes_on_where_it_can() -
 def watch(plan: PlannerHarness) -> Place:
     (place,) = plan.planner.watched()
     return place
+
+
+def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after_a_crash() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    names = [f"s{number:03}" for number in range(300)]
+    tick = {"kind": "every", "period": "1s"}
+    plan.ask("put", schedules=[{"name": name, "handler": "work", "trigger": tick} for name in names])
+    plan.pass_s(1)
+    offset = plan.planner.state.commands
+    delete = encode_command("delete", id="all", names=names)
+    plan.planner.command(offset, delete, plan.now, plan.now)
+    groups = plan.planner.take(plan.now)
+    assert len(groups) > 2
+    for group in groups[:2]:
+        plan.log.append(plan_log.encode(group))
+        plan.shadow.fold(group)
+    plan.restart()
+    left = len(plan.planner.state.entries)
+    assert 0 < left < 300
+    plan.planner.command(offset, delete, plan.now, plan.now)
+    plan.turn()
+    assert plan.answers["all"][0] == "ok" or plan.planner.state.entries == {}
+    assert not plan.planner.state.entries

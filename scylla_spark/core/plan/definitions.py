@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scylla_spark.core.key import TaskKey
@@ -34,6 +34,11 @@ class Definitions:
         launching: takes back what was launched ahead.
         watching: arms what waits for absence.
         timing: says when the first fire is due.
+
+    Attributes:
+        listeners: what is listened to → names of schedules.
+        cut: called after each schedule that a command has changed: so far may be written, if it is much.
+        done_to: the command that comes was done up to this name before; empty: it is new.
     """
 
     def __init__(
@@ -46,6 +51,8 @@ class Definitions:
         self._watching = watching
         self._timing = timing
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
+        self.cut: Callable[[str], None] = lambda name: None
+        self.done_to = ""
         self._indexed: dict[str, tuple[str, ...]] = {}
         journal.watchers.append(self._watch)
 
@@ -77,9 +84,10 @@ class Definitions:
         gone = self._pruned(command, set(names))
         done: dict[str, Any] = dict.fromkeys(gone, "removed")
         keys: list[TaskKey] = []
-        for schedule, text in read:
+        for schedule, text in sorted(read, key=lambda one: one[0].name):
             done[schedule.name], taken_back = self._put(schedule, text, command, now)
             keys += taken_back
+            self.cut(schedule.name)
         for name in gone:
             keys += self._drop(name, command, now)
         return done, keys
@@ -126,8 +134,10 @@ class Definitions:
         Raises:
             NotFoundError: one of the names is not there; nothing is changed.
         """
-        names = self._chosen(command)
-        keys = [key for name in names for key in self._drop(name, command, now)]
+        names, keys = self._chosen(command), []
+        for name in names:
+            keys += self._drop(name, command, now)
+            self.cut(name)
         return dict.fromkeys(names, "removed"), keys
 
     def _drop(self, name: str, command: PlanCommand, now: int) -> list[TaskKey]:
@@ -152,11 +162,12 @@ class Definitions:
         """
         names = self._chosen(command)
         todo = [name for name in names if not self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields:
+        if names and not todo and "names" in command.fields and not self.done_to:
             raise ConflictError(f"The schedule {names[0]!r} is paused already.", hint="Nothing is to be done.")
         until_us, keys = command.fields.get("until", 0), []
         for name in todo:
             keys += self.stop(self._state.entries[name], command.fields.get("note", ""), command.author, now, until_us)
+            self.cut(name)
         return dict.fromkeys(todo, "paused"), keys
 
     def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
@@ -178,10 +189,11 @@ class Definitions:
         """
         names = self._chosen(command)
         todo = [name for name in names if self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields:
+        if names and not todo and "names" in command.fields and not self.done_to:
             raise ConflictError(f"The schedule {names[0]!r} is not paused.", hint="Nothing is to be done.")
         for name in todo:
             self.go_on(self._state.entries[name], command.author, now)
+            self.cut(name)
         return dict.fromkeys(todo, "resumed"), []
 
     def go_on(self, entry: Entry, author: str, now: int) -> None:
@@ -197,10 +209,11 @@ class Definitions:
 
     def _chosen(self, command: PlanCommand) -> list[str]:
         fields, entries = command.fields, self._state.entries
-        missing = [name for name in fields.get("names", ()) if name not in entries]
+        wanted = sorted(name for name in fields.get("names", ()) if name > self.done_to)
+        missing = [name for name in wanted if name not in entries]
         if missing:
             raise NotFoundError(f"There is no schedule {missing[0]!r}.", hint="`scylla-spark schedule list` names all.")
-        chosen = set(fields.get("names", ()))
+        chosen = set(wanted)
         if "tag" in fields:
             chosen |= self.listeners.get(f"tag:{fields['tag']}", set())
         if "changedFrom" in fields:

@@ -7,6 +7,7 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from scylla_spark import failpoint
@@ -103,6 +104,9 @@ class Planner:
         if offset < self.state.commands:
             return
         found = read_command(value)
+        resume = self._resume
+        self._definitions.done_to = resume.name if resume is not None and resume[:2] == (COMMANDS, offset) else ""
+        self._definitions.cut = partial(self._cut, offset, now)
         if isinstance(found, Refused):
             self._refuse(offset, append_us, value, found)
         else:
@@ -184,6 +188,11 @@ class Planner:
         state.number += 1
         state.partly = partly
         self._moved, self._commands_moved, self._told_us = {}, False, now
+
+    def _cut(self, offset: int, now: int, name: str) -> None:
+        """Writes what a command has changed so far, if it is much; a new planner goes on after this name."""
+        if self._journal.full:
+            self._seal(now, Partly(COMMANDS, offset, 0, name))
 
     # -- snapshots ------------------------------------------------------------------------------------------------------
 

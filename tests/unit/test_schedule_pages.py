@@ -27,7 +27,9 @@ class Recorder:
         self.put += schedules
 
 
-@pytest.mark.parametrize(("page", "names"), [("README.md", ["nightly", "rollup"]), ("docs/schedules.md", ["nightly", "rollup", "alarm"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "names"), [("README.md", ["nightly", "rollup"]), ("docs/schedules.md", ["nightly", "rollup", "alarm"])]
+)
 def test_schedules_in_python_can_be_put(page, names):
     (code,) = [block for block in blocks(page, "python") if "Schedule(" in block]
     whole = code.replace("sched = Scheduler.connect()\n", "").partition('sched.schedule("')[0]

@@ -65,7 +65,7 @@ def shown(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
     """One schedule with all that is known of it."""
     row = _row(entry, status)
     waits = [
-        {"job": job.generation, "state": job.state, "since": iso(job.first_us), "trigger": _seen(entry, job.latches)}
+        {"job": job.generation, "state": job.state, "since": iso(job.first_us), "trigger": "; ".join(_seen(entry, job.latches))}
         for job in entry.jobs.values()
     ]  # fmt: skip
     return row | {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,6 +28,7 @@ Count = Annotated[int, typer.Argument(metavar="[N]", help="How many")]
 _COLUMNS = ("name", "state", "trigger", "next_at", "running", "waiting")
 _TIMES = ("planned_at", "local", "note")
 _MOST_SHOWN = 3
+_MOST_NAMES = 2_000  # in one record, however long they are
 
 
 @app.command(name="list")
@@ -66,6 +67,7 @@ def show(ctx: typer.Context, name: Name) -> None:
     record = shown(entry, status)
     if cli.output.form == "table" and not cli.output.columns:
         record = {field: value for field, value in record.items() if value not in (None, "", [], 0, False)}
+        record |= {field: _lines(record[field]) for field in ("jobs", "runs") if field in record}
         record["definition"] = json.dumps(status.definition, indent=2, ensure_ascii=False)
     cli.output.record(record)
 
@@ -96,7 +98,8 @@ def previous(ctx: typer.Context, name: Name, count: Count = 5) -> None:
         plan = scheduler.connection.plan.state()
         _, series = _timed(plan, name, count)
         times = preceding(series, plan.calendars, _now(), count)
-        fires = history(scheduler.connection, name).fires() if times else []
+        last = times[-1].at_us + 1 if times else 0
+        fires = history(scheduler.connection, name).fires_about(times[0].at_us, last) if times else []
     rows = with_verdicts([_time_row(row) for row in times], fires)
     columns = _columns(times, ("planned_at", "local", "verdict", "why", "note"))
     cli.output.rows(rows, columns, empty=f"{name} has no earlier time.")
@@ -113,14 +116,14 @@ def pause(
     yes: Yes = False,
 ) -> None:
     """Let schedules fire nothing; what was launched ahead is taken back."""
-    more: dict[str, Any] = {"note": note or None, "until": None if until is None else instant(until)}
-    _steer(context(ctx), "pause", names, tag, more, dry_run=dry_run, yes=yes)
+    until_us = None if until is None else instant(until)
+    _steer(context(ctx), _Asked("pause", names, tag, dry_run, yes), note=note or None, until=until_us)
 
 
 @app.command()
 def resume(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Let schedules fire again, from now on."""
-    _steer(context(ctx), "resume", names, tag, {}, dry_run=dry_run, yes=yes)
+    _steer(context(ctx), _Asked("resume", names, tag, dry_run, yes))
 
 
 @app.command()
@@ -142,7 +145,7 @@ def run(
 @app.command()
 def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Forget schedules; what they have run stays in the tables."""
-    _steer(context(ctx), "delete", names, tag, {}, dry_run=dry_run, yes=yes, always_asks=True)
+    _steer(context(ctx), _Asked("delete", names, tag, dry_run, yes))
 
 
 schedule_why.register(app)
@@ -151,35 +154,54 @@ schedule_check.register(app)
 # -- below: what several commands do ------------------------------------------------------------------------------------
 
 
-def _steer(
-    cli: Context, kind: str, names: list[str] | None, tag: str | None, more: dict[str, Any], *, dry_run: bool, yes: bool,
-    always_asks: bool = False,
-) -> None:  # fmt: skip
-    if bool(names) == (tag is not None):
+def _lines(values: list[Any]) -> str:
+    """One value per line, objects as their parts."""
+    parts = [
+        ", ".join(f"{name} {item}" for name, item in one.items()) if isinstance(one, dict) else one for one in values
+    ]
+    return "\n".join(parts)
+
+
+class _Asked(NamedTuple):
+    """What is to be done with some schedules."""
+
+    kind: str
+    names: list[str] | None
+    tag: str | None
+    dry_run: bool
+    yes: bool
+
+
+def _steer(cli: Context, asked: _Asked, **more: Any) -> None:
+    """Pauses, resumes or deletes; asks before a change of many, or one that cannot be taken back."""
+    if bool(asked.names) == (asked.tag is not None):
         raise ArgumentError("Which schedules?", hint="Pass names, or --tag for all that have it.")
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan
-        entries = plan.state().entries
-        meant = _meant(entries, names, tag, kind)
-        if dry_run or not meant:
-            rows = [{"name": name, "would": kind} for name in meant]
-            cli.output.rows(rows, ("name", "would"), empty=f"There is nothing to {kind}.")
+        meant = _meant(plan.state().entries, asked)
+        if asked.dry_run or not meant:
+            rows = [{"name": name, "would": asked.kind} for name in meant]
+            cli.output.rows(rows, ("name", "would"), empty=f"There is nothing to {asked.kind}.")
             return
-        if (always_asks or tag is not None or len(meant) > 1) and not cli.confirmed(f"{kind} {_many(meant)}", yes=yes):
+        asks = asked.kind == "delete" or asked.tag is not None or len(meant) > 1
+        if asks and not cli.confirmed(f"{asked.kind} {_many(meant)}", yes=asked.yes):
             return
-        done = plan.ask(kind, names=meant, author=_author() or None, **more).done
+        done: dict[str, Any] = {}
+        for start in range(0, len(meant), _MOST_NAMES):
+            part = meant[start : start + _MOST_NAMES]
+            done |= plan.ask(asked.kind, names=part, author=_author() or None, **more).done
     cli.output.rows([{"name": name, "done": what} for name, what in done.items()], ("name", "done"))
 
 
-def _meant(entries: dict[str, Entry], names: list[str] | None, tag: str | None, kind: str) -> list[str]:
+def _meant(entries: dict[str, Entry], asked: _Asked) -> list[str]:
     """Names that a command is about; of a tag only those that it changes."""
-    if names:
-        missing = [name for name in names if name not in entries]
+    if asked.names:
+        missing = [name for name in asked.names if name not in entries]
         if missing:
             raise _missing(missing[0])
-        return list(dict.fromkeys(names))
-    tagged = sorted(name for name, entry in entries.items() if f"tag:{tag}" in entry.keys)
-    wanted = {"pause": False, "resume": True}.get(kind)
+        return list(dict.fromkeys(asked.names))
+    tagged = sorted(name for name, entry in entries.items() if f"tag:{asked.tag}" in entry.keys)
+    wanted = {"pause": False, "resume": True}.get(asked.kind)
     return [name for name in tagged if wanted is None or entries[name].paused is wanted]
 
 

@@ -65,7 +65,7 @@ def shown(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
     """One schedule with all that is known of it."""
     row = _row(entry, status)
     waits = [
-        {"job": job.generation, "state": job.state, "since": iso(job.first_us), "trigger": _seen(entry, job.latches)}
+        {"job": job.generation, "state": job.state, "since": iso(job.first_us), "trigger": "; ".join(_seen(entry, job.latches))}
         for job in entry.jobs.values()
     ]  # fmt: skip
     return row | {
@@ -78,15 +78,24 @@ def shown(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
 
 
 def with_verdicts(rows: list[dict[str, Any]], fires: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Planned times with the newest decision about each."""
-    from scylla_spark.client.schedule_explain import decided
+    """Planned times with the newest decision about each.
 
-    newest_first = list(fires)
+    Args:
+        rows: of times, with `planned_at` as text.
+        fires: rows of the table, the newest first.
+    """
+    single: dict[int, Mapping[str, Any]] = {}
+    many: list[Mapping[str, Any]] = []
+    for fire in fires:
+        if fire["until_at"] is not None:
+            many.append(fire)
+        elif not fire["by_hand"]:
+            single.setdefault(fire["planned_at"], fire)
     for row in rows:
         at_us = _us(row["planned_at"])
-        about = [fire for fire in decided(newest_first, at_us) if not fire["by_hand"] and fire["planned_at"] <= at_us]
-        row["verdict"] = about[0]["verdict"] if about else None
-        row["why"] = about[0]["why"] if about else None
+        missed = next((fire for fire in many if fire["planned_at"] <= at_us <= fire["until_at"]), {})
+        about = single.get(at_us, missed)
+        row |= {"verdict": about.get("verdict"), "why": about.get("why")}
     return rows
 
 

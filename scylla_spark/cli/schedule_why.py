@@ -38,12 +38,13 @@ def explain(
         plan = scheduler.connection.plan.state()
         past = history(scheduler.connection, name)
         entry = plan.entries.get(name)
-        all_fires, jobs = past.fires(), past.jobs()
         at_us = None if at is None else _asked(at, entry)
-        about = (
-            schedule_explain.newest(all_fires) if at_us is None else schedule_explain.decided(all_fires, at_us)[::-1]
-        )
-        said = list(schedule_explain.told(about, jobs, entry.runs if entry is not None else ()))
+        if at_us is None:
+            about = past.fires(limit=schedule_explain.NEWEST)[::-1]
+        else:
+            about = past.fires_about(at_us, schedule_explain.end_of(at_us))[::-1]
+        active = entry.runs if entry is not None else ()
+        said = list(schedule_explain.told(about, past.jobs_of(about), active))
         if entry is None:
             said.append(_gone(past, name))
         elif at_us is None:
@@ -71,6 +72,8 @@ def fires(
         rows = past.fires(None if since is None else instant(since), limit)
         if not rows and name not in scheduler.connection.plan.state().entries:
             _gone(past, name)
+    if not past.complete:
+        cli.output.say("Kafka does not answer: this is what the tables say.")
     shown = [printable(row, _INSTANTS) for row in rows]
     cli.output.rows(shown, ("planned_at", "decided_at", "verdict", "generation", "why"), empty="Nothing was decided.")
 

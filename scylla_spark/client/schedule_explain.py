@@ -16,24 +16,13 @@ from scylla_spark.core.plan.tree import described
 
 Row = Mapping[str, Any]
 _MINUTE_US: Final = 60_000_000
-_NEWEST: Final = 3
+NEWEST: Final = 3  # decisions that are told of where no time is asked about
 _NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble"})
 
 
-def decided(fires: Sequence[Row], at_us: int) -> list[Row]:
-    """The decisions about a time: a whole minute means all of the minute; of rows that stand for many times, those around it.
-
-    Args:
-        fires: rows of `fires`, the newest first.
-        at_us: microseconds since the epoch.
-    """
-    until_us = at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1_000_000 if at_us % 1_000_000 == 0 else 1)
-    return [row for row in fires if row["planned_at"] < until_us and at_us <= (row["until_at"] or row["planned_at"])]
-
-
-def newest(fires: Sequence[Row]) -> list[Row]:
-    """The last few decisions, the oldest of them first."""
-    return list(reversed(fires[:_NEWEST]))
+def end_of(at_us: int) -> int:
+    """Where the stretch ends that is asked about: a whole minute, a whole second, or the instant itself."""
+    return at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1_000_000 if at_us % 1_000_000 == 0 else 1)
 
 
 def told(rows: Iterable[Row], jobs: Iterable[Row], active: Collection[int]) -> Iterator[str]:

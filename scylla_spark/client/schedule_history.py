@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import to_us
 from scylla_spark.errors import UnreachableError
-from scylla_spark.io.delta.plan_queries import PlanQueries
+from scylla_spark.io.delta.plan_queries import ORDER, PlanQueries, Row
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES, Table
 from scylla_spark.transforms.plan_rows import plan_rows
 
@@ -42,24 +44,48 @@ class ScheduleHistory:
             groups, self.complete = [], False
         self._beyond = [row for offset, group in groups for row in plan_rows(group, offset)]
 
-    def fires(self, since_us: int | None = None, limit: int = MOST_ROWS) -> list[dict[str, Any]]:
-        """Decisions."""
-        return self._rows(FIRES, "schedule", "decided_at", since_us, limit)
+    def fires(self, since_us: int | None = None, limit: int = MOST_ROWS) -> list[Row]:
+        """The newest decisions."""
+        new = [row for row in self._new(FIRES) if since_us is None or row["decided_at"] >= since_us]
+        return [*new, *self._queries.newest(FIRES, self._name, since_us, self._before, limit)][:limit]
 
-    def jobs(self, limit: int = MOST_ROWS) -> list[dict[str, Any]]:
-        """Changes of jobs."""
-        return self._rows(JOBS, "schedule", "changed_at", None, limit)
+    def fires_about(self, begin_us: int, end_us: int) -> list[Row]:
+        """Decisions about planned times of [begin, end)."""
+        new = [row for row in self._new(FIRES) if row["planned_at"] < end_us and last_of(row) >= begin_us]
+        return [*new, *self._queries.fires_about(self._name, begin_us, end_us, self._before)]
 
-    def changes(self) -> list[dict[str, Any]]:
-        """Changes of the schedule itself."""
-        return self._rows(SCHEDULES, "name", "changed_at", None, MOST_ROWS)
+    def jobs_of(self, fires: Iterable[Row]) -> list[Row]:
+        """Changes of the jobs that some decisions are about."""
+        generations = {row["generation"] for row in fires if row["generation"]}
+        new = [row for row in self._new(JOBS) if row["generation"] in generations]
+        return [*new, *self._queries.jobs_of(self._name, generations, self._before)] if generations else []
 
-    def _rows(self, table: Table, named: str, time: str, since_us: int | None, limit: int) -> list[dict[str, Any]]:
-        before = self._mark.outcomes_offset if self._mark is not None and self.complete else None
-        new = [_row(table, row.text) for row in self._beyond if row.kind == table.name]
-        new = [row for row in new if row[named] == self._name and (since_us is None or row[time] >= since_us)]
-        old = self._queries.rows(table, self._name, since_us=since_us, before=before, limit=limit)
-        return [*reversed(new), *old][:limit]
+    def changes(self) -> list[Row]:
+        """The newest changes of the schedule itself."""
+        old = self._queries.newest(SCHEDULES, self._name, None, self._before, MOST_ROWS)
+        return [*self._new(SCHEDULES), *old]
+
+    @property
+    def _before(self) -> int | None:
+        return self._mark.outcomes_offset if self._mark is not None and self.complete else None
+
+    def _new(self, table: Table) -> list[Row]:
+        named = "name" if table is SCHEDULES else "schedule"
+        rows = [stored(table, row.text) for row in self._beyond if row.kind == table.name]
+        return sorted(
+            (row for row in rows if row[named] == self._name), key=partial(_rank, ORDER[table.name]), reverse=True
+        )
+
+
+def last_of(row: Mapping[str, Any]) -> int:
+    """The last planned time that a decision is about."""
+    at_us: int = row["until_at"] or row["planned_at"]
+    return at_us
+
+
+def _rank(names: tuple[str, ...], row: Row) -> tuple[Any, ...]:
+    """Sorts as the tables are sorted; what is null comes before all."""
+    return tuple((row[name] is not None, row[name]) for name in names)
 
 
 def history(connection: Connection, name: str) -> ScheduleHistory:
@@ -68,7 +94,7 @@ def history(connection: Connection, name: str) -> ScheduleHistory:
     return ScheduleHistory(queries, connection.plan, name)
 
 
-def _row(table: Table, text: str) -> dict[str, Any]:
+def stored(table: Table, text: str) -> Row:
     """Cells of the log as the table has them."""
     cells = json.loads(text)
     row = {column.name: cells.get(column.name) for column in table.columns}

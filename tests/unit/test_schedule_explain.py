@@ -5,8 +5,8 @@ import json
 import pytest
 
 from scylla_spark.cli.schedule_rows import Wanted, chosen, listed, with_verdicts
-from scylla_spark.client.schedule_explain import decided, newest, standing, told, undecided
-from scylla_spark.client.schedule_history import _row
+from scylla_spark.client.schedule_explain import end_of, standing, told, undecided
+from scylla_spark.client.schedule_history import last_of, stored
 from scylla_spark.clock import iso
 from scylla_spark.core.plan import plan_log
 from scylla_spark.errors import ArgumentError
@@ -23,14 +23,17 @@ def rows(plan, table):
     """What the tables would hold, the newest first."""
     found = []
     for offset, value in enumerate(plan.log):
-        found += [_row(table, row.text) for row in plan_rows(plan_log.decode(value), offset) if row.kind == table.name]
+        found += [
+            stored(table, row.text) for row in plan_rows(plan_log.decode(value), offset) if row.kind == table.name
+        ]
     return found[::-1]
 
 
 def about(plan, at_us, name="s"):
     """Sentences about a time."""
     entry = plan.shadow.entries[name]
-    found = decided(rows(plan, FIRES), at_us)[::-1]
+    end_us = end_of(at_us)
+    found = [row for row in rows(plan, FIRES) if row["planned_at"] < end_us and at_us <= last_of(row)][::-1]
     said = list(told(found, rows(plan, JOBS), entry.runs))
     return said or list(undecided(entry, rows(plan, SCHEDULES), plan.shadow.calendars, at_us, plan.now))
 
@@ -138,22 +141,17 @@ def test_a_constraint_that_is_waited_for_is_told_of():
     assert "launched at 2026-03-01T01:10:00Z" in about(plan, START + HOUR)[1]
 
 
-def test_the_newest_decisions_come_in_their_order(hourly):
-    hourly.to(START + 5 * HOUR)
-    assert [iso(row["planned_at"])[11:13] for row in newest(rows(hourly, FIRES))] == ["03", "04", "05"]
-
-
-def test_a_whole_minute_means_all_of_it_and_an_exact_time_itself():
-    fires = [{"planned_at": at, "until_at": None} for at in (MINUTE, MINUTE + 59 * SECOND, 2 * MINUTE)]
-    assert len(decided(fires, MINUTE)) == 2
-    assert decided(fires, MINUTE + 59 * SECOND) == [fires[1]]
-    assert decided(fires, MINUTE + 1) == []
+def test_a_whole_minute_means_all_of_it_a_second_likewise_and_an_instant_itself():
+    assert [end_of(at) - at for at in (MINUTE, MINUTE + SECOND, MINUTE + 1)] == [MINUTE, SECOND, 1]
 
 
 def test_past_times_show_what_was_decided(hourly):
     hourly.to(START + 2 * HOUR)
-    times = [{"planned_at": iso(START + hours * HOUR)} for hours in (0, 1, 2)]
-    assert [row["verdict"] for row in with_verdicts(times, rows(hourly, FIRES))] == [None, "launched", "skipped"]
+    hourly.restart(after_us=5 * HOUR)
+    hourly.pass_s(1)
+    times = [{"planned_at": iso(START + hours * HOUR)} for hours in range(5)]
+    found = [row["verdict"] for row in with_verdicts(times, rows(hourly, FIRES))]
+    assert found == [None, "launched", "skipped", "missed", "missed"]
 
 
 @pytest.fixture

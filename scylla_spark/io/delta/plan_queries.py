@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
@@ -13,7 +14,14 @@ from scylla_spark.schemas import FIRES, JOBS, SCHEDULES, Table
 if TYPE_CHECKING:
     import polars as pl
 
-_TIME: Final = {FIRES.name: "decided_at", JOBS.name: "changed_at", SCHEDULES.name: "changed_at"}
+Row = dict[str, Any]
+_MOST: Final = 10_000
+ORDER: Final = {
+    FIRES.name: ("decided_at", "plan_offset", "planned_at", "generation", "verdict"),
+    JOBS.name: ("changed_at", "plan_offset", "generation", "state"),
+    SCHEDULES.name: ("changed_at", "plan_offset"),
+}
+"""By what rows are ordered: rows of one record of the planner have no order in the tables but this."""
 _NAME: Final = {FIRES.name: "schedule", JOBS.name: "schedule", SCHEDULES.name: "name"}
 
 
@@ -33,29 +41,54 @@ class PlanQueries:
         """How far the tables are with the planner's log; None: they hold nothing of it."""
         return self._readers.marks().get(("outcomes", self._partition))
 
-    def rows(
-        self, table: Table, name: str, *, since_us: int | None, before: int | None, limit: int
-    ) -> list[dict[str, Any]]:
-        """The newest rows of a schedule, the newest first.
+    def newest(self, table: Table, name: str, since_us: int | None, before: int | None, limit: int) -> list[Row]:
+        """The newest rows of a schedule, the newest first, as are those of all methods; instants in microseconds since the epoch.
 
         Args:
             table: `FIRES`, `JOBS` or `SCHEDULES`.
             name: of the schedule.
             since_us: not older than this, microseconds since the epoch.
-            before: only what stands in the planner's log before this offset; the rest is read there.
+            before: only what stands in the planner's log before this offset, as in all methods; None: all.
             limit: most rows.
-
-        Returns:
-            Rows with all columns; instants in microseconds since the epoch.
         """
         import polars as pl
 
-        time = _TIME[table.name]
-        wanted: list[pl.Expr] = [pl.col(_NAME[table.name]) == name]
-        if since_us is not None:
-            wanted.append(pl.col(time) >= pl.lit(from_us(since_us)))
+        recent = [] if since_us is None else [pl.col(ORDER[table.name][0]) >= pl.lit(from_us(since_us))]
+        return self._rows(table, name, recent, before, limit)
+
+    def fires_about(self, name: str, begin_us: int, end_us: int, before: int | None) -> list[Row]:
+        """Decisions about planned times of a stretch.
+
+        Args:
+            name: of the schedule.
+            begin_us: from this planned time on …
+            end_us: … and earlier than this; microseconds since the epoch.
+            before: as in `newest`.
+        """
+        import polars as pl
+
+        last = pl.coalesce("until_at", "planned_at")
+        inside = [pl.col("planned_at") < pl.lit(from_us(end_us)), last >= pl.lit(from_us(begin_us))]
+        return self._rows(FIRES, name, inside, before, _MOST)
+
+    def jobs_of(self, name: str, generations: Collection[int], before: int | None) -> list[Row]:
+        """Changes of some jobs.
+
+        Args:
+            name: of the schedule.
+            generations: their numbers.
+            before: as in `newest`.
+        """
+        import polars as pl
+
+        return self._rows(JOBS, name, [pl.col("generation").is_in(list(generations))], before, _MOST)
+
+    def _rows(self, table: Table, name: str, wanted: list[pl.Expr], before: int | None, limit: int) -> list[Row]:
+        import polars as pl
+
+        wanted = [pl.col(_NAME[table.name]) == name, *wanted]
         if before is not None:
             wanted.append(pl.col("plan_offset") < before)
         rows = self._readers.frame(table).filter(*wanted).unique()
-        rows = rows.sort(time, "plan_offset", descending=True).head(limit)
+        rows = rows.sort(ORDER[table.name], descending=True, nulls_last=True).head(limit)
         return in_us(rows).collect().to_dicts()

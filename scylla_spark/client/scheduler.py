@@ -13,7 +13,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
 from scylla_spark.client.schedule_handle import ScheduleHandle
-from scylla_spark.clock import now_us
+from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
@@ -230,17 +230,29 @@ class Scheduler:
         """
         self.connection.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
 
-    def schedules(self) -> DataFrame:
-        """One row per change of a schedule, the definitions among them; lazy."""
-        return self._table("schedules")
+    def schedules(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per change of a schedule, the definitions among them; lazy.
 
-    def jobs(self) -> DataFrame:
-        """One row per change of a job: a round of a schedule, from its first event to the end of its run; lazy."""
-        return self._table("jobs")
+        Args:
+            as_of: only what was changed until then (aware); default: all.
+        """
+        return self._until("schedules", "changed_at", as_of)
 
-    def fires(self) -> DataFrame:
-        """One row per decision: why something ran, or did not; lazy."""
-        return self._table("fires")
+    def jobs(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per change of a job: a round of a schedule, from its first event to the end of its run; lazy.
+
+        Args:
+            as_of: only what was changed until then (aware); default: all.
+        """
+        return self._until("jobs", "changed_at", as_of)
+
+    def fires(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per decision: why something ran, or did not; lazy.
+
+        Args:
+            as_of: only what was decided until then (aware); default: all.
+        """
+        return self._until("fires", "decided_at", as_of)
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 
@@ -381,6 +393,10 @@ class Scheduler:
     def spark(self) -> SparkSession:
         """The session of the DataFrame methods: given, running, or new."""
         return self.connection.spark
+
+    def _until(self, name: str, column: str, as_of: datetime | None) -> DataFrame:
+        rows = self._table(name)
+        return rows if as_of is None else rows.where(rows[column] <= from_us(instant_us(as_of)))
 
     def _table(self, name: str) -> DataFrame:
         from scylla_spark.client import frames

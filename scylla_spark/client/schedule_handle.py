@@ -29,7 +29,7 @@ class ScheduleStatus(NamedTuple):
         revision: of its definition.
         trigger: what it listens to.
         next_at: its next fire by time, if there is one.
-        running: runs that have not ended, those launched ahead of their time among them.
+        running: runs whose time has come and that have not ended.
         waiting: jobs that wait for their trigger, constraints, or another run.
         last_success_at: when its last successful run ended.
         failures: failed runs in a row.
@@ -201,7 +201,7 @@ def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
     return ScheduleStatus(
         entry.name, entry.handler, "paused" if entry.paused else "active", entry.revision,
         ", ".join(key for key in entry.keys if key == "time" or key.partition(":")[0] in _LISTENED),
-        following[0] if following else None, len(entry.runs), len(entry.jobs),
+        following[0] if following else None, sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
         from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
     )  # fmt: skip

@@ -214,6 +214,7 @@ class PlanTenure:
     def _counts(self, group: Group, offset: int) -> None:
         failpoint.reach("plan.group.counts")
         self._metrics.counted(group, self._now)
+        self._metrics.is_active(True, len(self.planner.state.entries))
         if group.begins:
             self._snapshot_begins = offset
         self._launch(group.number, [change[1] for change in group.changes if change[0] == "send"])

@@ -143,6 +143,33 @@ def run(
 
 
 @app.command()
+def backfill(
+    ctx: typer.Context,
+    name: Name,
+    begin: Annotated[str, typer.Argument(help="the first planned time, such as 2026-11-01T00:00:00Z or -7d")],
+    end: Annotated[str, typer.Argument(help="the first that is too late")] = "now",
+    order: Annotated[str, typer.Option(help="oldest or newest first")] = "oldest",
+    max_running: Annotated[int, typer.Option("--max-running", help="how many run at once")] = 1,
+    priority: Annotated[int, typer.Option(help="of their tasks, 0 to 255")] = 0,
+    reprocess: Annotated[str, typer.Option(help="which of those that ran before run again: none, failed or all")] = "none",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:  # fmt: skip
+    """Run past planned times, beside what the schedule does by itself."""
+    from scylla_spark.cli.context import instant
+    from scylla_spark.clock import from_us, iso, to_us
+
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        handle = scheduler.schedule(name, author=_author())
+        wanted = from_us(instant(begin)), from_us(instant(end))
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True)
+        if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
+            handle.backfill(*wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess)
+    cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
+
+
+@app.command()
 def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Forget schedules; what they have run stays in the tables."""
     _steer(context(ctx), _Asked("delete", names, tag, dry_run, yes))

@@ -10,6 +10,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.entry import Entry
 from scylla_spark.core.plan.fire_times import FireTimes
 from scylla_spark.core.plan.plan_state import PlanState
@@ -131,6 +132,43 @@ class ScheduleHandle:
         """
         done = self._ask("run", name=self.name, payload=dict(payload) if payload is not None else None)
         return TaskHandle(self._connection, TaskKey.parse(done[self.name]))
+
+    def backfill(
+        self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
+        reprocess: str = "none", dry_run: bool = False,
+    ) -> list[datetime]:  # fmt: skip
+        """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
+
+        Args:
+            begin: the first planned time (aware) …
+            end: … and the first that is too late; at most 1,000 lie between them.
+            order: "oldest" or "newest" first.
+            max_running: how many run at once, 1 to 100: so many lanes they are spread over.
+            priority: of their tasks, 0 to 255; the lowest by default.
+            reprocess: which of those that ran before run again: "none", "failed", or "all".
+            dry_run: launch nothing.
+
+        Returns:
+            The planned times that run, or would, in their order.
+
+        Raises:
+            ArgumentError: it does not fire by time, or too many times are planned.
+            ConflictError: too many of its runs are active.
+            NotFoundError: there is none of that name.
+        """
+        from scylla_spark.client.backfill import ran_before
+
+        entry = self._entry(state := self._connection.plan.state())
+        begin_us, end_us = instant_us(begin), instant_us(end)
+        planned = planned_between(entry, begin_us, end_us, state.calendars)
+        left_out = ran_before(self._connection, self.name, begin_us, end_us, reprocess)
+        todo = chosen(planned, left_out, order)
+        if todo and not dry_run:
+            self._ask(
+                "backfill", name=self.name, begin=begin_us, end=end_us, order=order, maxRunning=max_running, priority=priority,
+                leaveOut=sorted(left_out & set(planned)),
+            )  # fmt: skip
+        return [from_us(at) for at in todo]
 
     def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens.

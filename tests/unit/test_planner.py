@@ -503,3 +503,19 @@ def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after
     plan.turn()
     assert plan.answers["all"][0] == "ok" or plan.planner.state.entries == {}
     assert not plan.planner.state.entries
+
+
+def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, payload={"at": "{{ planned }}"})
+    begin, end = START - 5 * MINUTE, START
+    code, *_, done = plan.ask("backfill", name="a", begin=begin, end=end, maxRunning=2, leaveOut=[START - 2 * MINUTE])
+    assert (code, done) == ("ok", {"planned": 5, "launched": 4})
+    assert [one["taskData"]["at"] for one in plan.sent] == [f"2026-02-28T23:5{n}:00Z" for n in (5, 6, 7, 9)]
+    assert len({one["orderingId"] for one in plan.sent}) == 2
+    plan.pass_s(61)
+    assert plan.verdicts() == ["launched"] * 5, "the minute runs beside them"
+    plan.restart()
+    assert plan.ask("backfill", name="a", begin=0, end=START)[0] == "argument"
+    plan.put("e", ORDERS)
+    assert plan.ask("backfill", name="e", begin=begin, end=end)[0] == "argument"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode, payload_text
@@ -34,6 +34,14 @@ WAITING: Final = "waiting"
 FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
+
+
+class _Given(NamedTuple):
+    """What a run by hand has of its own, instead of what its schedule says."""
+
+    payload: Mapping[str, Any] | None = None
+    lane: str = ""
+    priority: int | None = None
 
 
 class Launching:
@@ -175,25 +183,46 @@ class Launching:
         """Launches a run that somebody asks for, whatever else runs; what keeps it from being launched, if anything does."""
         generation = entry.generation + 1
         job = Job(generation, PENDING_LAUNCH, now, now)
-        self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, payload)
+        self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, _Given(payload))
         return None if generation in entry.runs else "its payload cannot be made: `schedule explain` says why"
+
+    def backfill(self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int) -> list[TaskKey]:
+        """Launches past planned times, so many at once, in their order; their keys.
+
+        Args:
+            entry: of the schedule.
+            planned: the times that the runs are named by.
+            now: microseconds since the epoch; the first starts now, others as their lane lets them.
+            lanes: how many may run at once.
+            priority: of their tasks.
+        """
+        first, keys = entry.generation + 1, []
+        for number, at_us in enumerate(planned):
+            job = Job(entry.generation + 1, PENDING_LAUNCH, now, at_us)
+            lane = f"backfill/{entry.name}/{first}/{number % lanes}"
+            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
+            if job.generation in entry.runs:
+                keys.append(entry.runs[job.generation].key)
+        return keys
 
     def _launch(
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
-        payload: Mapping[str, Any] | None = None,
+        given: _Given | None = None,
     ) -> None:  # fmt: skip
+        given = given or _Given()
         work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
-        lane = work.lane or (unique if more.get("by_hand") or _is_parallel(schedule) else f"schedule/{entry.name}")
-        key = TaskKey(starts_us, lane, unique)
+        own = unique if more.get("by_hand") or _is_parallel(schedule) else f"schedule/{entry.name}"
+        key = TaskKey(starts_us, given.lane or work.lane or own, unique)
         try:
-            filled = work.payload.render(values_of(entry, job, now)) if payload is None else payload
+            filled = work.payload.render(values_of(entry, job, now)) if given.payload is None else given.payload
             text = payload_text(filled)
         except (ArgumentError, ValueError, TypeError) as error:
             self._say(entry, job, now, FAILED, f"its payload cannot be made: {error}", more)
             return
         command = Command(
-            ENQUEUE, key, 0, work.handler, work.queue, text, work.priority, work.timeout_ms, work.retry, now
-        )
+            ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
+            work.timeout_ms, work.retry, now,
+        )  # fmt: skip
         rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
         self._journal.fire(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
@@ -201,7 +230,7 @@ class Launching:
         )  # fmt: skip
         self._journal.note("send", encode(command).decode())
         run = entry.runs[job.generation]
-        if starts_us > now and _is_exclusive(schedule):
+        if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
         self._time_limits(schedule, run)
 

@@ -38,7 +38,7 @@ class _Partition(TypedDict, total=False):
 @with_config(ConfigDict(strict=True, extra="ignore", allow_inf_nan=False))
 class _Fields(TypedDict, total=False):
     version: Annotated[int, Field(ge=1, le=VERSION)]
-    type: Required[Literal["put", "delete", "pause", "resume", "run", "event", "partitions", "calendar"]]
+    type: Required[Literal["put", "delete", "pause", "resume", "run", "backfill", "event", "partitions", "calendar"]]
     id: _Identifier
     author: Text
     note: Text
@@ -55,11 +55,18 @@ class _Fields(TypedDict, total=False):
     payload: dict[str, Any]
     fields: Annotated[dict[Text, Any], Field(max_length=1_000)]
     partitions: Annotated[list[_Partition], Field(min_length=1, max_length=10_000)]
+    begin: _Instant
+    end: _Instant
+    order: Literal["oldest", "newest"]
+    priority: Annotated[int, Field(ge=0, le=255)]
+    maxRunning: Annotated[int, Field(ge=1, le=100)]
+    leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
 
 
 _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
+    "backfill": ("name", "begin", "end"),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

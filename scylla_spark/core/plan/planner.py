@@ -15,8 +15,9 @@ from scylla_spark.clock import iso
 from scylla_spark.core import rejection
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.definitions import Definitions
-from scylla_spark.core.plan.entry import Entry, Run
+from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
@@ -261,6 +262,8 @@ class Planner:
             self._answer_when_ended(command.id, set(taken_back), (OK, "", "", done), now)
         elif command.type == "run":
             self._run(command, now)
+        elif command.type == "backfill":
+            self._backfill(command, now)
         elif command.type == "event":
             values = {"event": {"name": fields["name"], **fields.get("fields", {})}}
             self._tell(
@@ -286,6 +289,25 @@ class Planner:
         if command.id is not None:
             key = entry.runs[entry.generation].key
             self._answer(command.id, OK, "", "", {entry.name: str(key)})
+
+    def _backfill(self, command: PlanCommand, now: int) -> None:
+        fields = command.fields
+        entry = self.state.entries.get(fields["name"])
+        if entry is None:
+            raise NotFoundError(
+                f"There is no schedule {fields['name']!r}.", hint="`scylla-spark schedule list` names all."
+            )
+        room = MOST_RUNS - len(entry.runs)
+        planned = planned_between(entry, fields["begin"], fields["end"], self.state.calendars, MOST_RUNS)
+        todo = chosen(planned, frozenset(fields.get("leaveOut", ())), fields.get("order", "oldest"))
+        if len(todo) > room:
+            raise ConflictError(
+                f"{len(todo)} runs are asked for, and {len(entry.runs)} of {entry.name!r} are active; {MOST_RUNS} may be.",
+                hint="Backfill in parts, or wait for some to end.",
+            )
+        keys = self._launching.backfill(entry, todo, now, fields.get("maxRunning", 1), fields.get("priority", 0))
+        if command.id is not None:
+            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": len(keys)})
 
     def _partitions(self, offset: int, command: PlanCommand, now: int) -> None:
         given = command.fields["partitions"]

@@ -1,0 +1,51 @@
+"""Backfills: past planned times of a schedule, launched in lanes of their own, beside what the schedule does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from scylla_spark.core.plan.entry import MOST_RUNS, Entry
+from scylla_spark.core.plan.fire_times import Calendars
+from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.errors import ArgumentError
+
+MOST_LANES: Final = 100
+
+
+def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calendars, most: int = MOST_RUNS) -> list[int]:
+    """Planned times of a schedule in [begin, end), the oldest first; microseconds since the epoch.
+
+    Args:
+        entry: of the schedule.
+        begin_us: the first instant.
+        end_us: the first that is too late.
+        calendars: days by name.
+        most: more are refused.
+
+    Raises:
+        ArgumentError: it does not fire by time, or there are too many.
+    """
+    series = [leaf.times for leaf in leaves(entry.schedule.trigger) if isinstance(leaf, AtTimes)]
+    if not series:
+        raise ArgumentError(
+            f"The schedule {entry.name!r} does not fire by time.", hint="Run it by hand with the payload of that day."
+        )
+    found: list[int] = []
+    after_us = begin_us - 1
+    while (after := [at for one in series if (at := one.next_after(after_us, calendars)) is not None]) and min(
+        after
+    ) < end_us:
+        after_us = min(after)
+        found.append(after_us)
+        if len(found) > most:
+            raise ArgumentError(
+                f"More than {most} times are planned between these two.", hint="Backfill them in parts."
+            )
+    return found
+
+
+def chosen(planned: list[int], leave_out: Collection[int], order: str) -> list[int]:
+    """Those of some planned times that are to run, in the order in which they are to."""
+    kept = [at for at in planned if at not in leave_out]
+    return kept[::-1] if order == "newest" else kept

@@ -169,6 +169,18 @@ def test_definitions_and_decisions_can_be_asked_for_in_sql_terms(deployment, sch
     )
 
 
+def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, scheduler):
+    scheduler.put_schedules(Schedule("daily", "work", Trigger.cron("0 3 * * *"), payload={"mark": "{{ planned }}"}))
+    begin, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 6, tzinfo=UTC)
+    daily = scheduler.schedule("daily")
+    assert len(daily.backfill(begin, end, dry_run=True)) == 5
+    assert len(daily.backfill(begin, datetime(2026, 1, 3, tzinfo=UTC))) == 2
+    assert [at.day for at in daily.backfill(begin, end, order="newest")] == [5, 4, 3]
+    eventually(lambda: len(marks(deployment, "daily")) == 5, PATIENCE)
+    assert sorted(marks(deployment, "daily")) == [f"2026-01-0{day}T03:00:00Z" for day in range(1, 6)]
+    assert marks(deployment, "daily")[-3:] == [f"2026-01-0{day}T03:00:00Z" for day in (5, 4, 3)]
+
+
 def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
     process = place.up()
     process.ready()

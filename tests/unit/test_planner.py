@@ -519,3 +519,21 @@ def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> 
     assert plan.ask("backfill", name="a", begin=0, end=START)[0] == "argument"
     plan.put("e", ORDERS)
     assert plan.ask("backfill", name="e", begin=begin, end=end)[0] == "argument"
+
+
+def test_a_schedule_that_is_deleted_leaves_the_triggers_that_wait_for_it() -> None:
+    plan = PlannerHarness()
+    up, other = {"kind": "after", "work": "up"}, {"kind": "event", "name": "prices"}
+    plan.put("up", ORDERS)
+    plan.put("lone", up, handler="l")
+    plan.put("chained", {"kind": "after", "work": "lone"}, handler="c")
+    plan.put("and", {"kind": "all", "of": [up, other]}, handler="a")
+    plan.put("or", {"kind": "any", "of": [up, other]}, handler="o")
+    plan.put("wide", {"kind": "any", "of": [up, other, ORDERS]}, handler="w")
+    done = plan.ask("delete", names=["up"])[3]
+    assert done == {
+        "up": "removed", "and": "removed", "lone": "removed", "chained": "removed", "or": "changed", "wide": "changed"
+    }  # fmt: skip
+    assert json.loads(plan.planner.state.entries["or"].text)["trigger"] == other
+    assert json.loads(plan.planner.state.entries["wide"].text)["trigger"] == {"kind": "any", "of": [other, ORDERS]}
+    assert set(plan.planner.state.entries) == {"or", "wide"}

@@ -19,6 +19,7 @@ from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.timing import Timing
 from scylla_spark.core.plan.tree import keys_of
 from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.trigger_pruning import without_work
 from scylla_spark.core.plan.watching import Watching
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -135,10 +136,32 @@ class Definitions:
             NotFoundError: one of the names is not there; nothing is changed.
         """
         names, keys = self._chosen(command), []
+        done: dict[str, Any] = {}
         for name in names:
-            keys += self._drop(name, command, now)
+            if name in self._state.entries:  # it may have gone with another
+                keys += self._drop(name, command, now)
+            done[name] = "removed"
+            keys += self._without(name, done, command, now)
             self.cut(name)
-        return dict.fromkeys(names, "removed"), keys
+        return done, keys
+
+    def _without(self, gone: str, done: dict[str, Any], command: PlanCommand, now: int) -> list[TaskKey]:
+        """Takes a schedule that is gone out of the triggers that wait for it; what can never fire any more goes too."""
+        if self.listeners.get(f"runs:{gone}"):
+            return []  # a handler of that name still runs
+        keys: list[TaskKey] = []
+        for name in sorted(self.listeners.get(f"work:{gone}", ())):
+            value = json.loads(self._state.entries[name].text)
+            left = without_work(value["trigger"], gone)
+            if left is not None:
+                schedule, text = _read({**value, "trigger": left})
+                done[name], taken_back = self._put(schedule, text, command, now)
+                keys += taken_back
+                continue
+            keys += self._drop(name, command, now)
+            done[name] = "removed"
+            keys += self._without(name, done, command, now)
+        return keys
 
     def _drop(self, name: str, command: PlanCommand, now: int) -> list[TaskKey]:
         entry = self._state.entries[name]

@@ -254,6 +254,11 @@ def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
         return Unreadable(*rejection.of_defect(error))
 
 
+def is_facts(value: bytes | None) -> bool:
+    """Whether a record is a group of facts, told without reading it; of what was written by older versions this is not seen."""
+    return value is not None and value.startswith(_FACTS_BEGIN)
+
+
 def readable(record: OutcomeRecord | Unreadable) -> OutcomeRecord | None:
     """None for what cannot be read, where ingest keeps it and nobody else can do anything about it."""
     return None if isinstance(record, Unreadable) else record

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import Fence, FenceLog, Unreadable, decode, encode_fence
+from scylla_spark.core.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
 from scylla_spark.core.key import partition_of
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.plan_log import Group, Position
@@ -185,6 +185,9 @@ class PlanTenure:
         fences = self._fences[partition]
         known = self.planner.state.runs
         for record in records:
+            if not known and is_facts(record.value):  # nothing of ours can be in it
+                self.planner.outcomes(partition, record.offset, (), (record.offset + 1, *fences.fence), self._now)
+                continue
             found = decode(record.value)
             counts = fences.admit(found)
             position: Position = (record.offset + 1, *fences.fence)

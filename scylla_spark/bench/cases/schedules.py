@@ -2,7 +2,7 @@
 
 Ingest, dispatch and planner run; the planner in a process of its own, so that its memory and its restart can be seen. `p99_ms` is from
 the planned time to the start in the child. Floor: the same number of tasks a second, enqueued ahead by a client (`lateness`), in the
-same deployment right after; `ratio` is of p99. `minute_seconds`: from the minute on which a tenth is planned to the start of the last
+same deployment right before; `ratio` is of p99. `minute_seconds`: from the minute on which a tenth is planned to the start of the last
 of them. `event_ms`: from an event to the planner's answer, with ten schedules stored and with all. `restart_seconds`: from the start
 of a planner's process to its first answer.
 """
@@ -49,11 +49,10 @@ def run(options: Options) -> dict[str, Any]:
         }
         with planner(settings.data_dir, changes) as child:
             child.told()
+            load = paced_load.Load(round(crons * seconds), round(1e6 / crons), 1_000, crons * 3)
+            plain = paced_load.measure(settings, load)
             say(f"{crons} crons of every second for {seconds:g} s")
             late, missed, doubled, cores = _crons(client, settings, crons, seconds)
-            plain = paced_load.measure(
-                settings, paced_load.Load(round(crons * seconds), round(1e6 / crons), 1_000, crons * 3)
-            )
             few = _event_ms(client)
             say(f"{stored} schedules, a tenth of them on one minute")
             put_s, minute = _many(client, settings, stored)
@@ -154,12 +153,6 @@ def _settled(settings: Settings, prefix: str, count: int, first: int, end: int) 
         return None
 
     return await_value("the tables to hold all runs", look)
-
-
-def _succeeded(settings: Settings) -> int:
-    """How many tasks have succeeded by now; nothing runs any more."""
-    frame = pl.scan_delta(f"{settings.tables_path}/completions").filter(pl.col("outcome") == "succeeded")
-    return int(frame.select(pl.len()).collect().item())
 
 
 def _runs(settings: Settings, prefix: str, first: int, end: int) -> pl.DataFrame:

@@ -17,31 +17,36 @@ class Journal:
 
     Args:
         state: fold of the log.
+
+    Attributes:
+        changes: that no group holds yet.
+        size: about how many bytes they take in a record.
+        watchers: called after each change.
     """
 
     def __init__(self, state: PlanState) -> None:
         self.state = state
         self.changes: list[Change] = []
-        self._size = 0
+        self.size = 0
         self.watchers: list[Callable[[Change], None]] = []
 
     @property
     def full(self) -> bool:
         """Whether a group should be written before more is decided."""
-        return self._size >= SOFT_GROUP_BYTES
+        return self.size >= SOFT_GROUP_BYTES
 
     def note(self, *change: Any) -> None:
         """Makes a change, and tells those who keep indexes."""
         self.state.apply(change)
         self.changes.append(change)
-        self._size += _CHANGE_BYTES + sum(map(_size, change))
+        self.size += _CHANGE_BYTES + sum(map(_size, change))
         for watcher in self.watchers:
             watcher(change)
 
     def keep(self, *change: Any) -> None:
         """Keeps a change that the state has already: a part of a snapshot."""
         self.changes.append(change)
-        self._size += _CHANGE_BYTES + sum(map(_size, change))
+        self.size += _CHANGE_BYTES + sum(map(_size, change))
 
     def fire(self, entry: Entry, **fields: Any) -> None:
         """Notes one decision about a schedule; a row of `fires`."""
@@ -49,7 +54,7 @@ class Journal:
 
     def take(self) -> list[Change]:
         """The changes, which are nobody's concern afterwards."""
-        changes, self.changes, self._size = self.changes, [], 0
+        changes, self.changes, self.size = self.changes, [], 0
         return changes
 
 

@@ -37,6 +37,7 @@ _OVERDUE: Final = "overdue"
 _SILENT: Final = "silent"
 _TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
+_SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 64 * 1024
 _ENDS: Final = {
     "succeeded": "succeeded",
@@ -218,7 +219,7 @@ class Planner:
         """Writes some schedules of a snapshot; takes their names off the list."""
         if self._journal.changes:
             self._seal(now)
-        while names and not self._journal.full:
+        while names and self._journal.size < _SNAPSHOT_PART_BYTES:
             entry = self.state.entries.get(names.pop())
             if entry is not None:
                 self._journal.keep("entry", entry.to_json())

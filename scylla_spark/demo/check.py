@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from math import ceil
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
-from scylla_spark.demo.evidence import History
+from scylla_spark.demo import schedules
+from scylla_spark.demo.evidence import History, ScheduledRun
 from scylla_spark.testing import judge
 from scylla_spark.testing.history import History as Judged
 from scylla_spark.testing.judge import Breach
@@ -134,6 +136,54 @@ def kept(history: History) -> Iterator[Finding]:
             yield Finding("kept", str(key), f"its unknown fields are {stored[key]!r}, not {want.extra!r}")
 
 
+def each_second(history: History) -> Iterator[Finding]:
+    """The schedule that fires each second ran once for each that was planned, and never else."""
+    yield from _at_times(history, "seconds", schedules.EACH_SECOND, history.intended.seconds)
+
+
+def growth(history: History) -> Iterator[Finding]:
+    """The runs of the schedule that watches a table own ranges that touch and cover all versions."""
+    yield from _covered(history, "versions", schedules.GROWTH)
+
+
+def either(history: History) -> Iterator[Finding]:
+    """The schedule that waits for a time or the table ran once for that time, and for all versions."""
+    yield from _at_times(history, "either", schedules.EITHER, (history.intended.moment_us,))
+    yield from _covered(history, "either", schedules.EITHER)
+
+
+def runs_succeeded(history: History) -> Iterator[Finding]:
+    """Every run of a schedule succeeded."""
+    for run in history.runs:
+        if run.outcome != SUCCEEDED:
+            yield Finding("schedules", f"{run.schedule}/{iso(run.planned_us)}", f"it ended {run.outcome}")
+
+
+def _at_times(history: History, check: str, schedule: str, planned: Iterable[int]) -> Iterator[Finding]:
+    """Runs that own no versions are those of times."""
+    ran = Counter(run.planned_us for run in _runs(history, schedule) if run.versions is None)
+    want = Counter(planned)
+    for at_us in sorted(want.keys() | ran.keys()):
+        if ran[at_us] != want[at_us]:
+            yield Finding(check, f"{schedule}/{iso(at_us)}", f"it ran {ran[at_us]} times, not {want[at_us]}")
+
+
+def _covered(history: History, check: str, schedule: str) -> Iterator[Finding]:
+    covered = 0
+    for after, upto in sorted(run.versions for run in _runs(history, schedule) if run.versions is not None):
+        if after != covered or upto <= after:
+            yield Finding(
+                check, schedule, f"a run owns versions ({after}, {upto}], where the one before ends at {covered}"
+            )
+        covered = max(covered, upto)
+    if covered != history.intended.version:
+        yield Finding(check, schedule, f"its runs own versions up to {covered}, not {history.intended.version}")
+
+
+def _runs(history: History, schedule: str) -> Iterator[ScheduledRun]:
+    return (run for run in history.runs if run.schedule == schedule)
+
+
 def lateness(history: History, *, timed: bool = True) -> dict[TaskKey, int]:
     """Microseconds from due to start, of first attempts of tasks that were the head of their lane when due.
 
@@ -196,6 +246,10 @@ CHECKS: Final[dict[str, Callable[[History], Iterator[Finding]]]] = {
     "cancelled tasks never ran": cancelled,
     "bad records were refused, each for its reason": rejects,
     "unknown fields were kept": kept,
+    "a schedule ran once for each planned second": each_second,
+    "runs for a table own all its versions, each once": growth,
+    "a schedule for a time or the table ran for both": either,
+    "every run of a schedule succeeded": runs_succeeded,
     f"p99 lateness is at most {P99_LIMIT_MS:g} ms": punctual,
 }
 
@@ -219,6 +273,7 @@ def summary(history: History, findings: Iterable[Finding], seconds: float) -> di
         "failed": len(ended) - kinds[SUCCEEDED] - kinds[CANCELLED],
         "cancelled": kinds[CANCELLED],
         "rejected": len(history.rejects),
+        "schedule_runs": len(history.runs),
         "lost": counts["lost"],
         "doubled": counts["doubled"],
         "order_violations": counts["order"],

@@ -58,24 +58,58 @@ class Reject(NamedTuple):
     reason: str
 
 
+class Intended(NamedTuple):
+    """What the schedules must run.
+
+    Attributes:
+        seconds: planned times of the one that fires each second, microseconds since the epoch.
+        moment_us: the time at which the one fires that waits for a time or the table.
+        version: the last version of the table; each after 0 belongs to one run of each schedule that watches it.
+    """
+
+    seconds: tuple[int, ...]
+    moment_us: int
+    version: int
+
+
+class ScheduledRun(NamedTuple):
+    """A row of `completions` whose task a schedule has launched.
+
+    Attributes:
+        schedule: its name.
+        planned_us: the time that names the run, microseconds since the epoch.
+        outcome: how it ended.
+        versions: of the table, that it was told to own: after the first, up to the second.
+    """
+
+    schedule: str
+    planned_us: int
+    outcome: str = SUCCEEDED
+    versions: tuple[int, int] | None = None
+
+
 @dataclass(slots=True)
 class History:
     """All that the checks look at.
 
     Attributes:
         wanted: accepted key → what must become of it.
+        intended: what the schedules must run.
         visits: the attempts, as the receiver saw them: from the handler's first stamp to the last sign of life.
         refused: (partition, offset) → (reason, what was sent) of every bad record.
         stored: key → its unknown fields, one entry per row of `tasks`.
+        runs: what the schedules ran; their tasks stand in no other attribute.
     """
 
     wanted: dict[TaskKey, Want]
+    intended: Intended
     visits: list[Run] = field(default_factory=list)
     completions: list[Completion] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     refused: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     rejects: list[Reject] = field(default_factory=list)
     stored: list[tuple[TaskKey, Mapping[str, Any]]] = field(default_factory=list)
+    runs: list[ScheduledRun] = field(default_factory=list)
 
     def sent(self) -> list[Enqueue]:
         """The accepted keys as enqueues; when the demo began to send each is not kept."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.demo import handlers
-from scylla_spark.demo.bad import BadRecord
-from scylla_spark.demo.evidence import Completion, History, Reject, Wait, Want, visits
+from scylla_spark.demo import handlers, schedules
+from scylla_spark.demo.evidence import Completion, History, Intended, Reject, ScheduledRun, Wait, Want, visits
 from scylla_spark.demo.load import Plan
 from scylla_spark.demo.receiver import Receiver
+from scylla_spark.demo.send import Sender
 from scylla_spark.io.delta.rows import in_us
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS, Table
@@ -45,8 +47,8 @@ def wanted(plan: Plan, acked: Mapping[str, int]) -> dict[TaskKey, Want]:
 
 def history(
     plan: Plan,
-    acked: Mapping[str, int],
-    refused: Mapping[tuple[int, int], BadRecord],
+    intended: Intended,
+    sender: Sender,
     receiver: Receiver,
     readers: TableReader,
 ) -> History:
@@ -54,33 +56,64 @@ def history(
 
     Args:
         plan: what was to happen.
-        acked: means → when Kafka had acknowledged all that was first sent by it, microseconds since the epoch.
-        refused: (partition, offset) → the bad record that stands there.
+        intended: what the schedules were to run.
+        sender: what was acknowledged, and when, and where the bad records stand.
         receiver: what the handlers delivered.
         readers: of the tables.
     """
-    ended = _rows(readers, COMPLETIONS, *_KEY, "outcome", "attempt", "finished_at")
-    waits = _rows(readers, ATTEMPTS, *_KEY, "attempt", "next_at")
-    stored = _rows(readers, TASKS, *_KEY, "extra")
+    ended = _rows(_enqueued(readers, COMPLETIONS), *_KEY, "outcome", "attempt", "finished_at")
+    waits = _rows(_enqueued(readers, ATTEMPTS), *_KEY, "attempt", "next_at")
+    stored = _rows(_enqueued(readers, TASKS), *_KEY, "extra")
+    rejects = _rows(readers.frame(REJECTED), "partition_id", "offset", "reason")
     return History(
-        wanted=wanted(plan, acked),
+        wanted=wanted(plan, sender.acked),
+        intended=intended,
         visits=visits(receiver.events()),
         completions=[Completion(TaskKey(*row[:3]), *row[3:]) for row in ended],
         waits=[Wait(TaskKey(*row[:3]), *row[3:]) for row in waits if row[4] is not None],
-        refused={place: (record.reason, record.what) for place, record in refused.items()},
-        rejects=[Reject(*row) for row in _rows(readers, REJECTED, "partition_id", "offset", "reason")],
+        refused={place: (record.reason, record.what) for place, record in sender.refused.items()},
+        rejects=[Reject(*row) for row in rejects],
         stored=[(TaskKey(*row[:3]), json.loads(row[3] or "{}")) for row in stored],
+        runs=scheduled(readers),
     )
 
 
+def scheduled(readers: TableReader) -> list[ScheduledRun]:
+    """What the schedules have run, as the completions of their tasks tell.
+
+    Args:
+        readers: of the tables.
+    """
+    frame = readers.frame(COMPLETIONS).filter(_is_scheduled())
+    return [_run(*row) for row in _rows(frame, "uniqueness_key", "outcome", "result")]
+
+
+def _run(unique: str, outcome: str, result: str | None) -> ScheduledRun:
+    name, planned, _ = unique.split("/")
+    told = json.loads(result or "{}")
+    return ScheduledRun(name, to_us(datetime.fromisoformat(planned)), outcome, schedules.versions(told))
+
+
 def written(readers: TableReader) -> tuple[int, int]:
-    """Rows of `completions` and of `rejected`."""
+    """Rows of `completions`, without those of schedules, and of `rejected`."""
     import polars as pl
 
-    ended, refused = (readers.frame(table).select(pl.len()).collect().item() for table in (COMPLETIONS, REJECTED))
+    frames = (_enqueued(readers, COMPLETIONS), readers.frame(REJECTED))
+    ended, refused = (frame.select(pl.len()).collect().item() for frame in frames)
     return ended, refused
 
 
-def _rows(readers: TableReader, table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
-    frame: pl.LazyFrame = readers.frame(table).select(*columns)
-    return in_us(frame).collect().iter_rows()
+def _enqueued(readers: TableReader, table: Table) -> pl.LazyFrame:
+    """Rows of the tasks that somebody has enqueued: all but those of schedules."""
+    frame: pl.LazyFrame = readers.frame(table)
+    return frame.filter(~_is_scheduled())
+
+
+def _is_scheduled() -> pl.Expr:
+    import polars as pl
+
+    return pl.col("uniqueness_key").str.split("/").list.first().is_in(schedules.NAMES)
+
+
+def _rows(frame: pl.LazyFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return in_us(frame.select(*columns)).collect().iter_rows()

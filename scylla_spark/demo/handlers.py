@@ -27,6 +27,7 @@ DOOMED: Final = "demo.doomed"
 ABORT: Final = "demo.abort"
 ON_SPARK: Final = "demo.on_spark"
 BATCH: Final = "demo.batch"
+SCHEDULED: Final = "demo.scheduled"
 
 FLAKY_FAILURES: Final = 2
 DOOMED_RETRIES: Final = 2
@@ -102,6 +103,12 @@ def batch(tasks: pa.Table) -> pa.Table:
     if events:
         _send(json.loads(tasks.column("payload")[0].as_py())["to"], events)
     return pa.table({"result": pa.array([len(events)] * len(events), pa.int64())})
+
+
+@handler(SCHEDULED, retry=_SOON, timeout="60s")
+def scheduled(task: Task, ctx: TaskContext) -> dict[str, Any]:
+    """Returns what its schedule has told it; the only handler that works for nobody."""
+    return dict(task.payload)
 
 
 def _batch_events(tasks: pa.Table, started_us: int) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scylla_spark.clock import boot_us
+from scylla_spark.demo import schedules
 from scylla_spark.demo.check import CHECKS, Finding, lateness, percentiles
 from scylla_spark.demo.evidence import History
 from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan
@@ -193,6 +194,9 @@ def _numbers(history: History, numbers: dict[str, Any]) -> Table:
     table = _bare(None)
     counts = ("accepted", "completed", "failed", "cancelled", "rejected")
     table.add_row("[bold]tasks[/]", "  ".join(f"{numbers[name]:,} {name}" for name in counts))
+    ran = Counter(run.schedule for run in history.runs)
+    runs = ((schedules.EACH_SECOND, "each second"), (schedules.GROWTH, "for a table"), (schedules.EITHER, "for either"))
+    table.add_row("[bold]schedules[/]", "  ".join(f"{ran[name]:,} {when}" for name, when in runs))
     for name, timed in (("lateness, local pool", True), ("lateness, Spark pool", False)):
         late = lateness(history, timed=timed)
         ranks = "   ".join(f"{rank} {value:,.1f} ms" for rank, value in percentiles(late.values()).items())

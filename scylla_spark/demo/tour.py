@@ -15,23 +15,29 @@ from typing import Any, Final, TextIO
 
 import structlog
 
+from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.demo import check, gather, load, show
+from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.demo import check, gather, handlers, load, schedules, show
 from scylla_spark.demo.check import Finding
-from scylla_spark.demo.evidence import History
+from scylla_spark.demo.evidence import History, Intended
 from scylla_spark.demo.receiver import Receiver
 from scylla_spark.demo.send import Sender
 from scylla_spark.errors import ConflictError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
+from scylla_spark.services.metrics_server import PREFIX
 from scylla_spark.services.process import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
 MOST_LEAD_S: Final = 40
-_LEAD_PER_START: Final = 1.2  # a machine that starts slowly enqueues slowly, the first time above all
+_LEAD_PER_START: Final = 2.0  # a machine that starts slowly enqueues slowly, the first time above all
+_SCHEDULES_AFTER_S: Final = 6  # about so long after the first task is due the schedules begin to fire
+_COMMITS_AT_S: Final = 13  # between what is sent while a task runs and what is sent when tasks are done
 _POLL_S: Final = 0.25
 _STOP_S: Final = 60.0
 _TOLD: Final = 30
@@ -77,6 +83,8 @@ class _Tour:
         self._deadline_us = begun_us + int(limit_s * 1e6)
         self._readers: TableReader
         self._sender: Sender
+        self._intended: Intended
+        self._table = folder / "demo-numbers"
 
     def run(self) -> History:
         """Everything up to the point where only judging is left."""
@@ -87,6 +95,7 @@ class _Tour:
                 self._readers = TableReader(deployment.settings.tables_path)
                 if not deployment.await_ready(timeout_s=self._remaining_s()):
                     raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
+                self._schedule(deployment)
                 self.plan = load.make(now_us() // 1000 * 1000 + self._lead_us(), receiver.address)
                 self._watch(deployment)
                 assert deployment.spark is not None
@@ -94,16 +103,31 @@ class _Tour:
                     self._send()
                     self._await_end(deployment)
                 self._display.at("stopping")
-            return gather.history(self.plan, self._sender.acked, self._sender.refused, receiver, self._readers)
+            return gather.history(self.plan, self._intended, self._sender, receiver, self._readers)
 
     def _lead_us(self) -> int:
         """How long before the first task is due the enqueueing begins: longer on a machine that took long to start."""
         started_s = (boot_us() - self._begun_us) / 1e6
         return int(min(max(started_s * _LEAD_PER_START, LEAST_LEAD_S), MOST_LEAD_S)) * 1_000_000
 
+    def _schedule(self, deployment: Deployment) -> None:
+        self._display.at("putting three schedules")
+        self._intended = schedules.intended(now_us() + self._lead_us() + _SCHEDULES_AFTER_S * 1_000_000)
+        with Scheduler.connect(deployment.settings) as client:
+            schedules.put(client, self._intended, self._table)
+
     def _watch(self, deployment: Deployment) -> None:
-        counts = deployment.service(DispatchService).dispatcher.engine.counts
-        self._display.count = lambda: sum(counts[f"completed_{how}"] for how in _ENDS)
+        dispatcher = deployment.service(DispatchService).dispatcher
+        counts, measured = dispatcher.engine.counts, dispatcher.measures.registry
+        name = f"{PREFIX}execution_seconds_count"
+        labels = {"queue": DEFAULT_QUEUE, "handler": handlers.SCHEDULED, "outcome": SUCCEEDED}
+
+        def count() -> int:
+            """How many tasks have ended, without the runs of schedules."""
+            ended = sum(counts[f"completed_{how}"] for how in _ENDS)
+            return ended - int(measured.get_sample_value(name, labels) or 0)
+
+        self._display.count = count
         self._display.total = len(self.plan.tasks)
 
     def _send(self) -> None:
@@ -116,6 +140,9 @@ class _Tour:
         running = plan.while_running[0].key.time_us
         self._sleep_until(running + int(load.OVERWRITE_RUNNING_AFTER_S * second))
         sender.again(plan.while_running)
+        for number in range(1, schedules.COMMITS + 1):
+            self._sleep_until(plan.start_us + int((_COMMITS_AT_S + number) * second))
+            schedules.commit(self._table, number)
         self._sleep_until(plan.start_us + int(load.RESENT_AT_S * second))
         sender.again(plan.resent)
         self._sleep_until(plan.last_us)
@@ -130,6 +157,11 @@ class _Tour:
             return all(have >= want for have, want in zip(gather.written(self._readers), (total, refused), strict=True))
 
         self._await(deployment, recorded, "not all completions and rejects were in the tables in time")
+
+        def settled() -> bool:
+            return schedules.settled(self._intended, gather.scheduled(self._readers))
+
+        self._await(deployment, settled, "not all runs of schedules were in the tables in time")
 
     def _await(self, deployment: Deployment, done: Callable[[], bool], otherwise: str) -> None:
         pause = threading.Event()

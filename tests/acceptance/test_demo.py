@@ -40,7 +40,7 @@ def test_the_last_line_of_stdout_is_the_summary(ran: subprocess.CompletedProcess
 
     assert summary.keys() == {
         "ok", "accepted", "completed", "failed", "cancelled", "rejected", "lost", "doubled", "order_violations", "overlaps",
-        "early", "lateness_ms", "seconds",
+        "early", "lateness_ms", "seconds", "schedule_runs",
     }  # fmt: skip
     assert summary["ok"] is True
     assert summary["accepted"] >= 5_000
@@ -48,6 +48,9 @@ def test_the_last_line_of_stdout_is_the_summary(ran: subprocess.CompletedProcess
     assert summary["failed"] == 15
     assert summary["cancelled"] == 88
     assert summary["rejected"] >= 12
+    assert 13 <= summary["schedule_runs"] <= 17, (
+        "ten seconds, a moment, and one to three runs for each trigger on a table"
+    )
     broken = ("lost", "doubled", "order_violations", "overlaps", "early")
     assert {name: summary[name] for name in broken} == dict.fromkeys(broken, 0)
     late = summary["lateness_ms"]

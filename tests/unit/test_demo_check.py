@@ -8,14 +8,15 @@ import pytest
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED
-from scylla_spark.demo import check
-from scylla_spark.demo.evidence import Completion, History, Reject, Wait, Want, visits
+from scylla_spark.demo import check, schedules
+from scylla_spark.demo.evidence import Completion, History, Reject, ScheduledRun, Wait, Want, visits
 from scylla_spark.testing.history import Run
 
 MS = 1_000
 START = 1_800_000_000_000_000
 LANES = check.LEAST_MEASURED // 2
 ODD = {"colour": "blue"}
+INTENDED = schedules.intended(START)
 
 
 def key(lane: int, number: int) -> TaskKey:
@@ -31,8 +32,12 @@ def ran(task: TaskKey, attempt: int = 1, *, at: int = 5 * MS, takes: int = 10 * 
 
 
 def good_history() -> History:
-    """Lanes of three tasks a second apart; one fails first, one fails for good, one is cancelled, one has unknown fields."""
-    history = History({key(lane, number): Want(START - 1, value="v1") for lane in range(LANES) for number in range(3)})
+    """Lanes of three tasks a second apart; one fails first, one fails for good, one is cancelled, one has unknown fields.
+
+    The schedules ran beside them: each second, for two ranges of versions, and for a time and a range.
+    """
+    wanted = {key(lane, number): Want(START - 1, value="v1") for lane in range(LANES) for number in range(3)}
+    history = History(wanted, INTENDED, runs=good_runs())
     history.wanted[FLAKY] = Want(START - 1, attempts=2, value="v1")
     history.wanted[DOOMED] = Want(START - 1, FAILED, attempts=2)
     history.wanted[CANCELLED_KEY] = Want(START - 1, CANCELLED, attempts=0, reported=False)
@@ -49,6 +54,16 @@ def good_history() -> History:
     history.refused = {(3, 17): ("not_json", "not JSON"), (3, 18): ("too_late", "due a minute ago")}
     history.rejects = [Reject(3, 17, "not_json"), Reject(3, 18, "too_late")]
     return history
+
+
+def good_runs() -> list[ScheduledRun]:
+    runs = [ScheduledRun(schedules.EACH_SECOND, at) for at in INTENDED.seconds]
+    grown = [ScheduledRun(schedules.GROWTH, START + n, versions=(n, n + 2 - n // 2)) for n in (0, 2)]
+    either = [
+        ScheduledRun(schedules.EITHER, INTENDED.moment_us),
+        ScheduledRun(schedules.EITHER, START, versions=(0, 3)),
+    ]
+    return runs + grown + either
 
 
 def without(history: History, task: TaskKey) -> None:
@@ -197,6 +212,69 @@ def measures_nothing(history: History) -> None:
     history.wanted = {task: want._replace(acked_us=late) for task, want in history.wanted.items()}
 
 
+def leaves_a_second_out(history: History) -> None:
+    del history.runs[4]
+
+
+def runs_a_second_twice(history: History) -> None:
+    history.runs.append(history.runs[4])
+
+
+def runs_a_second_too_many(history: History) -> None:
+    history.runs.append(ScheduledRun(schedules.EACH_SECOND, INTENDED.seconds[-1] + 1_000 * MS))
+
+
+def forgets_the_schedule_of_each_second(history: History) -> None:
+    history.runs = [run for run in history.runs if run.schedule != schedules.EACH_SECOND]
+
+
+def own(history: History, schedule: str, *ranges: tuple[int, int]) -> None:
+    """Replaces the runs of a schedule that own versions."""
+    history.runs = [run for run in history.runs if run.schedule != schedule or run.versions is None]
+    history.runs += [ScheduledRun(schedule, START + n, versions=versions) for n, versions in enumerate(ranges)]
+
+
+def leaves_a_version_between_two_runs(history: History) -> None:
+    own(history, schedules.GROWTH, (0, 1), (2, 3))
+
+
+def hands_a_version_to_two_runs(history: History) -> None:
+    own(history, schedules.GROWTH, (0, 2), (1, 3))
+
+
+def hands_a_range_to_two_runs(history: History) -> None:
+    own(history, schedules.GROWTH, (0, 3), (0, 3))
+
+
+def leaves_the_last_version_out(history: History) -> None:
+    own(history, schedules.GROWTH, (0, 2))
+
+
+def never_runs_for_the_table(history: History) -> None:
+    own(history, schedules.GROWTH)
+
+
+def owns_nothing_in_a_run(history: History) -> None:
+    own(history, schedules.GROWTH, (0, 3), (3, 3))
+
+
+def waits_for_the_table_alone(history: History) -> None:
+    own(history, schedules.EITHER, (0, 3))
+    history.runs.remove(ScheduledRun(schedules.EITHER, INTENDED.moment_us))
+
+
+def waits_for_the_time_alone(history: History) -> None:
+    own(history, schedules.EITHER)
+
+
+def runs_for_the_time_twice(history: History) -> None:
+    history.runs.append(ScheduledRun(schedules.EITHER, INTENDED.moment_us))
+
+
+def fails_in_a_run_of_a_schedule(history: History) -> None:
+    history.runs[4] = history.runs[4]._replace(outcome=FAILED)
+
+
 BAD: list[tuple[Callable[[History], None], str]] = [
     (loses_a_completion, "lost"),
     (completes_twice, "doubled"),
@@ -225,6 +303,20 @@ BAD: list[tuple[Callable[[History], None], str]] = [
     (writes_a_reject_twice, "rejected"),
     (drops_unknown_fields, "kept"),
     (never_stores_a_task, "kept"),
+    (leaves_a_second_out, "seconds"),
+    (runs_a_second_twice, "seconds"),
+    (runs_a_second_too_many, "seconds"),
+    (forgets_the_schedule_of_each_second, "seconds"),
+    (leaves_a_version_between_two_runs, "versions"),
+    (hands_a_version_to_two_runs, "versions"),
+    (hands_a_range_to_two_runs, "versions"),
+    (leaves_the_last_version_out, "versions"),
+    (never_runs_for_the_table, "versions"),
+    (owns_nothing_in_a_run, "versions"),
+    (waits_for_the_table_alone, "either"),
+    (waits_for_the_time_alone, "either"),
+    (runs_for_the_time_twice, "either"),
+    (fails_in_a_run_of_a_schedule, "schedules"),
     (is_late_now_and_then, "late"),
     (measures_nothing, "late"),
 ]
@@ -306,6 +398,7 @@ def test_the_summary_counts_every_accepted_key_once() -> None:
     assert numbers["accepted"] == len(history.wanted)
     assert numbers["completed"] + numbers["failed"] + numbers["cancelled"] == numbers["accepted"]
     assert (numbers["failed"], numbers["cancelled"], numbers["rejected"]) == (1, 1, 2)
+    assert numbers["schedule_runs"] == len(history.runs)
     assert numbers["lateness_ms"] == {"p50": 5.0, "p95": 5.0, "p99": 5.0, "max": 5.0}
     assert numbers["seconds"] == 12.3
 

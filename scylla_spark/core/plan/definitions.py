@@ -1,11 +1,15 @@
-"""What is asked of definitions: put, delete, pause, resume. All of one record is done, or nothing."""
+"""What is asked of definitions: put, delete, pause, resume. All of one record is done, or nothing.
+
+What is asked of many is done in steps, one schedule after the other in order of their names, so that what is decided may be written in
+several records. A planner that ends between two of these is followed by one that is told the last name that was done.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import Entry
@@ -22,7 +26,9 @@ from scylla_spark.core.plan.trigger import AtTimes, leaves
 from scylla_spark.core.plan.watching import Watching
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
-MAX_DEFINITION_BYTES = 400 * 1024
+MAX_DEFINITION_BYTES: Final = 256 * 1024
+Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
+"""Yields the name of each schedule that is done; in the end, what became of all by name, and keys of runs that were taken back."""
 
 
 class Definitions:
@@ -55,8 +61,13 @@ class Definitions:
 
     # -- put and delete -------------------------------------------------------------------------------------------------
 
-    def put(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
+    def put(self, command: PlanCommand, now: int, last: str = "") -> Steps:
         """Stores definitions; those of the same content stay as they are.
+
+        Args:
+            command: with the definitions.
+            now: microseconds since the epoch.
+            last: the schedules up to this one are done; empty: none.
 
         Returns:
             What became of them, by name; keys of runs that were taken back.
@@ -70,18 +81,19 @@ class Definitions:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ArgumentError(f"The schedule {twice!r} is defined twice.", hint="Give each a name of its own.")
-        taken = [name for name in names if name in self._state.entries]
+        taken = [name for name in names if name in self._state.entries and name > last]
         if taken and command.fields.get("ifAbsent"):
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
         self._check_circles(schedule for schedule, _ in read)
-        gone = self._pruned(command, set(names))
-        done: dict[str, Any] = dict.fromkeys(gone, "removed")
+        todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
+        todo |= {one[0].name: one for one in read}
+        done: dict[str, Any] = {name: "stored" for name in names if name <= last}
         keys: list[TaskKey] = []
-        for schedule, text in read:
-            done[schedule.name], taken_back = self._put(schedule, text, command, now)
-            keys += taken_back
-        for name in gone:
-            keys += self._drop(name, command, now)
+        for name, one in sorted(todo.items()):
+            if name > last:
+                done[name], taken_back = self._put(*one, command, now) if one else self._drop(name, command, now)
+                keys += taken_back
+                yield name
         return done, keys
 
     def _put(self, schedule: Schedule, text: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
@@ -120,17 +132,21 @@ class Definitions:
         mine = self.listeners.get(f"owner:{owner}", set())
         return sorted(mine - kept)
 
-    def delete(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Forgets schedules; what has run stays in the tables.
+    def delete(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Forgets schedules; what has run stays in the tables. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there; nothing is changed.
         """
-        names = self._chosen(command)
-        keys = [key for name in names for key in self._drop(name, command, now)]
-        return dict.fromkeys(names, "removed"), keys
+        done: dict[str, Any] = {name: "removed" for name in command.fields.get("names", ()) if name <= last}
+        keys: list[TaskKey] = []
+        for name in self._chosen(command, last):
+            done[name], taken_back = self._drop(name, command, now)
+            keys += taken_back
+            yield name
+        return done, keys
 
-    def _drop(self, name: str, command: PlanCommand, now: int) -> list[TaskKey]:
+    def _drop(self, name: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         entry = self._state.entries[name]
         self._launching.drop_jobs(entry, now, "its schedule was removed")
         taken_back = self._launching.cancel_ahead(entry, now)
@@ -139,28 +155,43 @@ class Definitions:
             name,
             {"at_us": now, "author": command.author, "revision": entry.revision, "generation": entry.generation},
         )
-        return taken_back
+        return "removed", taken_back
 
     # -- pause and resume -----------------------------------------------------------------------------------------------
 
-    def pause(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Stops schedules from firing: drops what they wait for, and takes back what is ahead.
+    def pause(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Stops schedules from firing: drops what they wait for, and takes back what is ahead. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there.
             ConflictError: a schedule that was named alone is paused already.
         """
-        names = self._chosen(command)
+        names = self._chosen(command, last)
         todo = [name for name in names if not self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields:
+        if names and not todo and "names" in command.fields and not last:
             raise ConflictError(f"The schedule {names[0]!r} is paused already.", hint="Nothing is to be done.")
-        until_us, keys = command.fields.get("until", 0), []
+        done: dict[str, Any] = {name: "paused" for name in command.fields.get("names", ()) if name <= last}
+        until_us, note = command.fields.get("until", 0), command.fields.get("note", "")
+        keys: list[TaskKey] = []
         for name in todo:
-            keys += self.stop(self._state.entries[name], command.fields.get("note", ""), command.author, now, until_us)
-        return dict.fromkeys(todo, "paused"), keys
+            keys += self.stop(self._state.entries[name], note, command.author, now, until_us)
+            done[name] = "paused"
+            yield name
+        return done, keys
 
     def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
-        """Pauses one schedule; keys of what was ahead."""
+        """Pauses one schedule.
+
+        Args:
+            entry: the schedule.
+            note: why, for people.
+            author: who wants it.
+            now: microseconds since the epoch.
+            until_us: when the pause ends by itself; 0: it does not.
+
+        Returns:
+            Keys of what was ahead.
+        """
         self._launching.drop_jobs(entry, now, "its schedule was paused")
         taken_back = self._launching.cancel_ahead(entry, now)
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
@@ -169,23 +200,32 @@ class Definitions:
             self._timers.add(Timer(until_us, entry.name, "until"))
         return taken_back
 
-    def resume(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Lets schedules fire again, from now on.
+    def resume(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Lets schedules fire again, from now on. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there.
             ConflictError: a schedule that was named alone is not paused.
         """
-        names = self._chosen(command)
+        names = self._chosen(command, last)
         todo = [name for name in names if self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields:
+        if names and not todo and "names" in command.fields and not last:
             raise ConflictError(f"The schedule {names[0]!r} is not paused.", hint="Nothing is to be done.")
+        done: dict[str, Any] = {name: "resumed" for name in command.fields.get("names", ()) if name <= last}
         for name in todo:
             self.go_on(self._state.entries[name], command.author, now)
-        return dict.fromkeys(todo, "resumed"), []
+            done[name] = "resumed"
+            yield name
+        return done, []
 
     def go_on(self, entry: Entry, author: str, now: int) -> None:
-        """Resumes one schedule."""
+        """Resumes one schedule.
+
+        Args:
+            entry: the schedule.
+            author: who wants it.
+            now: microseconds since the epoch.
+        """
         fields = {
             "paused": False, "note": "", "author": author, "changed_us": now, "until_us": 0, "cursor_us": now, "failures": 0,
             "next_us": self._timing.begin(entry.schedule, now),
@@ -195,9 +235,9 @@ class Definitions:
 
     # -- which are meant ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, command: PlanCommand) -> list[str]:
+    def _chosen(self, command: PlanCommand, last: str) -> list[str]:
         fields, entries = command.fields, self._state.entries
-        missing = [name for name in fields.get("names", ()) if name not in entries]
+        missing = [name for name in fields.get("names", ()) if name not in entries and name > last]
         if missing:
             raise NotFoundError(f"There is no schedule {missing[0]!r}.", hint="`scylla-spark schedule list` names all.")
         chosen = set(fields.get("names", ()))
@@ -206,7 +246,7 @@ class Definitions:
         if "changedFrom" in fields:
             until_us = fields.get("changedUntil", 2**63)
             chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
-        return sorted(chosen)
+        return sorted(name for name in chosen if name > last)
 
     def _check_circles(self, schedules: Iterable[Schedule]) -> None:
         """Refuses schedules whose runs would, by way of others, fire themselves."""

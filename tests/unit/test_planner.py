@@ -1,13 +1,17 @@
 """Decisions of the planner, one at a time."""
 
 import json
+from typing import Any
 
-from scylla_spark.core.fact import Unreadable
+import pytest
+
+from scylla_spark.core.fact import Fact, Unreadable
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.table_watch import Growth, Place
-from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same
+from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 
 MINUTE = 60 * SECOND
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
@@ -405,6 +409,110 @@ def test_one_event_for_many_schedules_is_told_to_each_once_though_the_planner_en
     plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
     plan.turn()
     assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == [f"s{n:03}" for n in range(300)]
+
+
+def lose_after(plan: PlannerHarness, kept: int) -> None:
+    """The planner ends when so many of its groups are in the log."""
+    groups = plan.planner.take(plan.now)
+    assert len(groups) > kept
+    for group in groups[:kept]:
+        plan.log.append(plan_log.encode(group))
+        plan.shadow.fold(group)
+        for change in group.changes:
+            plan.look(change)
+    plan.restart()
+
+
+def put_many(plan: PlannerHarness, trigger: dict[str, Any], count: int = 300) -> list[str]:
+    names = [f"s{n:03}" for n in range(count)]
+    definition = {"handler": "work", "trigger": trigger, "payload": {"text": "x" * 5_000}}
+    for first in range(0, count, 50):
+        plan.ask("put", schedules=[{"name": name, **definition} for name in names[first : first + 50]])
+    return names
+
+
+def test_one_event_is_told_to_each_once_though_other_records_come_first_after_the_planner_ended_in_its_midst() -> None:
+    plan = PlannerHarness()
+    names, offset = put_many(plan, ORDERS), plan.planner.state.commands
+    plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
+    lose_after(plan, 2)
+    plan.planner.outcomes(1, 0, [Fact(TaskKey(0, "other", "one"), 1, "succeeded")], (1, 1, "d"), plan.now)
+    plan.pass_s(10)
+    plan.restart()
+    plan.planner.command(offset, b'{"type":"event","name":"orders"}', plan.now, plan.now)
+    plan.turn()
+    assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == names
+
+
+@pytest.mark.parametrize("work", ["up", "first"])
+def test_the_end_of_a_run_is_told_to_each_once_though_the_planner_ends_in_its_midst(work: str) -> None:
+    plan = PlannerHarness()
+    names = put_many(plan, {"kind": "after", "work": work})
+    plan.put("up", ORDERS, handler="first")
+    plan.event("orders")
+    fact = Fact(key_of(plan.sent[0]), 1, "succeeded", plan.now, plan.now, plan.now, 1)
+    facts = [Fact(TaskKey(0, "other", "one"), 1, "succeeded"), fact]
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    lose_after(plan, 2)
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    plan.turn()
+    assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent[1:]) == names
+
+
+@pytest.mark.parametrize("kind", ["pause", "delete"])
+def test_what_is_asked_of_many_is_done_to_all_though_the_planner_ends_in_its_midst(kind: str) -> None:
+    plan = PlannerHarness()
+    definitions = [{"name": f"s{n:03}", "handler": "work", "trigger": ORDERS} for n in range(600)]
+    plan.ask("put", schedules=definitions)
+    offset = plan.planner.state.commands
+    value = encode_command(kind, id="me", author="\x01" * 1024, names=[one["name"] for one in definitions])
+    plan.planner.command(offset, value, plan.now, plan.now)
+    lose_after(plan, 2)
+    entries = plan.planner.state.entries
+    assert 0 < sum(entry.paused for entry in entries.values()) < 600 or 0 < len(entries) < 600
+    plan.planner.command(offset, value, plan.now, plan.now)
+    plan.turn()
+    code, _, _, done = plan.answers["me"]
+    assert (code, len(done)) == ("ok", 600)
+    assert all(entry.paused for entry in plan.planner.state.entries.values())
+    assert len(plan.planner.state.entries) == (600 if kind == "pause" else 0)
+
+
+def test_commands_that_came_together_and_times_that_were_missed_together_are_written_in_records_that_fit() -> None:
+    plan = PlannerHarness()
+    heavy = {"handler": "work", "payload": {"text": '"' * 60_000}, "overlap": "allow_all"}
+    for n in range(10):
+        schedule = {"name": f"s{n}", "trigger": {"kind": "every", "period": "1s"}, "catchUp": "all", **heavy}
+        plan.planner.command(n, encode_command("put", schedules=[schedule]), plan.now, plan.now)
+    plan.turn()  # it looks at the size of each record
+    plan.restart(after_us=5 * SECOND)
+    plan.pass_s(0)
+    assert len(plan.sent) == 50
+
+
+def test_an_event_that_several_branches_wait_for_launches_once() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "any", "of": [ORDERS, {**ORDERS, "where": {"n": 1}}]}, payload={"n": "{{ event.n }}"})
+    plan.event("orders", n=1)
+    assert [one["taskData"] for one in plan.sent] == [{"n": 1}]
+
+
+def test_what_no_log_could_hold_is_refused() -> None:
+    plan = PlannerHarness()
+    deep = b"[" * 120 + b"]" * 120
+    for value in (b"NaN", b"1e999", deep, b'"' + b"x" * 20_000 + b'"'):
+        plan.raw(b'{"type":"event","name":"e","fields":{"x":' + value + b"}}")
+        plan.raw(b'{"type":"partitions","name":"d","partitions":[{"values":{"x":' + value + b"}}]}")
+    plan.raw(b'{"type":"explode","id":"\\ud800"}')
+    assert len(plan.refused) == 9
+
+
+def test_a_short_template_that_names_a_long_value_a_thousand_times_fails_that_job_only() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, payload={"all": ["{{ event }}"] * 900})
+    plan.event("orders", text="x" * 16_000)
+    assert plan.verdicts() == ["failed"]
+    assert "262144" in plan.fires[0]["why"]
 
 
 def test_versions_of_a_table_are_handed_over_once_and_ranges_touch_also_across_a_restart() -> None:

@@ -1,11 +1,15 @@
-"""What is asked of definitions: put, delete, pause, resume. All of one record is done, or nothing."""
+"""What is asked of definitions: put, delete, pause, resume. All of one record is done, or nothing.
+
+What is asked of many is done in steps, one schedule after the other in order of their names, so that what is decided may be written in
+several records. A planner that ends between two of these is followed by one that is told the last name that was done.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import Entry
@@ -23,7 +27,9 @@ from scylla_spark.core.plan.trigger_pruning import without_work
 from scylla_spark.core.plan.watching import Watching
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
-MAX_DEFINITION_BYTES = 400 * 1024
+MAX_DEFINITION_BYTES: Final = 256 * 1024
+Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
+"""Yields the name of each schedule that is done; in the end, what became of all by name, and keys of runs that were taken back."""
 
 
 class Definitions:
@@ -35,11 +41,6 @@ class Definitions:
         launching: takes back what was launched ahead.
         watching: arms what waits for absence.
         timing: says when the first fire is due.
-
-    Attributes:
-        listeners: what is listened to → names of schedules.
-        cut: called after each schedule that a command has changed: so far may be written, if it is much.
-        done_to: the command that comes was done up to this name before; empty: it is new.
     """
 
     def __init__(
@@ -52,8 +53,6 @@ class Definitions:
         self._watching = watching
         self._timing = timing
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
-        self.cut: Callable[[str], None] = lambda name: None
-        self.done_to = ""
         self._indexed: dict[str, tuple[str, ...]] = {}
         journal.watchers.append(self._watch)
 
@@ -63,8 +62,13 @@ class Definitions:
 
     # -- put and delete -------------------------------------------------------------------------------------------------
 
-    def put(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
+    def put(self, command: PlanCommand, now: int, last: str = "") -> Steps:
         """Stores definitions; those of the same content stay as they are.
+
+        Args:
+            command: with the definitions.
+            now: microseconds since the epoch.
+            last: the schedules up to this one are done; empty: none.
 
         Returns:
             What became of them, by name; keys of runs that were taken back.
@@ -78,19 +82,19 @@ class Definitions:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ArgumentError(f"The schedule {twice!r} is defined twice.", hint="Give each a name of its own.")
-        taken = [name for name in names if name in self._state.entries]
+        taken = [name for name in names if name in self._state.entries and name > last]
         if taken and command.fields.get("ifAbsent"):
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
         self._check_circles(schedule for schedule, _ in read)
-        gone = self._pruned(command, set(names))
-        done: dict[str, Any] = dict.fromkeys(gone, "removed")
+        todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
+        todo |= {one[0].name: one for one in read}
+        done: dict[str, Any] = {name: "stored" for name in names if name <= last}
         keys: list[TaskKey] = []
-        for schedule, text in sorted(read, key=lambda one: one[0].name):
-            done[schedule.name], taken_back = self._put(schedule, text, command, now)
-            keys += taken_back
-            self.cut(schedule.name)
-        for name in gone:
-            keys += self._drop(name, command, now)
+        for name, one in sorted(todo.items()):
+            if name > last:
+                done[name], taken_back = self._put(*one, command, now) if one else self._drop(name, command, now)
+                keys += taken_back
+                yield name
         return done, keys
 
     def _put(self, schedule: Schedule, text: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
@@ -129,20 +133,20 @@ class Definitions:
         mine = self.listeners.get(f"owner:{owner}", set())
         return sorted(mine - kept)
 
-    def delete(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Forgets schedules; what has run stays in the tables.
+    def delete(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Forgets schedules; what has run stays in the tables. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there; nothing is changed.
         """
-        names, keys = self._chosen(command), []
-        done: dict[str, Any] = {}
-        for name in names:
-            if name in self._state.entries:  # it may have gone with another
-                keys += self._drop(name, command, now)
+        done: dict[str, Any] = {name: "removed" for name in command.fields.get("names", ()) if name <= last}
+        keys: list[TaskKey] = []
+        for name in self._chosen(command, last):
             done[name] = "removed"
+            if name in self._state.entries:  # it may have gone with another
+                keys += self._drop(name, command, now)[1]
             keys += self._without(name, done, command, now)
-            self.cut(name)
+            yield name
         return done, keys
 
     def _without(self, gone: str, done: dict[str, Any], command: PlanCommand, now: int) -> list[TaskKey]:
@@ -154,16 +158,14 @@ class Definitions:
             value = json.loads(self._state.entries[name].text)
             left = without_work(value["trigger"], gone)
             if left is not None:
-                schedule, text = _read({**value, "trigger": left})
-                done[name], taken_back = self._put(schedule, text, command, now)
+                done[name], taken_back = self._put(*_read({**value, "trigger": left}), command, now)
                 keys += taken_back
                 continue
-            keys += self._drop(name, command, now)
-            done[name] = "removed"
-            keys += self._without(name, done, command, now)
+            done[name], taken_back = self._drop(name, command, now)
+            keys += [*taken_back, *self._without(name, done, command, now)]
         return keys
 
-    def _drop(self, name: str, command: PlanCommand, now: int) -> list[TaskKey]:
+    def _drop(self, name: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
         entry = self._state.entries[name]
         self._launching.drop_jobs(entry, now, "its schedule was removed")
         taken_back = self._launching.cancel_ahead(entry, now)
@@ -172,29 +174,43 @@ class Definitions:
             name,
             {"at_us": now, "author": command.author, "revision": entry.revision, "generation": entry.generation},
         )
-        return taken_back
+        return "removed", taken_back
 
     # -- pause and resume -----------------------------------------------------------------------------------------------
 
-    def pause(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Stops schedules from firing: drops what they wait for, and takes back what is ahead.
+    def pause(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Stops schedules from firing: drops what they wait for, and takes back what is ahead. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there.
             ConflictError: a schedule that was named alone is paused already.
         """
-        names = self._chosen(command)
+        names = self._chosen(command, last)
         todo = [name for name in names if not self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields and not self.done_to:
+        if names and not todo and "names" in command.fields and not last:
             raise ConflictError(f"The schedule {names[0]!r} is paused already.", hint="Nothing is to be done.")
-        until_us, keys = command.fields.get("until", 0), []
+        done: dict[str, Any] = {name: "paused" for name in command.fields.get("names", ()) if name <= last}
+        until_us, note = command.fields.get("until", 0), command.fields.get("note", "")
+        keys: list[TaskKey] = []
         for name in todo:
-            keys += self.stop(self._state.entries[name], command.fields.get("note", ""), command.author, now, until_us)
-            self.cut(name)
-        return dict.fromkeys(todo, "paused"), keys
+            keys += self.stop(self._state.entries[name], note, command.author, now, until_us)
+            done[name] = "paused"
+            yield name
+        return done, keys
 
     def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
-        """Pauses one schedule; keys of what was ahead."""
+        """Pauses one schedule.
+
+        Args:
+            entry: the schedule.
+            note: why, for people.
+            author: who wants it.
+            now: microseconds since the epoch.
+            until_us: when the pause ends by itself; 0: it does not.
+
+        Returns:
+            Keys of what was ahead.
+        """
         self._launching.drop_jobs(entry, now, "its schedule was paused")
         taken_back = self._launching.cancel_ahead(entry, now)
         fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
@@ -203,24 +219,32 @@ class Definitions:
             self._timers.add(Timer(until_us, entry.name, "until"))
         return taken_back
 
-    def resume(self, command: PlanCommand, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
-        """Lets schedules fire again, from now on.
+    def resume(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Lets schedules fire again, from now on. See `put` for arguments and result.
 
         Raises:
             NotFoundError: one of the names is not there.
             ConflictError: a schedule that was named alone is not paused.
         """
-        names = self._chosen(command)
+        names = self._chosen(command, last)
         todo = [name for name in names if self._state.entries[name].paused]
-        if names and not todo and "names" in command.fields and not self.done_to:
+        if names and not todo and "names" in command.fields and not last:
             raise ConflictError(f"The schedule {names[0]!r} is not paused.", hint="Nothing is to be done.")
+        done: dict[str, Any] = {name: "resumed" for name in command.fields.get("names", ()) if name <= last}
         for name in todo:
             self.go_on(self._state.entries[name], command.author, now)
-            self.cut(name)
-        return dict.fromkeys(todo, "resumed"), []
+            done[name] = "resumed"
+            yield name
+        return done, []
 
     def go_on(self, entry: Entry, author: str, now: int) -> None:
-        """Resumes one schedule."""
+        """Resumes one schedule.
+
+        Args:
+            entry: the schedule.
+            author: who wants it.
+            now: microseconds since the epoch.
+        """
         fields = {
             "paused": False, "note": "", "author": author, "changed_us": now, "until_us": 0, "cursor_us": now, "failures": 0,
             "next_us": self._timing.begin(entry.schedule, now),
@@ -230,19 +254,18 @@ class Definitions:
 
     # -- which are meant ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, command: PlanCommand) -> list[str]:
+    def _chosen(self, command: PlanCommand, last: str) -> list[str]:
         fields, entries = command.fields, self._state.entries
-        wanted = sorted(name for name in fields.get("names", ()) if name > self.done_to)
-        missing = [name for name in wanted if name not in entries]
+        missing = [name for name in fields.get("names", ()) if name not in entries and name > last]
         if missing:
             raise NotFoundError(f"There is no schedule {missing[0]!r}.", hint="`scylla-spark schedule list` names all.")
-        chosen = set(wanted)
+        chosen = set(fields.get("names", ()))
         if "tag" in fields:
             chosen |= self.listeners.get(f"tag:{fields['tag']}", set())
         if "changedFrom" in fields:
             until_us = fields.get("changedUntil", 2**63)
             chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
-        return sorted(chosen)
+        return sorted(name for name in chosen if name > last)
 
     def _check_circles(self, schedules: Iterable[Schedule]) -> None:
         """Refuses schedules whose runs would, by way of others, fire themselves."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from dateutil.rrule import rrulestr
+from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rrulestr
 
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.plan import zone
@@ -26,6 +26,7 @@ Calendars = Mapping[str, frozenset[date]]
 
 MOST_DATES: Final = 10_000
 _MOST_RRULE_CHARS: Final = 500
+_COUNT_DIGITS: Final = 4  # a rule that counts is expanded from its start, each time
 _LONGEST_BREAK_DAYS: Final = 31  # no run of holidays is longer
 _MOST_SKIPPED: Final = 100_000  # fire times passed over in a row before a trigger counts as silent
 
@@ -80,7 +81,7 @@ class Recurrence(NamedTuple):
     def next_after(self, after_us: int) -> int | None:
         """The first instant later than another; None: there is none."""
         local = zone.local(after_us, zone.offset_us(self.tz, after_us)) - timedelta(days=1)
-        for at in _recurrence(self.rule, self.start).xafter(local):
+        for at in _near(_recurrence(self.rule, self.start), local).xafter(local):
             found = zone.instant_of(self.tz, at)
             if found > after_us:
                 return found
@@ -226,6 +227,8 @@ def recurrence(rule: str, start: str, tz: str = "UTC") -> Recurrence:
             f"A rule with FREQ={parts['FREQ']} cannot have {', '.join(unknown)}.",
             hint=f"It can have {', '.join(sorted(_PARTS[parts['FREQ']]))}.",
         )
+    if len(parts.get("COUNT", "")) > _COUNT_DIGITS or not parts.get("COUNT", "1").isdecimal():
+        raise ArgumentError(f"A rule counts to {10**_COUNT_DIGITS - 1} at most.", hint="Give UNTIL, or no end.")
     try:
         begin = datetime.fromisoformat(start)
         if begin.tzinfo is not None:
@@ -252,6 +255,32 @@ _PARTS: Final = {
 @lru_cache(maxsize=4_096)
 def _recurrence(rule: str, start: str) -> Any:
     return rrulestr(rule, dtstart=datetime.fromisoformat(start))
+
+
+_STEPS: Final = {
+    WEEKLY: timedelta(weeks=1), DAILY: timedelta(days=1), HOURLY: timedelta(hours=1), MINUTELY: timedelta(minutes=1)
+}  # fmt: skip
+_MONTHS: Final = {YEARLY: 12, MONTHLY: 1}
+
+
+def _near(rule: Any, local: datetime) -> Any:
+    """The same rule from a start soon before a local time: the library counts from its start, which may take millions of steps."""
+    start: datetime = rule._dtstart  # noqa: SLF001  the library tells these nowhere else
+    frequency, interval, count = rule._freq, rule._interval, rule._count  # noqa: SLF001
+    if count is not None or local <= start:
+        return rule
+    if frequency in _STEPS:
+        every = _STEPS[frequency] * interval
+        return rule.replace(dtstart=start + (local - start) // every * every)
+    months = _MONTHS[frequency] * interval
+    steps = max(((local.year - start.year) * 12 + local.month - start.month - 1) // months, 0)
+    while steps > 0:
+        year, month = divmod(start.year * 12 + start.month - 1 + steps * months, 12)
+        try:
+            return rule.replace(dtstart=start.replace(year=year, month=month + 1))
+        except ValueError:  # that month has no such day
+            steps -= 1
+    return rule
 
 
 def _midnight(day: date) -> datetime:

@@ -10,6 +10,7 @@ from scylla_spark.core.plan.plan_log import SOFT_GROUP_BYTES, Change
 from scylla_spark.core.plan.plan_state import PlanState
 
 _CHANGE_BYTES = 120  # of a change without texts
+_LONGEST_ESCAPE = 6  # bytes that a control character becomes in JSON
 
 
 class Journal:
@@ -60,7 +61,7 @@ class Journal:
 
 def _size(value: Any) -> int:
     if isinstance(value, str):
-        return len(value) * 2 if value.isascii() else len(value) * 6
+        return len(value) * (2 if value.isascii() and value.isprintable() else _LONGEST_ESCAPE)
     if isinstance(value, dict):
         return sum(_size(item) + 20 for item in value.values())
     if isinstance(value, list | tuple):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
+from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
@@ -33,6 +34,8 @@ SKIPPED: Final = "skipped"
 WAITING: Final = "waiting"
 FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
+_MOST_WHY_BYTES: Final = 4_096
+_MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -217,7 +220,7 @@ class Launching:
             filled = work.payload.render(values_of(entry, job, now)) if given.payload is None else given.payload
             text = payload_text(filled)
         except (ArgumentError, ValueError, TypeError) as error:
-            self._say(entry, job, now, FAILED, f"its payload cannot be made: {error}", more)
+            self._say(entry, job, now, FAILED, cut(f"its payload cannot be made: {error}", _MOST_WHY_BYTES), more)
             return
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
@@ -259,8 +262,10 @@ class Launching:
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for."""
-        for job in list(entry.jobs.values()):
-            self._say(entry, job, now, OBSOLETE, why, {})
+        for job in list(entry.jobs.values()):  # without what they have seen: a hundred of them must fit into one record
+            self._journal.fire(
+                entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
+            )
 
     def ended(self, entry: Entry, now: int) -> None:
         """A run of a schedule has ended: what has waited for that is looked at again."""
@@ -269,7 +274,10 @@ class Launching:
             if other is None:
                 continue
             for job in list(other.jobs.values()):
-                self.again(other, job.generation, now)
+                if self._journal.full:
+                    self._timers.add(Timer(now, name, "again", job.generation))
+                else:
+                    self.again(other, job.generation, now)
             if all(job.state == "pending_trigger" for job in other.jobs.values()):
                 self._waiting[other.handler].discard(name)
 
@@ -341,4 +349,6 @@ def _seen(job: Job) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for latch in job.latches.values():
         values |= latch.values or {}
-    return {"values": json.dumps(values, separators=(",", ":"), ensure_ascii=False)} if values else {}
+    texts = {name: json.dumps(value, separators=(",", ":"), ensure_ascii=False) for name, value in values.items()}
+    kept = [f"{json.dumps(name)}:{text}" for name, text in texts.items() if len(text) <= _MOST_SEEN_CHARS]
+    return {"values": f"{{{','.join(kept)}}}"} if kept else {}

@@ -16,10 +16,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan import zone
+from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
 MAX_PLACES: Final = 1_000
+_MOST_LEVELS: Final = 50  # besides those of values, so that a task's readers can follow
 _PLACE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _NAME: Final = re.compile(r"\s*([a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)*)\s*")
 _FILTER: Final = re.compile(r'\|\s*([a-z]+)\s*\(\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\)\s*')
@@ -87,15 +89,17 @@ class Template:
         Raises:
             ArgumentError: a value has no such field, or a filter cannot take it.
         """
-        return self._filled(self.value, values) if self._texts else self.value
+        return self._filled(self.value, values, [MAX_PAYLOAD_BYTES], _MOST_LEVELS) if self._texts else self.value
 
-    def _filled(self, value: Any, values: Mapping[str, Any]) -> Any:
+    def _filled(self, value: Any, values: Mapping[str, Any], left: list[int], levels: int) -> Any:
+        if levels == 0:
+            raise ArgumentError(f"A template that names values has at most {_MOST_LEVELS} levels.")
         if isinstance(value, str):
             parts = self._texts.get(value)
-            return value if parts is None else _joined(parts, values)
+            return value if parts is None else _joined(parts, values, left)
         if isinstance(value, dict):
-            return {key: self._filled(item, values) for key, item in value.items()}
-        return [self._filled(item, values) for item in value] if isinstance(value, list) else value
+            return {key: self._filled(item, values, left, levels - 1) for key, item in value.items()}
+        return [self._filled(item, values, left, levels - 1) for item in value] if isinstance(value, list) else value
 
 
 def _texts_of(value: Any) -> Iterator[str]:
@@ -126,7 +130,7 @@ def _place(source: str, names: Collection[str]) -> Place:
     path = tuple(found[1].split("."))
     if path[0] not in names:
         raise ArgumentError(
-            f"No fire of this schedule knows {path[0]!r}.", hint=f"Known are: {', '.join(sorted(names))}."
+            f"No fire of this schedule knows {path[0][:100]!r}.", hint=f"Known are: {', '.join(sorted(names))}."
         )
     filters: list[Filter] = []
     at = found.end()
@@ -170,11 +174,20 @@ def _bad(source: str, hint: str) -> ArgumentError:
     return ArgumentError(f"The place {{{{{source[:100]}}}}} cannot be read.", hint=hint)
 
 
-def _joined(parts: tuple[str | Place, ...], values: Mapping[str, Any]) -> Any:
+def _joined(parts: tuple[str | Place, ...], values: Mapping[str, Any], left: list[int]) -> Any:
     if len(parts) == 1 and isinstance(parts[0], Place):
         value = _value(parts[0], values)
+        _spend(left, _text(value))
         return _iso(value) if isinstance(value, Instant) else value
-    return "".join(part if isinstance(part, str) else _text(_value(part, values)) for part in parts)
+    return "".join(part if isinstance(part, str) else _spend(left, _text(_value(part, values))) for part in parts)
+
+
+def _spend(left: list[int], text: str) -> str:
+    """The text of a value, if the payload has room for it: a short template may name a long value a thousand times."""
+    left[0] -= len(text)
+    if left[0] < 0:
+        raise ArgumentError(f"The payload would have more than {MAX_PAYLOAD_BYTES} bytes.", hint="Name fewer values.")
+    return text
 
 
 def _value(place: Place, values: Mapping[str, Any]) -> Any:
@@ -183,7 +196,8 @@ def _value(place: Place, values: Mapping[str, Any]) -> Any:
         value = value.get(field) if isinstance(value, Mapping) else None
     if value is None and not any(one.name == "default" for one in place.filters):
         raise ArgumentError(
-            f"This fire has no {'.'.join(place.path)}.", hint='Say what stands in for it, as in | default("none").'
+            f"This fire has no {'.'.join(place.path)[:100]}.",
+            hint='Say what stands in for it, as in | default("none").',
         )
     for one in place.filters:
         value = _applied(one, value, place)
@@ -194,11 +208,16 @@ def _applied(one: Filter, value: Any, place: Place) -> Any:
     if one.name == "default":
         return one.arguments[0] if value is None else value
     if not isinstance(value, Instant):
-        raise ArgumentError(f"{{{{ {place.source} }}}} is no time.", hint=f"The filter {one.name} takes times only.")
+        raise ArgumentError(
+            f"{{{{ {place.source[:100]} }}}} is no time.", hint=f"The filter {one.name} takes times only."
+        )
     if one.name == "add":
         return Instant(value + _shift(one.arguments[0]))
     tz = zone.zone(one.arguments[1] if len(one.arguments) > 1 else "UTC")
-    return _datetime(value).astimezone(tz).strftime(one.arguments[0])
+    try:
+        return _datetime(value).astimezone(tz).strftime(one.arguments[0])
+    except OverflowError as error:
+        raise ArgumentError("A time of this fire lies outside of what calendars know.") from error
 
 
 def _shift(text: str) -> int:

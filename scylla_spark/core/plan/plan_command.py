@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from scylla_spark.core import rejection
+from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.plan.schedule_format import Name, Text
 from scylla_spark.core.plan.trigger import Scalar
@@ -21,6 +22,9 @@ MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
 MAX_VALUES_BYTES: Final = 16 * 1024
+MOST_LEVELS: Final = (
+    50  # of values inside each other; the planner's log nests them deeper, and its readers have a limit too
+)
 
 _Identifier = Annotated[str, Field(min_length=1, max_length=200)]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -121,9 +125,39 @@ def _command(value: bytes | None) -> PlanCommand | Refused:
     asked_by = found.pop("id", None)
     if missing:
         return Refused("missing_field", f"{missing[0]}: Field required for {kind!r}.", asked_by)
-    if kind == "event" and len(json.dumps(found.get("fields", {}))) > MAX_VALUES_BYTES:
-        return Refused("too_large", f"The fields of an event have at most {MAX_VALUES_BYTES} bytes.", asked_by)
+    trouble = next((trouble for values in _values_of(kind, found) if (trouble := _trouble(values)) is not None), None)
+    if trouble is not None:
+        return Refused(*trouble, asked_by)
     return PlanCommand(kind, asked_by, found.pop("author", ""), found)
+
+
+def _values_of(kind: str, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a command says of something that happened: the planner keeps it until a job has ended, and templates may name it."""
+    if kind == "event":
+        return [found.get("fields", {})]
+    return [one.get("values", {}) for one in found["partitions"]] if kind == "partitions" else []
+
+
+def _trouble(values: dict[str, Any]) -> rejection.Reason | None:
+    """Why values cannot be kept, if they cannot."""
+    if _is_deeper(values, MOST_LEVELS):
+        return rejection.said("too_large", f"Values have at most {MOST_LEVELS} levels.")
+    try:
+        size = len(json.dumps(values, allow_nan=False))
+    except ValueError:
+        return rejection.said("not_finite", "Values are finite numbers: not NaN, not Infinity.")
+    if size > MAX_VALUES_BYTES:
+        return rejection.said(
+            "too_large", f"The fields of an event, or values of a partition, have at most {MAX_VALUES_BYTES} bytes."
+        )
+    return None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _id_of(value: bytes | None) -> str | None:
@@ -133,7 +167,8 @@ def _id_of(value: bytes | None) -> str | None:
         asked_by = found.get("id") if isinstance(found, dict) else None
     except (ValueError, RecursionError):
         return None
-    return asked_by if isinstance(asked_by, str) and 0 < len(asked_by) <= 200 else None
+    told = isinstance(asked_by, str) and 0 < len(asked_by) <= 200 and clean(asked_by) == asked_by
+    return asked_by if told else None
 
 
 def encode_command(kind: str, **fields: Any) -> bytes:

@@ -20,7 +20,7 @@ from scylla_spark.core.fact import Fence, Unreadable
 VERSION: Final = 2  # that of `core.fact`: an older ingest stops before what it does not know
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
-SOFT_GROUP_BYTES: Final = 512 * 1024
+SOFT_GROUP_BYTES: Final = 128 * 1024  # a group ends here; the step that goes beyond it takes up to 0.8 MiB more
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""

@@ -7,16 +7,16 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core import rejection
+from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.backfill import chosen, planned_between
-from scylla_spark.core.plan.definitions import Definitions
+from scylla_spark.core.plan.definitions import Definitions, Steps
 from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import Launching
@@ -37,8 +37,10 @@ _OVERDUE: Final = "overdue"
 _SILENT: Final = "silent"
 _TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
+_MOST_WORDS_BYTES: Final = 8_192
+_SECOND: Final = "~"  # is greater than all that names begin with
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
-_KEPT_VALUE_CHARS: Final = 64 * 1024
+_KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
     "succeeded": "succeeded",
     "cancelled": "cancelled",
@@ -72,7 +74,7 @@ class Planner:
         self._moved: dict[int, Position] = {}
         self._commands_moved = False
         self._told_us = now
-        self._resume = state.partly
+        self._resume = state.partly  # until that input has come again
         self._answers: dict[int, tuple[set[TaskKey], tuple[Any, ...]]] = {}
         self._answered = 0
         self._sent = state.sent
@@ -106,15 +108,14 @@ class Planner:
         if offset < self.state.commands:
             return
         found = read_command(value)
-        resume = self._resume
-        self._definitions.done_to = resume.name if resume is not None and resume[:2] == (COMMANDS, offset) else ""
-        self._definitions.cut = partial(self._cut, offset, now)
         if isinstance(found, Refused):
             self._refuse(offset, append_us, value, found)
         else:
             self._obey(offset, append_us, value, found, now)
         self.state.commands, self._commands_moved = offset + 1, True
-        self._resume = None
+        self._is_through(COMMANDS, offset)
+        if self._journal.full:
+            self._seal(now)
 
     def outcomes(self, partition: int, offset: int, facts: Sequence[Fact], after: Position, now: int) -> None:
         """Takes one record of `outcomes` that counts.
@@ -122,24 +123,25 @@ class Planner:
         Args:
             partition: of the topic.
             offset: of the record.
-            facts: in it; none: it was a fence, or of no concern.
+            facts: all in it, whether they concern us or not; none: it was a fence, or does not count.
             after: position behind it.
             now: microseconds since the epoch.
         """
         known = self.state.outcomes.get(partition)
         if known is not None and offset < known[0]:
             return
-        begin = self._resume.item if self._resume is not None and self._resume[:2] == (partition, offset) else 0
+        resumed = self._resume
         for item, fact in enumerate(facts):
-            if fact.terminal and item >= begin:
-                self._ended(Partly(partition, offset, item, ""), fact, now)
-                if self._journal.full:
-                    self._seal(now, Partly(partition, offset, item + 1, ""))
+            at = Partly(partition, offset, item, "")
+            if fact.terminal:
+                if resumed is not None and resumed[:3] == at[:3] and resumed.name:
+                    self._tell_end(at, *_named(fact.key), fact, now)
+                self._ended(at, fact, now)
+                self._part(at._replace(item=item + 1), now)
             elif fact.outcome == "started" and fact.key in self.state.runs:
                 self._launching.started[fact.key] = fact.started_us
         self.state.outcomes[partition] = self._moved[partition] = after
-        if facts:
-            self._resume = None
+        self._is_through(partition, offset)
 
     def watched(self) -> Mapping[Place, Wanted]:
         """Which tables are to be looked at, by leaf."""
@@ -180,8 +182,19 @@ class Planner:
         """When `tick` has something to do; None: never, as things are."""
         return self._timers.next_us
 
+    def _part(self, at: Partly, now: int) -> None:
+        """Writes what is decided, in the midst of an input, if it is much; not while another input of before is to go on first."""
+        other = self._resume is not None and self._resume[:2] != at[:2]
+        if self._journal.full and not other and at.source >= COMMANDS:
+            self._seal(now, at)
+
+    def _is_through(self, source: int, offset: int) -> None:
+        resume = self._resume
+        if resume is not None and resume.source == source and resume.offset <= offset:
+            self._resume = None
+
     def _seal(self, now: int, partly: Partly | None = None) -> None:
-        state = self.state
+        state, partly = self.state, partly if partly is not None else self._resume
         group = Group(
             self.fence, state.number, now, state.commands if self._commands_moved else None, self._moved, partly, self._sent,
             state.snapshot, self._journal.take(),
@@ -190,11 +203,6 @@ class Planner:
         state.number += 1
         state.partly = partly
         self._moved, self._commands_moved, self._told_us = {}, False, now
-
-    def _cut(self, offset: int, now: int, name: str) -> None:
-        """Writes what a command has changed so far, if it is much; a new planner goes on after this name."""
-        if self._journal.full:
-            self._seal(now, Partly(COMMANDS, offset, 0, name))
 
     # -- snapshots ------------------------------------------------------------------------------------------------------
 
@@ -234,9 +242,10 @@ class Planner:
 
     def _refuse(self, offset: int, append_us: int, value: bytes | None, found: Refused) -> None:
         text = (value or b"")[:_KEPT_VALUE_CHARS].decode("utf-8", "replace")
-        self._journal.note("refuse", offset, append_us, found.reason, found.detail, text, len(value or b""))
+        detail = cut(found.detail, _MOST_WORDS_BYTES)
+        self._journal.note("refuse", offset, append_us, found.reason, detail, text, len(value or b""))
         if found.id is not None:
-            self._answer(found.id, "rejected", found.detail, "Nothing was changed.")
+            self._answer(found.id, "rejected", detail, "Nothing was changed.")
 
     def _obey(self, offset: int, append_us: int, value: bytes | None, command: PlanCommand, now: int) -> None:
         try:
@@ -244,7 +253,8 @@ class Planner:
         except SchedulerError as error:
             code = _code(error)
             if command.id is not None:
-                self._answer(command.id, code, error.message, error.hint)
+                message, hint = cut(error.message, _MOST_WORDS_BYTES), cut(error.hint or "", _MOST_WORDS_BYTES)
+                self._answer(command.id, code, message, hint)
             if code == "argument":
                 self._refuse(offset, append_us, value, Refused("wrong_value", error.message))
         except MemoryError:
@@ -259,7 +269,10 @@ class Planner:
             "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume
         }  # fmt: skip
         if command.type in changes:
-            done, taken_back = changes[command.type](command, now)
+            last = self._resume.name if self._resume is not None and self._resume[:2] == (COMMANDS, offset) else ""
+            done, taken_back = self._step_by_step(
+                Partly(COMMANDS, offset, 0, ""), changes[command.type](command, now, last), now
+            )
             self._answer_when_ended(command.id, set(taken_back), (OK, "", "", done), now)
         elif command.type == "run":
             self._run(command, now)
@@ -277,6 +290,15 @@ class Planner:
             self._partitions(offset, command, now)
         else:
             self._calendar(command, now)
+
+    def _step_by_step(self, at: Partly, steps: Steps, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
+        while True:
+            try:
+                name = next(steps)
+            except StopIteration as end:
+                result: tuple[dict[str, Any], list[TaskKey]] = end.value
+                return result
+            self._part(at._replace(name=name), now)
 
     def _run(self, command: PlanCommand, now: int) -> None:
         entry = self.state.entries.get(command.fields["name"])
@@ -336,6 +358,8 @@ class Planner:
                 self._journal.note("set", user, {"next_us": next_us})
                 if next_us:
                     self._timers.add(Timer(next_us, user, "time"))
+            if self._journal.full:
+                self._seal(now)  # all of it may be done again
         self._say_ok(command.id)
 
     # -- answers --------------------------------------------------------------------------------------------------------
@@ -387,13 +411,19 @@ class Planner:
         taken_back = run.cancelled and fact.outcome == "cancelled"
         self._after(entry, run, fact, now)
         if not taken_back:
-            upstream = {
-                "schedule": entry.name, "handler": entry.handler, "key": str(fact.key), "outcome": fact.outcome,
-                "result": fact.result, "planned": iso(run.planned_us),
-            }  # fmt: skip
-            for work in dict.fromkeys((entry.name, entry.handler)):
-                happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
-                self._tell(at, happened, now)
+            self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
+
+    def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:
+        entry = self.state.entries.get(name)
+        if entry is None:
+            return
+        upstream = {
+            "schedule": name, "handler": entry.handler, "key": str(fact.key), "outcome": fact.outcome,
+            "result": fact.result, "planned": planned,
+        }  # fmt: skip
+        for work in dict.fromkeys((name, entry.handler)):
+            happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
+            self._tell(at, happened, now, "" if work == name else _SECOND)
 
     def _after(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
@@ -405,13 +435,20 @@ class Planner:
             self._expect(entry)
         self._launching.ended(entry, now)
 
-    def _tell(self, at: Partly, occurrence: Occurrence, now: int) -> None:
-        """Tells all schedules that listen; where it was not through when its planner ended, those that come after."""
+    def _tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
+        """Tells all schedules that listen; where it was not through when its planner ended, those that come after.
+
+        Args:
+            at: which input says so.
+            occurrence: what happened.
+            now: microseconds since the epoch.
+            prefix: of names in `at`, where one input tells of two things.
+        """
         resume = self._resume
         done = resume.name if resume is not None and resume[:3] == at[:3] else ""
         for name in sorted(self._definitions.listeners.get(occurrence.key, ())):
             entry = self.state.entries.get(name)
-            if name <= done or entry is None:
+            if prefix + name <= done or entry is None:
                 continue
             try:
                 self._watching.too_old(entry, now)
@@ -420,8 +457,7 @@ class Planner:
                 raise
             except Exception as error:
                 self._set_aside(name, error, now)
-            if self._journal.full:
-                self._seal(now, at._replace(name=name))
+            self._part(at._replace(name=prefix + name), now)
 
     # -- timers ---------------------------------------------------------------------------------------------------------
 
@@ -498,6 +534,12 @@ def _code(error: SchedulerError) -> str:
     if isinstance(error, NotFoundError):
         return "not_found"
     return "conflict" if isinstance(error, ConflictError) else "argument"
+
+
+def _named(key: TaskKey) -> tuple[str, str]:
+    """Name of the schedule whose run a task is, and the time it was planned for."""
+    name, planned, _ = key.uniqueness_key.rsplit("/", 2)
+    return name, planned
 
 
 def _seconds(us: int) -> str:

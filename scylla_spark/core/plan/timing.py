@@ -69,7 +69,7 @@ class Timing:
         if due is not None and due.starts_us < self._since_us:
             due = self._catch_up(entry, schedule, due, now)
         for _ in range(MOST_AT_ONCE):
-            if due is None or self._decided_us(schedule, due) > now:
+            if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
             following = self._next(schedule, due.at_us)
             self._fire(entry, schedule, due, following, now)

@@ -53,9 +53,16 @@ class Watching:
         self._launching = launching
 
     def happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
-        """Tells one schedule of something that its trigger names."""
+        """Tells one schedule of something that its trigger names; it launches once, however many leaves that concerns.
+
+        Args:
+            entry: of the schedule.
+            occurrence: what happened.
+            now: microseconds since the epoch.
+        """
         if entry.paused:
             return
+        counted: dict[int, Latch] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):
             if key_of(leaf) != occurrence.key:
                 continue
@@ -63,7 +70,9 @@ class Watching:
                 if _matches(leaf.of, occurrence):
                     self.came(entry, number, leaf.within_us, now)
             elif _matches(leaf, occurrence):
-                self.latch(entry, number, self._counted(entry, number, leaf, occurrence), now)
+                counted[number] = self._counted(entry, number, leaf, occurrence)
+        if counted:
+            self._latch_all(entry, counted, now)
 
     def latch(self, entry: Entry, number: int, latch: Latch, now: int, planned_us: int = 0) -> None:
         """A leaf has seen something.
@@ -75,10 +84,15 @@ class Watching:
             now: microseconds since the epoch.
             planned_us: the time that the run is named by, if a fire by time made the trigger hold.
         """
+        self._latch_all(entry, {number: latch}, now, planned_us)
+
+    def _latch_all(self, entry: Entry, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
         job = entry.collecting
         if job is None:
             job = Job(entry.generation + 1, PENDING_TRIGGER, now)
-        job = job._replace(latches={**job.latches, number: latch})
+        *others, last = latches
+        held = _older(job.latches, latches[last]) | {number: latches[number]._replace(values=None) for number in others}
+        job = job._replace(latches={**held, last: latches[last]})
         if planned_us:
             job = job._replace(planned_us=planned_us)
         if not holds(entry.schedule.trigger, job.latches):
@@ -152,6 +166,18 @@ class Watching:
             totals = {"count": latch.seen, "rows": latch.rows, "bytes": latch.size}
             return latch._replace(fired=enough, values={"partitions": {**last, **totals}})
         return latch
+
+
+def _older(latches: Mapping[int, Latch], newest: Latch) -> dict[int, Latch]:
+    """Latches without what templates see of the newest one instead: a job of a thousand leaves holds an event once, not for each.
+
+    Versions of tables are of one leaf each, and are needed to hand them over.
+    """
+    names = (newest.values or {}).keys() - {"table"}
+    return {
+        number: latch if not latch.values or names.isdisjoint(latch.values) else latch._replace(values=None)
+        for number, latch in latches.items()
+    }
 
 
 def _leaf(entry: Entry, number: int) -> Trigger | None:

@@ -183,17 +183,16 @@ class PlanTenure:
 
     def _facts(self, partition: int, records: list[Any]) -> None:
         fences = self._fences[partition]
-        known = self.planner.state.runs
         for record in records:
-            if not known and is_facts(record.value):  # nothing of ours can be in it
+            idle = not self.planner.state.runs and self.planner.state.partly is None
+            if idle and is_facts(record.value):  # nothing of ours can be in it
                 self.planner.outcomes(partition, record.offset, (), (record.offset + 1, *fences.fence), self._now)
                 continue
             found = decode(record.value)
             counts = fences.admit(found)
             position: Position = (record.offset + 1, *fences.fence)
             facts = found.facts if counts and not isinstance(found, Unreadable) else ()
-            ours = [fact for fact in facts if fact.key in known]
-            self.planner.outcomes(partition, record.offset, ours, position, self._now)
+            self.planner.outcomes(partition, record.offset, facts, position, self._now)
 
     def _write(self) -> None:
         for group in self.planner.take(self._now):

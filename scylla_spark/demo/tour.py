@@ -88,7 +88,7 @@ class _Tour:
 
     def run(self) -> History:
         """Everything up to the point where only judging is left."""
-        self._display.at("starting the receiver, the embedded broker, Spark, ingest and dispatch")
+        self._display.at("starting the receiver, the embedded broker, Spark, ingest, dispatch and the planner")
         favour_latency()
         with Receiver(self._folder / "receiver.jsonl") as receiver:
             with Deployment(_settings(self._folder)) as deployment:

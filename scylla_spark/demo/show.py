@@ -195,11 +195,15 @@ def _numbers(history: History, numbers: dict[str, Any]) -> Table:
     counts = ("accepted", "completed", "failed", "cancelled", "rejected")
     table.add_row("[bold]tasks[/]", "  ".join(f"{numbers[name]:,} {name}" for name in counts))
     ran = Counter(run.schedule for run in history.runs)
-    runs = ((schedules.EACH_SECOND, "each second"), (schedules.GROWTH, "for a table"), (schedules.EITHER, "for either"))
+    runs = (
+        (schedules.EACH_SECOND, "each second"),
+        (schedules.GROWTH, "for a table"),
+        (schedules.EITHER, "for a time or that table"),
+    )
     table.add_row("[bold]schedules[/]", "  ".join(f"{ran[name]:,} {when}" for name, when in runs))
     for name, timed in (("lateness, local pool", True), ("lateness, Spark pool", False)):
         late = lateness(history, timed=timed)
-        ranks = "   ".join(f"{rank} {value:,.1f} ms" for rank, value in percentiles(late.values()).items())
-        table.add_row(f"[bold]{name}[/]", f"{ranks}   [dim]of {len(late):,}[/]" if late else "none")
+        ranks = "  ".join(f"{rank} {value:,.1f} ms" for rank, value in percentiles(late.values()).items())
+        table.add_row(f"[bold]{name}[/]", f"{ranks}  [dim]of {len(late):,}[/]" if late else "none")
     table.add_row("[bold]took[/]", f"{numbers['seconds']:.0f} s")
     return table

@@ -34,8 +34,8 @@ from scylla_spark.services.process import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
-MOST_LEAD_S: Final = 40
-_LEAD_PER_START: Final = 2.0  # a machine that starts slowly enqueues slowly, the first time above all
+MOST_LEAD_S: Final = 60
+_LEAD_PER_START: Final = 3.0  # a machine that starts slowly enqueues slowly, the first time above all
 _SCHEDULES_AFTER_S: Final = 6  # about so long after the first task is due the schedules begin to fire
 _COMMITS_AT_S: Final = 13  # between what is sent while a task runs and what is sent when tasks are done
 _POLL_S: Final = 0.25
@@ -88,7 +88,7 @@ class _Tour:
 
     def run(self) -> History:
         """Everything up to the point where only judging is left."""
-        self._display.at("starting the receiver, the embedded broker, Spark, ingest and dispatch")
+        self._display.at("starting the receiver, the embedded broker, Spark, ingest, dispatch and the planner")
         favour_latency()
         with Receiver(self._folder / "receiver.jsonl") as receiver:
             with Deployment(_settings(self._folder)) as deployment:

@@ -91,7 +91,14 @@ class Trigger:
 
     @classmethod
     def rrule(cls, rule: str, start: str, tz: str = "UTC", **options: Any) -> Trigger:
-        """Fires as a rule of RFC 5545 says, from a local start in ISO form on."""
+        """Fires as a rule of RFC 5545 says, from a local start in ISO form on.
+
+        Args:
+            rule: such as "FREQ=MONTHLY;BYDAY=-1FR".
+            start: its first possible local time, ISO form without offset.
+            tz: IANA name of its zone.
+            **options: bounds, jitter and calendar, as of `every`.
+        """
         return cls({"kind": "rrule", "rule": rule, "start": start, "tz": tz} | _options(options))
 
     # -- what happens ---------------------------------------------------------------------------------------------------
@@ -105,7 +112,14 @@ class Trigger:
     def partitions(
         cls, dataset: str, at_least: int = 1, *, rows: int | None = None, size: int | None = None
     ) -> Trigger:
-        """Fires when so many partitions, rows and bytes of a dataset were told of since the last launch."""
+        """Fires when so many partitions, rows and bytes of a dataset were told of since the last launch.
+
+        Args:
+            dataset: its name, as notifications say it.
+            at_least: partitions.
+            rows: at least so many, where that is told.
+            size: bytes, likewise.
+        """
         return cls({"kind": "partitions", "dataset": dataset, "atLeast": at_least, "rows": rows, "bytes": size})
 
     @classmethod
@@ -184,12 +198,25 @@ class Constraint:
 
     @classmethod
     def time_range(cls, begin: str, end: str, tz: str = "UTC", otherwise: str = "wait") -> Constraint:
-        """The local time lies in [begin, end), "HH:MM" each; it may go over midnight."""
+        """The local time lies in [begin, end), "HH:MM" each; it may go over midnight.
+
+        Args:
+            begin: "HH:MM", included.
+            end: "HH:MM", excluded.
+            tz: IANA name of the zone of both.
+            otherwise: "wait" until it begins, or "abort".
+        """
         return cls({"kind": "time_range", "begin": begin, "end": end, "tz": tz, "otherwise": otherwise})
 
     @classmethod
     def rate(cls, most: int, per: _Duration, otherwise: str = "wait") -> Constraint:
-        """At most so many launches within any stretch of this length (duration)."""
+        """At most so many launches within any stretch of this length (duration).
+
+        Args:
+            most: launches.
+            per: length of the stretch.
+            otherwise: "wait" until there is room, or "abort".
+        """
         return cls({"kind": "rate", "most": most, "per": _span(per), "otherwise": otherwise})
 
 

@@ -161,6 +161,12 @@ class ScheduleHandle:
 def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[datetime]:
     """Planned times of a schedule after an instant.
 
+    Args:
+        entry: the schedule.
+        state: what the planner knows, for its calendars.
+        after_us: microseconds since the epoch; not counted itself.
+        count: how many at most.
+
     Raises:
         ArgumentError: too many are asked for.
     """

@@ -44,6 +44,11 @@ def put(plan: PlanRequests, schedules: Sequence[Schedule], prune: str | None, au
 def compared(state: PlanState, schedules: Sequence[Schedule], prune: str | None) -> dict[str, str]:
     """What would become of each; name → "added", "changed", "unchanged" or "removed".
 
+    Args:
+        state: what the planner knows.
+        schedules: as they are to be.
+        prune: owner whose other schedules would be removed; None: none would.
+
     Raises:
         ArgumentError: two are of one name.
     """
@@ -63,7 +68,13 @@ def compared(state: PlanState, schedules: Sequence[Schedule], prune: str | None)
 
 
 def changes(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """What differs between two definitions, field by field: its place, and both values."""
+    """What differs between two definitions, field by field: its place, and both values.
+
+    Args:
+        before: a JSON value.
+        after: another.
+        place: of both, such as "trigger.period"; empty: the whole.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
             yield from changes(before.get(name), after.get(name), f"{place}.{name}" if place else name)

@@ -193,7 +193,13 @@ def listing(log: LogFiles) -> Listing | None:
 
 
 def header_at(log: LogFiles, found: Listing, version: int) -> Header | None:
-    """What was true of the table at a version, or at the first version after it of which the log still tells; None: it does not."""
+    """What was true of the table at a version, or at the first version after it of which the log still tells; None: it does not.
+
+    Args:
+        log: files of the table's log.
+        found: which of them there are.
+        version: of the table.
+    """
     before = [one for one in found.commits if one <= version]
     after = [one for one in found.commits if one > version]
     for one in sorted({*before, *(point for point in found.checkpoints if point <= version)}, reverse=True):

@@ -95,7 +95,7 @@ class Connection:
             if self._plan is None:
                 from scylla_spark.io.kafka.plan_requests import PlanRequests
 
-                self._plan = PlanRequests(self.located)
+                self._plan = PlanRequests(self.located.model_copy(update={"partitions": self.rules.partitions}))
             return self._plan
 
     def send(self, command: Command) -> None:

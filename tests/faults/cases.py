@@ -12,7 +12,7 @@ from typing import NamedTuple
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.failpoint import FREEZE, KILL, POINTS, RAISE
 from tests.acceptance.place import Process, now
-from tests.faults.site import DISPATCH, INGEST, PATIENCE, SESSION_S, Site, fill, pause, until
+from tests.faults.site import DISPATCH, INGEST, PATIENCE, PLAN, SESSION_S, Site, fill, pause, until
 from tests.support.waiting import eventually
 
 TAKEN_OVER_S = SESSION_S + 4.0  # after so long the partitions of a frozen dispatcher are another's
@@ -36,6 +36,7 @@ NOBODIES = 100
 NTH = {  # so that it happens in the middle of work, not at the start
     "ingest.tasks.judged": 2, "dispatch.release.decided": 10, "dispatch.release.submitted": 15, "dispatch.membership.confirmed": 4,
     "dispatch.send.begun": 40, "dispatch.send.handed_over": 60, "dispatch.send.acknowledged": 80, "dispatch.facts.read_back": 50,
+    "plan.timer": 3, "plan.group.decided": 2, "plan.group.counts": 2, "plan.launch.sent": 3,
 }  # fmt: skip
 
 
@@ -269,6 +270,17 @@ def names(site: Site) -> None:
         site.load.cancel(key)
 
 
+def plans_killed(site: Site) -> None:
+    """The planner is killed at every point of its work; each planned second is launched once or told of, each notification counts once."""
+    site.begin()
+    site.begin_plan()
+    for point in points_of("plan."):
+        site.notify(PLAN)
+        site.meets(PLAN, point, KILL, NTH.get(point, 1))
+    site.notify(PLAN)
+    site.end_plan()
+
+
 def random_kills(site: Site) -> None:
     """kill -9 of ingest, dispatch or both, at random moments."""
     site.begin()
@@ -367,7 +379,7 @@ CASES = {
         play.__name__.replace("_", "-"): Case(play)
         for play in (
             ingest_tasks_killed, ingest_facts_killed, ingest_tasks_raised, ingest_facts_raised, ingest_frozen,
-            takes_killed, starts_killed, sends_killed, takes_raised, work_raised, fence_doubted, takes_frozen, work_frozen,
+            takes_killed, starts_killed, sends_killed, plans_killed, takes_raised, work_raised, fence_doubted, takes_frozen, work_frozen,
             shared, broker_killed, broker_frozen, takes_without_broker, up_twice, sizes, names, random_kills,
         )
     },

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from scylla_spark import Scheduler, Settings
+from scylla_spark import Schedule, Scheduler, Settings, TaskKey, Trigger
 from scylla_spark.core.fact import Fact, FenceLog, decode, readable
 from scylla_spark.core.key import partition_of
 from scylla_spark.errors import UnreachableError
@@ -28,7 +28,7 @@ from scylla_spark.testing import history
 from scylla_spark.testing.history import Fault, History, Recorded
 from tests.acceptance.place import SECOND, Place, Process, now
 from tests.faults import handlers
-from tests.faults.load import Load
+from tests.faults.load import WORK, Load
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ SETTINGS = (
 )  # fmt: skip
 PARTITIONS = 3
 PATIENCE = 120.0
-INGEST, DISPATCH, UP = "ingest", "dispatch", "up"
+INGEST, DISPATCH, PLAN, UP = "ingest", "dispatch", "plan", "up"
 
 
 class Site(Place):
@@ -70,12 +70,13 @@ class Site(Place):
         self.processes: dict[str, Process] = {}
         self.tables = tables or self.data / "tables"
         self._elsewhere = {"path": str(tables)} if tables else {}
+        self.notified = 0
         self._starts = 0
         self._killed: dict[int, int] = {}
         self._scheduler: Scheduler | None = None
         self.data.mkdir(parents=True, exist_ok=True)
         self.broker = EmbeddedBroker(broker or self.data / "kafka").start()
-        self.settings = with_broker(Settings(data_dir=self.data), self.broker.bootstrap)
+        self.settings = with_broker(Settings(data_dir=self.data, partitions=PARTITIONS), self.broker.bootstrap)
         self.log = OutcomesLog(self.settings)
         self.load = Load(self.broker.bootstrap, self._client, folder / "load.jsonl", random.Random(seed))
 
@@ -85,7 +86,7 @@ class Site(Place):
         """Starts ingest or a dispatcher, with fail points; not waited for.
 
         Args:
-            name: "ingest", "dispatch", "up" (both in one process), or "dispatch-…" and "up-…" for further ones.
+            name: "ingest", "dispatch", "plan", "up" (all in one process), or "dispatch-…" and "up-…" for further ones.
             points: as the variable wants them.
             settings: on top of those of the campaign.
         """
@@ -120,6 +121,52 @@ class Site(Place):
         self.load.start()
         process.ready(PATIENCE)
         return process
+
+    def begin_plan(self) -> None:
+        """A planner and three schedules: of every second, of every second notification, and one after another."""
+        self.start(PLAN).ready(PATIENCE)
+        self._client().put_schedules(
+            Schedule("tick", WORK, Trigger.every("1s"), overlap="buffer_all", catch_up="all"),
+            Schedule("count", WORK, Trigger.partitions("data", 2)),
+            Schedule("then", WORK, Trigger.after("count")),
+        )
+
+    def notify(self, planner: str) -> None:
+        """Notifies of one partition while that planner is stopped, so that it meets the command when it starts again."""
+        if self.processes[planner].running:
+            self.stop(planner)
+        self._client().notify_partitions("data", [{"rows": 1}])
+        self.notified += 1
+
+    def end_plan(self) -> None:
+        """Pauses what fires by itself, waits until all is decided and written, and judges what was launched."""
+        self.supervised()
+        self.processes[PLAN].ready(PATIENCE)
+        asked = now()
+        self._client().schedule("tick").pause("enough")
+
+        def written() -> bool:
+            self.supervised()
+            paused = (self.rows_of("schedules")["change"] == "paused").any()
+            return paused and len(self._launched("then")) >= self.notified // 2
+
+        until(written, PATIENCE, "all decisions stand in the tables", self.told)
+        for row in self.rows_of("fires").to_dicts():
+            if row["verdict"] == "launched":
+                key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
+                taken_back = self.completions().get(key)
+                if taken_back is not None and taken_back.outcome == "cancelled":
+                    self.load.cancels.append(history.Cancel(key, "cancelled", asked, now()))
+                self.load.enqueues[key] = history.Enqueue(key, history.OK, row["decided_at"], row["decided_at"], 101)
+        counts = {name: len(self._launched(name)) for name in ("count", "then")}
+        if set(counts.values()) != {self.notified // 2}:
+            self.complaints.append(f"{self.notified} notifications have led to {counts} launches")
+        self.complaints += second_breaches(self.rows_of("fires").to_dicts(), "tick")
+
+    def _launched(self, name: str) -> list[dict[str, Any]]:
+        return [
+            row for row in self.rows_of("fires").to_dicts() if (row["schedule"], row["verdict"]) == (name, "launched")
+        ]
 
     def _await_tables(self, ingest: Process) -> None:
         made = self.tables / DEPLOYMENT.name / "_delta_log" / f"{0:020}.json"
@@ -333,8 +380,6 @@ class Site(Place):
 
     def completions_in_tables(self) -> dict[Any, str]:
         """Key → outcome, by the tables."""
-        from scylla_spark import TaskKey
-
         names = ("scheduled_time", "ordering_id", "uniqueness_key")
         rows = self.rows_of("completions").to_dicts()
         return {TaskKey(*(row[name] for name in names)): row["outcome"] for row in rows}
@@ -396,6 +441,26 @@ class OutcomesLog:
             self.recorded.append(Recorded(fact, record.fence.epoch))
             if fact.terminal:
                 self.completions.setdefault(fact.key, fact)
+
+
+def second_breaches(fires: list[dict[str, Any]], name: str) -> list[str]:
+    """Seconds that a schedule of every second has launched more than once, or neither launched nor told of as missed.
+
+    Args:
+        fires: rows of the table, instants in microseconds.
+        name: of the schedule.
+    """
+    rows = [row for row in fires if row["schedule"] == name]
+    launched = [row["planned_at"] // SECOND for row in rows if row["verdict"] == "launched"]
+    told = {
+        second
+        for row in rows
+        if row["verdict"] != "launched"
+        for second in range(row["planned_at"] // SECOND, (row["until_at"] or row["planned_at"]) // SECOND + 1)
+    }
+    twice = sorted(second for second in set(launched) if launched.count(second) > 1)
+    lost = sorted(set(range(min(launched), max(launched) + 1)) - set(launched) - told) if launched else ["all"]
+    return [f"{name}: launched twice {twice}, never {lost}"] if twice or lost else []
 
 
 def until(look: Callable[[], T], within: float, what: str, tell: Callable[[], object]) -> T:

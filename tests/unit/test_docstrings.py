@@ -8,7 +8,6 @@ ROOT = Path(__file__).parents[2]
 MANY = 3  # of fewer, names and types mostly say it
 EXCEPT = {
     ROOT / "scylla_spark/core/engine",  # its parts hand each other the same few things: partition, entry, now
-    ROOT / "scylla_spark/core/plan",  # nothing uses it yet
 }
 TOLD_BY_TYPER = "typer.Context"  # commands describe their parameters where `--help` finds them
 

@@ -2,6 +2,7 @@
 
 from scylla_spark.failpoint import KILL, POINTS
 from tests.faults import cases, run
+from tests.faults.site import second_breaches
 
 DONE = {
     "case": "shared", "seed": 3, "faults": ["kill a", "freeze b"], "acknowledged": 700, "lost": 0, "after_completion": 0, "order": 0,
@@ -39,6 +40,15 @@ class Recorder:
     def begin(self):
         pass
 
+    def begin_plan(self):
+        pass
+
+    def notify(self, _planner):
+        pass
+
+    def end_plan(self):
+        pass
+
     def meets(self, _name, point, mode, *_more):
         self.met.add((point, mode))
 
@@ -57,3 +67,18 @@ def test_a_campaign_plays_one_mode_of_each_family_and_six_seeds_play_all():
         for modes in cases.MODES:
             assert [set(mode) <= names for mode in modes].count(True) == 1
     assert {name for seed in range(6) for name in cases.campaign(seed)} == cases.CASES.keys()
+
+
+def test_seconds_are_launched_once_or_told_of():
+    def row(second, verdict, until=None):
+        return {
+            "schedule": "tick",
+            "planned_at": second * 10**6,
+            "verdict": verdict,
+            "until_at": until and until * 10**6,
+        }
+
+    assert second_breaches([row(1, "launched"), row(2, "missed", 3), row(4, "launched")], "tick") == []
+    assert "never [2]" in second_breaches([row(1, "launched"), row(3, "launched")], "tick")[0]
+    assert "twice [1]" in second_breaches([row(1, "launched"), row(1, "launched")], "tick")[0]
+    assert second_breaches([], "tick")

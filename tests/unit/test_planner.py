@@ -353,6 +353,38 @@ def test_what_is_not_known_to_be_sent_is_known_after_a_restart() -> None:
     assert json.loads(texts[0])["uniquenessKey"].startswith("a/")
 
 
+def test_a_launch_that_was_never_sent_and_is_too_old_is_launched_anew_for_the_same_time() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, payload={"at": "{{ planned }}"})
+    plan.put("after", {"kind": "after", "work": "a", "on": ["succeeded"]})
+    plan.pass_s(60)
+    old = key_of(plan.sent[0])
+    plan.restart()
+    plan.planner.anew(old, plan.sent[0]["taskData"], plan.now)
+    plan.turn()
+    assert [one["uniquenessKey"] for one in plan.cancelled] == [old.uniqueness_key], "the old one runs nowhere"
+    new = plan.sent[1]
+    assert new["uniquenessKey"] == "a/2026-03-01T00:01:00Z/2"
+    assert new["taskData"] == plan.sent[0]["taskData"]
+    assert list(plan.planner.state.runs) == [key_of(new)]
+    plan.planner.anew(old, {}, plan.now)
+    plan.end_key(old, "cancelled")
+    assert len(plan.sent) == 2, "it is done once"
+    plan.end_key(key_of(new))
+    assert plan.sent[-1]["uniquenessKey"].startswith("after/")
+
+
+def test_what_was_taken_back_is_not_launched_anew() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(55)
+    plan.ask("pause", names=["a"])
+    plan.planner.anew(key_of(plan.sent[0]), {}, plan.now)
+    plan.turn()
+    assert (len(plan.sent), len(plan.cancelled)) == (1, 1)
+    assert not plan.planner.state.runs
+
+
 def test_days_of_a_calendar_are_left_out_from_when_they_are_known() -> None:
     plan = PlannerHarness()
     plan.put("a", {"kind": "cron", "expression": "0 12 * * *", "calendar": "de"})

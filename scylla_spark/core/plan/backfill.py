@@ -46,6 +46,12 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
 
 
 def chosen(planned: list[int], leave_out: Collection[int], order: str) -> list[int]:
-    """Those of some planned times that are to run, in the order in which they are to."""
+    """Those of some planned times that are to run, in the order in which they are to.
+
+    Args:
+        planned: the oldest first; microseconds since the epoch.
+        leave_out: those that are not.
+        order: "oldest" or "newest" first.
+    """
     kept = [at for at in planned if at not in leave_out]
     return kept[::-1] if order == "newest" else kept

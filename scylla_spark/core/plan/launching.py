@@ -129,7 +129,13 @@ class Launching:
         self._waiting[entry.handler].add(entry.name)
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
-        """Looks once more at a job that waits."""
+        """Looks once more at a job that waits.
+
+        Args:
+            entry: the schedule.
+            generation: of the job.
+            now: microseconds since the epoch.
+        """
         job = entry.jobs.get(generation)
         if job is None or job.state == "pending_trigger":
             return
@@ -169,6 +175,11 @@ class Launching:
         """At the time of a run that was launched ahead: if another one has not ended, it was one too many.
 
         Both are of one lane, so it cannot have begun.
+
+        Args:
+            entry: the schedule.
+            generation: of the run.
+            now: microseconds since the epoch.
         """
         run = entry.runs.get(generation)
         if run is None or run.cancelled:
@@ -183,7 +194,13 @@ class Launching:
     # -- launches and their ends -----------------------------------------------------------------------------------------
 
     def by_hand(self, entry: Entry, now: int, payload: Mapping[str, Any] | None) -> str | None:
-        """Launches a run that somebody asks for, whatever else runs; what keeps it from being launched, if anything does."""
+        """Launches a run that somebody asks for, whatever else runs; what keeps it from being launched, if anything does.
+
+        Args:
+            entry: the schedule.
+            now: microseconds since the epoch.
+            payload: instead of the schedule's own; None: that.
+        """
         generation = entry.generation + 1
         job = Job(generation, PENDING_LAUNCH, now, now)
         self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, _Given(payload))
@@ -207,6 +224,23 @@ class Launching:
             if job.generation in entry.runs:
                 keys.append(entry.runs[job.generation].key)
         return keys
+
+    def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
+        """Launches a run once more, under a key of its own: its task was never sent, and is too old by now to be taken.
+
+        Args:
+            entry: the schedule.
+            run: that was recorded.
+            payload: of its task.
+            now: microseconds since the epoch.
+        """
+        taken_back = run.cancelled
+        self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
+        self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
+        if not taken_back:
+            job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
+            more = {"by_hand": True} if run.by_hand else {}
+            self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
 
     def _launch(
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
@@ -246,7 +280,13 @@ class Launching:
             self._timers.add(Timer(run.planned_us + policies.end_within_us, name, "overdue", run.generation))
 
     def cancel(self, entry: Entry, run: Run, now: int) -> None:
-        """Asks for the end of a run; one that has begun goes on."""
+        """Asks for the end of a run; one that has begun goes on.
+
+        Args:
+            entry: the schedule.
+            run: of it.
+            now: microseconds since the epoch.
+        """
         if run.cancelled:
             return
         self._journal.note("cancelled", entry.name, run.generation)
@@ -261,7 +301,13 @@ class Launching:
         return [run.key for run in ahead]
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
-        """Forgets what a schedule has waited for."""
+        """Forgets what a schedule has waited for.
+
+        Args:
+            entry: the schedule.
+            now: microseconds since the epoch.
+            why: for people.
+        """
         for job in list(entry.jobs.values()):  # without what they have seen: a hundred of them must fit into one record
             self._journal.fire(
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
@@ -313,7 +359,13 @@ class Launching:
 
 
 def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
-    """What templates may know of a launch."""
+    """What templates may know of a launch.
+
+    Args:
+        entry: the schedule.
+        job: that is launched.
+        now: microseconds since the epoch.
+    """
     values: dict[str, Any] = {
         "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
         "generation": job.generation,

@@ -162,6 +162,19 @@ class Planner:
             if self._journal.full:
                 self._seal(now)
 
+    def anew(self, key: TaskKey, payload: Mapping[str, Any], now: int) -> None:
+        """The task of a launch was never sent, and would be refused as too late: it is launched again for the same planned time.
+
+        Args:
+            key: of the task.
+            payload: of it.
+            now: microseconds since the epoch.
+        """
+        found = self.state.runs.get(key)
+        if found is not None:
+            entry = self.state.entries[found[0]]
+            self._launching.anew(entry, entry.runs[found[1]], payload, now)
+
     def sent(self, number: int) -> None:
         """All that groups up to a number asked to be sent was acknowledged."""
         self._sent = max(self._sent, number)

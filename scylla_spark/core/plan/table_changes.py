@@ -172,6 +172,11 @@ def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | No
     """When what has come may fire: settled and not throttled; None: it is not enough. All in microseconds since the epoch.
 
     A commit of which the log does not say how many rows it wrote counts as enough of them: to fire early is better than never.
+
+    Args:
+        trigger: what is waited for.
+        grown: what has come.
+        last_fire_us: when it fired last; None: never.
     """
     enough_rows = grown.rows >= trigger.min_rows or grown.unsaid > 0
     if grown.commits < max(trigger.min_commits, 1) or not enough_rows:
@@ -181,7 +186,13 @@ def due_at(trigger: OnTable, grown: Grown, last_fire_us: int | None) -> int | No
 
 
 def narrowed(commit: Commit, total: Count, by: Mapping[str, Mapping[Key, Count]]) -> Commit:
-    """A commit of which only some rows count: one that has none of them changes nothing."""
+    """A commit of which only some rows count: one that has none of them changes nothing.
+
+    Args:
+        commit: as it is.
+        total: its rows that count.
+        by: column → value → rows that count.
+    """
     touched = any(rows != 0 for rows in (total.rows_added, total.rows_removed))
     kept = {
         column: {key: count for key, count in parts.items() if count.rows_added != 0 or count.rows_removed != 0}

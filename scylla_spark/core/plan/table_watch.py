@@ -106,13 +106,25 @@ class TableWatch:
         return found
 
     def begins(self, place: Place, table_id: str, version: int) -> None:
-        """It was found out where a trigger begins: after a version."""
+        """It was found out where a trigger begins: after a version.
+
+        Args:
+            place: the leaf.
+            table_id: which table.
+            version: the last one that does not count.
+        """
         entry = self._entry(place)
         if entry is not None and place.leaf not in entry.tables:
             self._journal.note("table", place.name, place.leaf, Handed(table_id, version))
 
     def grew(self, place: Place, growth: Growth, now: int) -> None:
-        """A table has grown, enough and for long enough."""
+        """A table has grown, enough and for long enough.
+
+        Args:
+            place: the leaf.
+            growth: what has come.
+            now: microseconds since the epoch.
+        """
         entry = self._entry(place)
         handed = entry.tables.get(place.leaf) if entry is not None else None
         if entry is None or handed is None or (handed.table_id, handed.of_part(growth.part)[0]) != growth[:2]:

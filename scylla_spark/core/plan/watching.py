@@ -104,7 +104,14 @@ class Watching:
         self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
     def hand_over(self, entry: Entry, leaf: int, grown: Mapping[str, Any], now: int) -> None:
-        """Versions of a table belong to a job from now on: what comes later begins after them."""
+        """Versions of a table belong to a job from now on: what comes later begins after them.
+
+        Args:
+            entry: the schedule.
+            leaf: number of the leaf on the table.
+            grown: what templates know of the versions, as `table_watch` tells it.
+            now: microseconds since the epoch.
+        """
         before, to_version, part = entry.tables[leaf], grown["to_version"], grown["partition"]
         if part is None or grown["alone"]:
             after = Handed(grown["table_id"], to_version, now)
@@ -138,12 +145,25 @@ class Watching:
                     self._timers.add(Timer(seen_us + leaf.within_us, entry.name, "absent", number))
 
     def came(self, entry: Entry, number: int, within_us: int, now: int) -> None:
-        """What a leaf waits for has come."""
+        """What a leaf waits for has come.
+
+        Args:
+            entry: the schedule.
+            number: of the leaf.
+            within_us: how long it waits for the next, microseconds.
+            now: microseconds since the epoch.
+        """
         self._journal.note("seen", entry.name, number, now)
         self._timers.add(Timer(now + within_us, entry.name, "absent", number))
 
     def absent(self, entry: Entry, number: int, now: int) -> None:
-        """Looks whether it is missing for too long; it is told of once."""
+        """Looks whether it is missing for too long; it is told of once.
+
+        Args:
+            entry: the schedule.
+            number: of the leaf.
+            now: microseconds since the epoch.
+        """
         leaf = _leaf(entry, number)
         seen_us = entry.seen_us.get(number, -1)
         if entry.paused or not isinstance(leaf, OnAbsence) or not 0 <= seen_us <= now - leaf.within_us:

@@ -61,7 +61,13 @@ def last_step(name: str, at_us: int) -> Step | None:
 
 
 def step_between(name: str, after_us: int, until_us: int) -> Step | None:
-    """The first time that the clock is set later than one instant and not later than another; None: it is not."""
+    """The first time that the clock is set later than one instant and not later than another; None: it is not.
+
+    Args:
+        name: of the zone.
+        after_us: microseconds since the epoch, excluded.
+        until_us: likewise, included.
+    """
     for year in range(_year(after_us), _year(until_us) + 1):
         for step in _steps(name, year):
             if step.at_us > until_us:

@@ -6,6 +6,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 from uuid import uuid4
 
@@ -13,10 +14,11 @@ import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from scylla_spark import failpoint
-from scylla_spark.clock import boot_us, now_us
+from scylla_spark.clock import boot_us, now_us, to_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import ENQUEUE, STAMP_TRUST_US
 from scylla_spark.core.fact import Fence, FenceLog, Unreadable, decode, encode_fence, is_facts
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.plan_log import Group, Position
 from scylla_spark.core.plan.planner import Planner
@@ -24,6 +26,7 @@ from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
+from scylla_spark.io.kafka.log_reader import LogReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
@@ -36,6 +39,7 @@ _LONGEST_POLL_MS: Final = 100
 _MOST_UNDER_WAY: Final = 64  # groups that were sent and not read back
 _PATIENCE_US: Final = 20_000_000
 _MAX_CLOCK_OFFSET_US: Final = 1_000_000
+_STAMP_BELIEVED_US: Final = STAMP_TRUST_US * 5 // 6  # well before readers stop to believe when it was decided
 _SNAPSHOT_BYTES: Final = 64 * 1024 * 1024
 _SNAPSHOT_EVERY_US: Final = 6 * 3_600_000_000
 
@@ -106,7 +110,30 @@ class PlanTenure:
         self._tail()
         self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
-            self._launch(number, texts)
+            self._launch(number, [text for text in texts if not self._is_too_late(text)])
+
+    def _is_too_late(self, text: str) -> bool:
+        """Whether a command that may not have been sent would be refused by now; its run is launched anew, if there is no such task."""
+        record = json.loads(text)
+        stamp_us = to_us(datetime.fromisoformat(record["enqueuedAt"]))
+        if record["type"] != ENQUEUE or self._now - stamp_us < _STAMP_BELIEVED_US:
+            return False
+        at_us = to_us(datetime.fromisoformat(record["scheduledTime"]))
+        key = TaskKey(at_us, record["orderingId"], record["uniquenessKey"])
+        if not self._exists(key):
+            log.warning("a launch was never sent and is too old: it is launched anew", key=str(key))
+            self.planner.anew(key, record["taskData"], self._now)
+        return True
+
+    def _exists(self, key: TaskKey) -> bool:
+        """Whether the log, or the tables, have the task; the log is read first, so that nothing moves out of sight."""
+        tables = TableReader(self._settings.tables_path)
+        logs = LogReader(self._settings, tables.rules(), tables.marks)
+        try:
+            found = logs.commands(partition_of(key.ordering_id, self._settings.partitions), key)
+            return any(command.kind == ENQUEUE for command in found) or tables.task(key) is not None
+        finally:
+            logs.close()
 
     def _tail(self) -> None:
         """Reads all feeds from where the log says."""

@@ -134,7 +134,8 @@ class Process:
         """Reads, decides, writes."""
         if self.world.now < self.frozen_until:
             return
-        self._read()
+        if self.world.chance.random() < 0.7 or not self.world.faulty:  # a poll may bring nothing of what is there
+            self._read()
         if self.planner is None:
             return
         self._inputs(self.planner)

@@ -21,7 +21,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.kafka.single_writer import SoleHolder
 
-member = SoleHolder(Settings.model_validate_json(sys.argv[1]))
+settings = Settings.model_validate_json(sys.argv[1])
+member = SoleHolder(settings, "ingest", settings.topics.tasks)
 member.wait(30)
 print("answer holds", flush=True)
 for line in sys.stdin:
@@ -79,12 +80,12 @@ def answer(process):
 
 
 def test_a_newcomer_waits_until_the_holder_leaves(settings):
-    first = SoleHolder(settings)
+    first = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.wait(20)
     with pytest.raises(ConflictError, match="Another ingest writes"):
-        SoleHolder(settings).wait(2)
+        SoleHolder(settings, "ingest", settings.topics.tasks).wait(2)
     first.check()
-    second = SoleHolder(settings)
+    second = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.release()
     second.wait(5)
     second.check()
@@ -94,9 +95,9 @@ def test_a_newcomer_waits_until_the_holder_leaves(settings):
 
 
 def test_many_newcomers_leave_the_holder_alone(settings):
-    first = SoleHolder(settings)
+    first = SoleHolder(settings, "ingest", settings.topics.tasks)
     first.wait(20)
-    others = [SoleHolder(settings) for _ in range(3)]
+    others = [SoleHolder(settings, "ingest", settings.topics.tasks) for _ in range(3)]
     time.sleep(4)
     first.check()
     first.release()
@@ -113,7 +114,7 @@ def test_many_newcomers_leave_the_holder_alone(settings):
 
 def test_a_killed_holder_is_followed_after_its_session(settings, holder):
     os.kill(holder.pid, signal.SIGKILL)
-    newcomer = SoleHolder(settings)
+    newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
     newcomer.wait(15)
     newcomer.check()
     newcomer.release()
@@ -122,7 +123,7 @@ def test_a_killed_holder_is_followed_after_its_session(settings, holder):
 def test_a_frozen_holder_that_wakes_up_writes_no_more(settings, holder):
     assert asked(holder) == "still"
     os.kill(holder.pid, signal.SIGSTOP)
-    newcomer = SoleHolder(settings)
+    newcomer = SoleHolder(settings, "ingest", settings.topics.tasks)
     newcomer.wait(15)
     os.kill(holder.pid, signal.SIGCONT)
     assert asked(holder) == "refused"

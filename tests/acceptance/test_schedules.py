@@ -193,7 +193,8 @@ def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
     )
     place.kill(process)
     eventually(lambda: now() > at + 3 * SECOND, 60)
-    place.up().ready()
+    second = place.up()
+    second.ready()
     found = eventually(lambda: runs_of(place, "once"), PATIENCE)
     assert len(found) == 1
     assert f"once/{iso(at // SECOND * SECOND)}/" in found[0].key.uniqueness_key
@@ -203,6 +204,7 @@ def test_a_planner_that_is_killed_across_a_time_runs_that_time_once(place):
     first = datetime.fromisoformat(planned[0])
     wanted = {iso(int(first.timestamp() + n) * SECOND) for n in range(len(planned))}
     assert wanted == set(planned), "and none left out"
+    assert second.stop() == 0, second.told()[-3000:]
 
 
 def most_at_once(found):

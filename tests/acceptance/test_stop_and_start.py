@@ -29,7 +29,7 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     failing = client.enqueue("work", {"failures": 1}, ordering_id="stop-backoff", retry=retry)
     eventually(lambda: failing.status().state == "retry_wait", PATIENCE)
     stored = failing.attempts()[0].next_at
-    due = now() + slow
+    due = now() + 2 * slow + 10 * SECOND  # later than the stop takes
     overdue = [TaskKey(due + n, f"stop-overdue-{n % 4}", f"{n:02}") for n in range(40)]
     acknowledged += [foreign.put(key) for key in overdue[:20]]
     place.ingested(acknowledged)

@@ -233,13 +233,14 @@ def _meant(entries: dict[str, Entry], asked: _Asked) -> list[str]:
 
 
 def _timed(plan: PlanState, name: str, count: int) -> tuple[Entry, list[Any]]:
-    from scylla_spark.client.schedule_handle import MOST_RUNS_LISTED, times_of
+    from scylla_spark.client.schedule_handle import MOST_RUNS_LISTED
     from scylla_spark.client.trigger_words import in_words
+    from scylla_spark.core.plan.planned_times import times_of
 
     entry = _entry(plan, name)
     if not 1 <= count <= MOST_RUNS_LISTED:
         raise ArgumentError(f"{count} times are asked for.", hint=f"1 to {MOST_RUNS_LISTED} are listed.")
-    series = times_of(entry)
+    series = times_of(entry.schedule.trigger)
     if not series:
         raise ArgumentError(
             f"{name} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."

@@ -82,14 +82,14 @@ def _asked(text: str, entry: Entry | None) -> int:
     """The instant that is asked about: a time without an offset is one of the trigger's own zone."""
     from datetime import datetime
 
-    from scylla_spark.client.schedule_handle import times_of
     from scylla_spark.core.plan import zone
+    from scylla_spark.core.plan.planned_times import times_of
 
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return instant(text)
-    series = times_of(entry) if entry is not None else []
+    series = times_of(entry.schedule.trigger) if entry is not None else []
     if moment.tzinfo is not None or not series:
         return instant(text)
     return zone.instant_of(series[0].tz, moment)

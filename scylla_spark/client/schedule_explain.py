@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from scylla_spark.client.schedule_handle import times_of
 from scylla_spark.client.schedule_times import following, preceding
 from scylla_spark.client.trigger_words import in_words
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.fire_times import Calendars
+from scylla_spark.core.plan.planned_times import times_of
 from scylla_spark.core.plan.tree import described
 
 Row = Mapping[str, Any]
@@ -48,7 +48,7 @@ def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us:
         at_us: the time.
         now: both in microseconds since the epoch.
     """
-    series = times_of(entry)
+    series = times_of(entry.schedule.trigger)
     last = next((row for row in changes if row["changed_at"] <= at_us), None)
     if at_us > now:
         yield f"{iso(at_us)} is still to come."
@@ -85,10 +85,10 @@ def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
         yield _waits(entry, job)
     if entry.paused:
         return
-    ahead = following(times_of(entry), calendars, now, 1)
+    ahead = following(times_of(entry.schedule.trigger), calendars, now, 1)
     if ahead:
         yield f"It is due next at {iso(ahead[-1].at_us)}" + (f" ({ahead[-1].note})." if ahead[-1].note else ".")
-    elif times_of(entry):
+    elif times_of(entry.schedule.trigger):
         yield "Its trigger names no time that is still to come."
     elif entry.collecting is None:
         waits = "; ".join(described(entry.schedule.trigger, {}))
@@ -135,7 +135,7 @@ def _waits(entry: Entry, job: Job) -> str:
 
 def _planned_nearby(entry: Entry, calendars: Calendars, at_us: int) -> Iterator[str]:
     """What the trigger says of a time and its neighbours."""
-    series = times_of(entry)
+    series = times_of(entry.schedule.trigger)
     end_us = at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1)
     ahead = following(series, calendars, at_us - 1, 1)
     here = [row for row in ahead if at_us <= row.at_us < end_us]

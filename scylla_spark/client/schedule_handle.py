@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
@@ -12,9 +13,8 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.entry import Entry
-from scylla_spark.core.plan.fire_times import FireTimes
 from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 MOST_RUNS_LISTED: Final = 10_000
@@ -210,20 +210,8 @@ def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[d
     """
     if not 0 <= count <= MOST_RUNS_LISTED:
         raise ArgumentError(f"{count} times are asked for; at most {MOST_RUNS_LISTED} are listed.")
-    found: list[datetime] = []
-    series = times_of(entry)
-    while len(found) < count:
-        after = [at for times in series if (at := times.next_after(after_us, state.calendars)) is not None]
-        if not after:
-            break
-        after_us = min(after)
-        found.append(from_us(after_us))
-    return found
-
-
-def times_of(entry: Entry) -> list[FireTimes]:
-    """The series of times in a schedule's trigger."""
-    return [leaf.times for leaf in leaves(entry.schedule.trigger) if isinstance(leaf, AtTimes)]
+    ahead = planned_after(times_of(entry.schedule.trigger), after_us, state.calendars)
+    return [from_us(at) for at in islice(ahead, count)]
 
 
 def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:

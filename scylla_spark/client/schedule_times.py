@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from scylla_spark.core.plan import zone
 from scylla_spark.core.plan.cron import Cron, is_fixed
 from scylla_spark.core.plan.fire_times import Calendars, Every, FireTimes
+from scylla_spark.core.plan.planned_times import planned_after
 from scylla_spark.core.plan.zone import Step
 
 MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
@@ -44,7 +47,8 @@ def following(series: list[FireTimes], calendars: Calendars, after_us: int, coun
         after_us: later than this, microseconds since the epoch.
         count: how many that fire, at most.
     """
-    return _listed(series, calendars, after_us, _after(series, calendars, after_us, count))
+    times = list(islice(planned_after(series, after_us, calendars), max(count, 0)))
+    return _listed(series, calendars, after_us, times)
 
 
 def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, count: int) -> list[PlannedTime]:
@@ -94,24 +98,10 @@ def local_text(tz: str, at_us: int) -> str:
 # -- below: lists of times ----------------------------------------------------------------------------------------------
 
 
-def _after(series: list[FireTimes], calendars: Calendars, after_us: int, count: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < count:
-        ahead = [at for times in series if (at := times.next_after(after_us, calendars)) is not None]
-        if not ahead:
-            break
-        after_us = min(ahead)
-        found.append(after_us)
-    return found
-
-
 def _between(series: list[FireTimes], calendars: Calendars, after_us: int, before_us: int, most: int) -> list[int]:
     """The last `most` times of a stretch."""
-    found: list[int] = []
-    while (one := _after(series, calendars, after_us, 1)) and one[0] < before_us:
-        after_us = one[0]
-        found = [*found[-(most - 1) :], after_us] if most > 1 else [after_us]
-    return found
+    ahead = planned_after(series, after_us, calendars)
+    return list(deque(takewhile(lambda at_us: at_us < before_us, ahead), maxlen=most))
 
 
 def _listed(series: list[FireTimes], calendars: Calendars, after_us: int, times: list[int]) -> list[PlannedTime]:
@@ -136,7 +126,8 @@ def _left_out(times: FireTimes, calendars: Calendars, after_us: int, until_us: i
                 yield PlannedTime(step.at_us, _shown(local), times.tz, False, effect)
     if not times.calendar and not times.blackouts:
         return
-    for at_us in _after([replace(times, calendar="", blackouts=())], {}, after_us, MOST_LEFT_OUT + 1):
+    plain = [replace(times, calendar="", blackouts=())]
+    for at_us in islice(planned_after(plain, after_us, {}), MOST_LEFT_OUT + 1):
         why = _why_left_out(times, calendars, at_us)
         if at_us <= until_us and why:
             yield PlannedTime(at_us, local_text(times.tz, at_us), times.tz, False, why)

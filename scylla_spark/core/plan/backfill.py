@@ -7,7 +7,7 @@ from typing import Final
 
 from scylla_spark.core.plan.entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.fire_times import Calendars
-from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError
 
 MOST_LANES: Final = 100
@@ -26,18 +26,16 @@ def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calenda
     Raises:
         ArgumentError: it does not fire by time, or there are too many.
     """
-    series = [leaf.times for leaf in leaves(entry.schedule.trigger) if isinstance(leaf, AtTimes)]
+    series = times_of(entry.schedule.trigger)
     if not series:
         raise ArgumentError(
             f"The schedule {entry.name!r} does not fire by time.", hint="Run it by hand with the payload of that day."
         )
     found: list[int] = []
-    after_us = begin_us - 1
-    while (after := [at for one in series if (at := one.next_after(after_us, calendars)) is not None]) and min(
-        after
-    ) < end_us:
-        after_us = min(after)
-        found.append(after_us)
+    for at_us in planned_after(series, begin_us - 1, calendars):
+        if at_us >= end_us:
+            break
+        found.append(at_us)
         if len(found) > most:
             raise ArgumentError(
                 f"More than {most} times are planned between these two.", hint="Backfill them in parts."

@@ -313,12 +313,16 @@ class Planner:
                 return result
             self._part(at._replace(name=name), now)
 
-    def _run(self, command: PlanCommand, now: int) -> None:
-        entry = self.state.entries.get(command.fields["name"])
+    def _asked_about(self, command: PlanCommand) -> Entry:
+        """The schedule that a command names."""
+        name = command.fields["name"]
+        entry = self.state.entries.get(name)
         if entry is None:
-            raise NotFoundError(
-                f"There is no schedule {command.fields['name']!r}.", hint="`scylla-spark schedule list` names all."
-            )
+            raise NotFoundError(f"There is no schedule {name!r}.", hint="`scylla-spark schedule list` names all.")
+        return entry
+
+    def _run(self, command: PlanCommand, now: int) -> None:
+        entry = self._asked_about(command)
         trouble = self._launching.by_hand(entry, now, command.fields.get("payload"))
         if trouble is not None:
             raise ArgumentError(f"The run was not launched: {trouble}.", hint="Give a payload.")
@@ -328,11 +332,7 @@ class Planner:
 
     def _backfill(self, command: PlanCommand, now: int) -> None:
         fields = command.fields
-        entry = self.state.entries.get(fields["name"])
-        if entry is None:
-            raise NotFoundError(
-                f"There is no schedule {fields['name']!r}.", hint="`scylla-spark schedule list` names all."
-            )
+        entry = self._asked_about(command)
         room = MOST_RUNS - len(entry.runs)
         planned = planned_between(entry, fields["begin"], fields["end"], self.state.calendars, MOST_RUNS)
         todo = chosen(planned, frozenset(fields.get("leaveOut", ())), fields.get("order", "oldest"))

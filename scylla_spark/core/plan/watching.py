@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Handed, Job, Latch
@@ -219,6 +219,3 @@ def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
 def _same(found: Any, wanted: Any) -> bool:
     """Whether a field has a value: true is not 1, and 1 is 1.0."""
     return isinstance(found, bool) == isinstance(wanted, bool) and found == wanted
-
-
-Told = Callable[[Entry, Occurrence, int], None]

@@ -62,7 +62,6 @@ class PlanTenure:
         self._log = PlanLogReader(settings, self._consumer)
         self._commands = TopicPartition(settings.topics.schedules, 0)
         self._fences: dict[int, FenceLog] = {}
-        self._positions: dict[int, int] = {}
         self._under_way: deque[tuple[Group, int, int]] = deque()  # group, our clock at its send, boot clock at its send
         self._acks: deque[tuple[int, list[Any]]] = deque()
         self._snapshot: list[str] | None = None
@@ -71,6 +70,7 @@ class PlanTenure:
         self._tables = TableWatcher(settings)
         self._now = 0
         self._clock_is_right = True
+        self._failure: BaseException | None = None
         self.active = False
 
     def close(self) -> None:
@@ -268,8 +268,6 @@ class PlanTenure:
         self._producer_failed()
 
     # -- doubts -----------------------------------------------------------------------------------------------------------
-
-    _failure: BaseException | None = None
 
     def _failed(self, error: BaseException) -> None:
         self._failure = error

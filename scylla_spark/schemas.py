@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
+3: attempts and completions tell of leases (`work`).
 TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -96,13 +97,23 @@ _ATTEMPT: Final = (
     Column("error_stack", "string", "stack trace"),
     Column("fact_offset", "bigint", "Kafka offset of the record in `outcomes`"),
 )
+_WORK: Final = Column(
+    "work",
+    "struct<worker: string, lease: string, lease_ms: bigint, since_us: bigint, until_us: bigint, progress: double, "
+    "checkpoint: string, metrics: string>",
+    "worker that leased it, digest and length of the lease, its beginning and latest end (microseconds since the Unix epoch), "
+    "progress from 0 to 1, JSON of the last checkpoint, JSON of the worker's metrics; null: not leased",
+)
 
 COMPLETIONS: Final = Table(
-    "completions", KEY + _ATTEMPT, ("partition_id", "hour"), "one row per ended task; readers tolerate a repeat"
+    "completions",
+    (*KEY, *_ATTEMPT, _WORK),
+    ("partition_id", "hour"),
+    "one row per ended task; readers tolerate a repeat",
 )
 ATTEMPTS: Final = Table(
     "attempts",
-    (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start")),
+    (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start"), _WORK),
     ("partition_id", "hour"),
     "one row per start of a long attempt and per attempt that did not end the task",
 )

@@ -22,6 +22,7 @@ from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure
+from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 
 VERSION: Final = 2
 FENCE: Final = "fence"
@@ -64,6 +65,7 @@ class Fact(NamedTuple):
         result: JSON text.
         failure: why it failed.
         request_id: the request this answers.
+        work: who had it, and what it left behind.
     """
 
     key: TaskKey
@@ -77,6 +79,7 @@ class Fact(NamedTuple):
     result: str | None = None
     failure: Failure | None = None
     request_id: str | None = None
+    work: WorkNote | None = None
 
     @property
     def terminal(self) -> bool:
@@ -181,11 +184,12 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
     size = 0
     for fact in facts:
         length = _FACT_CHARS
-        result, failure = fact.result, fact.failure
-        if result is not None or failure is not None:
-            if failure is not None or not (result and len(result) <= MAX_RESULT_BYTES and result.isascii()):
+        result, failure, work = fact.result, fact.failure, fact.work
+        if result is not None or failure is not None or work is not None:
+            plain = failure is None and work is None
+            if not (plain and result and len(result) <= MAX_RESULT_BYTES and result.isascii()):
                 fact = _fitted(fact)
-            length += len(fact.result or "") + sum(map(len, fact.failure or ()))
+            length += len(fact.result or "") + sum(map(len, fact.failure or ())) + _note_chars(fact.work)
         if group and size + length > MAX_GROUP_BYTES:
             yield group
             group, size = [], 0
@@ -193,6 +197,10 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
         size += length
     if group:
         yield group
+
+
+def _note_chars(work: WorkNote | None) -> int:
+    return 200 + len(work.checkpoint or "") + len(work.metrics or "") if work is not None else 0
 
 
 def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
@@ -219,8 +227,9 @@ def _dump(envelope: dict[str, Any], facts: list[Fact]) -> bytes:
             columns[name] = [min(max(number, 0), most) for number in columns[name]]
     if "next_us" in columns:
         columns["next_us"] = [at if at is None else min(max(at, 0), LATEST_US - 1) for at in columns["next_us"]]
-    if "failure" in columns:
-        columns["failure"] = [failure and failure._asdict() for failure in columns["failure"]]
+    for name in ("failure", "work"):
+        if name in columns:
+            columns[name] = [each and each._asdict() for each in columns[name]]
     return to_json(envelope | {"facts": columns})
 
 
@@ -236,7 +245,19 @@ def _fitted(fact: Fact) -> Fact:
         result = None
     elif result is not None:
         result = clean(result)
-    return fact._replace(result=result, failure=failure)
+    return fact._replace(result=result, failure=failure, work=_fitted_note(fact.work))
+
+
+def _fitted_note(work: WorkNote | None) -> WorkNote | None:
+    """The note without what is too large; whoever takes it from a worker refuses that before."""
+    if work is None:
+        return None
+    checkpoint, metrics = work.checkpoint, work.metrics
+    return work._replace(
+        worker=clean(work.worker)[: fact_fields.MAX_WORKER_CHARS] if work.worker else None,
+        checkpoint=clean(checkpoint) if checkpoint and len(checkpoint) <= MAX_CHECKPOINT_BYTES else None,
+        metrics=clean(metrics) if metrics and len(metrics) <= MAX_METRICS_BYTES else None,
+    )
 
 
 def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
@@ -310,6 +331,8 @@ def _facts(value: bytes) -> OutcomeRecord:
     zeros, nulls = [0] * count, [None] * count
     if "failure" in columns:
         columns["failure"] = [each and Failure(**each) for each in columns["failure"]]
+    if "work" in columns:
+        columns["work"] = [each and WorkNote(**each) for each in columns["work"]]
     get = columns.get
     keys = map(TaskKey, columns["time_us"], columns["ordering_id"], columns["uniqueness_key"])
     if not _GO_ON.isdisjoint(columns["outcome"]):
@@ -317,7 +340,7 @@ def _facts(value: bytes) -> OutcomeRecord:
     facts = map(
         Fact, keys, get("attempt", zeros), columns["outcome"], get("started_us", zeros), get("finished_us", zeros),
         get("planned_us", zeros), get("used", zeros), get("next_us", nulls), get("result", nulls), get("failure", nulls),
-        get("request_id", nulls),
+        get("request_id", nulls), get("work", nulls),
     )  # fmt: skip
     return OutcomeRecord(Fence(record["epoch"], record["nonce"]), FACTS, tuple(facts))
 

@@ -15,11 +15,12 @@ from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 MAX_EPOCH: Final = 2**62
 MAX_COUNT: Final = 2**31 - 1
 MAX_ADDRESS_CHARS: Final = 2_000
+MAX_WORKER_CHARS: Final = 256
 NUMBERS: Final = {
     "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
 }  # fmt: skip
 """Columns of numbers, none of which is null or negative: name → the largest. One of nothing but zeros is left out."""
-NULLABLE: Final = ("next_us", "result", "failure", "request_id")
+NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work")
 """Columns that are left out where they hold nothing but nulls."""
 
 _Instant = Annotated[int, Field(ge=EARLIEST_US, lt=LATEST_US)]
@@ -49,6 +50,18 @@ class _Failure(TypedDict):
 
 
 @with_config(_STRICT)
+class _Work(TypedDict, total=False):
+    worker: Annotated[str, Field(min_length=1, max_length=MAX_WORKER_CHARS)] | None
+    lease: Annotated[str, Field(min_length=1, max_length=64)] | None
+    lease_ms: Annotated[int, Field(ge=0, le=LATEST_US // 1000)]
+    since_us: Annotated[int, Field(ge=0, lt=LATEST_US)]
+    until_us: Annotated[int, Field(ge=0, lt=LATEST_US)]
+    progress: Annotated[float, Field(ge=0, le=1)] | None
+    checkpoint: str | None
+    metrics: str | None
+
+
+@with_config(_STRICT)
 class _Columns(TypedDict, total=False):
     """Facts by column, each as long as the others; a column of nothing but zeros or nulls is left out."""
 
@@ -65,6 +78,7 @@ class _Columns(TypedDict, total=False):
     result: Annotated[list[str | None], FailFast()]
     failure: Annotated[list[_Failure | None], FailFast()]
     request_id: Annotated[list[_Identifier | None], FailFast()]
+    work: Annotated[list[_Work | None], FailFast()]
 
 
 @with_config(_STRICT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.work_note import WorkNote
 
 
 class ScanRow(NamedTuple):
@@ -15,6 +16,7 @@ class ScanRow(NamedTuple):
         attempt: last recorded attempt; 0 if none.
         used: recorded attempts that count against the retry policy.
         next_us: earliest next start; 0 if none was recorded.
+        work: of the last recorded attempt.
     """
 
     command: Command
@@ -22,6 +24,7 @@ class ScanRow(NamedTuple):
     attempt: int = 0
     used: int = 0
     next_us: int = 0
+    work: WorkNote | None = None
 
 
 class Known(NamedTuple):
@@ -31,3 +34,4 @@ class Known(NamedTuple):
     attempt: int = 0
     used: int = 0
     next_us: int = 0
+    work: WorkNote | None = None

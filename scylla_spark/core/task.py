@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
@@ -169,6 +170,8 @@ class Outcome(NamedTuple):
         result: JSON text, at most 64 KiB.
         failure: set unless succeeded, yielded or not_started.
         after_ms: for yielded: wait before the next start.
+        wait_ms: for failed and timed_out: wait before the next start; None: as the retry policy says.
+        work: who had it, and what it left behind.
     """
 
     id: int
@@ -178,3 +181,5 @@ class Outcome(NamedTuple):
     result: str | None = None
     failure: Failure | None = None
     after_ms: int = 0
+    wait_ms: int | None = None
+    work: WorkNote | None = None

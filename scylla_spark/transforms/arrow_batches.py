@@ -91,7 +91,13 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
     plain = {
         "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "date": pa.date32(),
-        "binary": pa.binary(), "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(), "double": pa.float64(), "array<int>": pa.list_(pa.int32()), "timestamp": pa.timestamp("us", "UTC"),
     }  # fmt: skip
-    retry = pa.struct([("max_retries", pa.int32()), ("base_ms", pa.int64()), ("cap_ms", pa.int64())])
-    return pa.schema([(column.name, plain.get(column.type, retry)) for column in columns])
+
+    def type_of(sql: str) -> pa.DataType:
+        if not sql.startswith("struct<"):
+            return plain[sql]
+        fields = (field.split(":") for field in sql[len("struct<") : -1].split(","))
+        return pa.struct([(name.strip(), type_of(kind.strip())) for name, kind in fields])
+
+    return pa.schema([(column.name, type_of(column.type)) for column in columns])

@@ -33,11 +33,13 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         attempts: rows of `attempts` over the same window; any number per key.
 
     Returns:
-        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at` (null if none).
+        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at`, `work` (null if none).
     """
     key = list(KEY_NAMES)
     latest = attempts.groupBy(*key).agg(
-        F.max_by(F.struct("attempt", "used", "next_at"), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))).alias("latest")
+        F.max_by(F.struct("attempt", "used", "next_at", "work"), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))).alias(
+            "latest"
+        )
     )
     open_tasks = tasks.join(completions.select(*key), key, "left_anti").join(latest, key, "left")
     return open_tasks.select(
@@ -45,6 +47,7 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         F.coalesce("latest.attempt", F.lit(0)).alias("attempt"),
         F.coalesce("latest.used", F.lit(0)).alias("used"),
         F.col("latest.next_at").alias("next_at"),
+        F.col("latest.work").alias("work"),
     )
 
 
@@ -82,6 +85,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         "attempt",
         "used",
         F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
+        "work",
         "lane_rank",
         (F.col("lane_rows") > depth).alias("more"),
     )

@@ -341,8 +341,15 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         "finished_at": _instant(fact.finished_us), "used": fact.used, "result": fact.result,
         "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
         "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
+        "work": fact.work._asdict() if fact.work is not None else None,
     }  # fmt: skip
-    return _Row(cells, FIXED_BYTES + most_bytes(*fact.key[1:], fact.result, *(failure or ())), record)
+    texts = (
+        *fact.key[1:],
+        fact.result,
+        *(failure or ()),
+        *((fact.work.checkpoint, fact.work.metrics) if fact.work else ()),
+    )
+    return _Row(cells, FIXED_BYTES + most_bytes(*texts), record)
 
 
 def _instant(us: int) -> datetime | None:

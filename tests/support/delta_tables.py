@@ -8,26 +8,14 @@ from deltalake import write_deltalake
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.schemas import DEPLOYMENT, TABLES, Table
+from scylla_spark.transforms.arrow_batches import arrow_schema
 
 PARTITIONS = 4
-_TYPES = {
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "string": pa.string(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "date": pa.date32(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "array<int>": pa.list_(pa.int32()),
-    "struct<max_retries: int, base_ms: bigint, cap_ms: bigint>": pa.struct(
-        [("max_retries", pa.int32()), ("base_ms", pa.int64()), ("cap_ms", pa.int64())]
-    ),
-}
 
 
 def append(path, table: Table, rows: list[dict]) -> None:
     """Appends rows; missing columns are null."""
-    schema = pa.schema([(column.name, _TYPES[column.type]) for column in table.columns])
+    schema = arrow_schema(table.columns)
     filled = [{name: row.get(name) for name in table.names} for row in rows]
     data = pa.Table.from_pylist(filled, schema=schema)
     write_deltalake(f"{path}/{table.name}", data, mode="append", partition_by=list(table.partitioned_by) or None)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Tenure
 
@@ -85,4 +86,10 @@ class Left(NamedTuple):
     clean: bool
 
 
-Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left
+class Answered(NamedTuple):
+    """Tell a worker what its call is answered."""
+
+    answer: Answer
+
+
+Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered

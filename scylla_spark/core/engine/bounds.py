@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
+from scylla_spark.core.command import Command
 from scylla_spark.core.task import Retry
+
+LEASED: Final = "lease"
+"""The name that stands for workers, among those of executors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +21,14 @@ class HandlerPolicy:
     timeout_ms: int
     retry: Retry
     max_batch: int = 1
+
+
+_own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few
+
+
+def retry_of(command: Command, policy: HandlerPolicy) -> Retry:
+    """The retry policy of a task: its own, or its handler's."""
+    return _own_retry(*command.retry) if command.retry is not None else policy.retry
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
+from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import Known
-from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.task import CANCELLED, FAILED, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 
 
@@ -25,12 +26,14 @@ class Cancels:
         state: of the engine.
         waiting: where lanes go on.
         recorder: writes the ends of cancelled tasks, and answers.
+        book: of leases, which a cancel ends.
     """
 
-    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder) -> None:
+    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder, book: LeaseBook) -> None:
         self._state = state
         self._waiting = waiting
         self._recorder = recorder
+        self._book = book
 
     def remember_cancelled(self, tenure: Tenure, keys: Iterable[TaskKey]) -> None:
         """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
@@ -77,7 +80,7 @@ class Cancels:
         if lane is None or entry is None:
             return
         entry.verified = True
-        entry.note_attempt(known.attempt, known.used, known.next_us)
+        entry.note_attempt(known.attempt, known.used, known.next_us, known.work)
         if done:
             self._recorder.answer(partition, entry.key, entry.requests, now)
             lane.remove(key)
@@ -85,6 +88,8 @@ class Cancels:
             self.close(partition, entry, now)
         if lane.state is LOOKUP and lane.active in (entry, None):
             lane.state = WAITING
+        if not done:
+            self._book.adopt(partition, lane, entry, now)
         self._waiting.settle(partition, lane, now)
 
     def cancel(self, partition: Partition, command: Command, now: int) -> None:
@@ -128,6 +133,10 @@ class Cancels:
 
     def cancel_entry(self, partition: Partition, lane: Lane, entry: Entry, command: Command, now: int) -> None:
         """A cancel of a task that is loaded; it ends at once where nothing runs and nobody can have ended it before."""
+        lease = self._book.of(entry)
+        if lease is not None:
+            self._book.cancel(lease, requests_of([command]), now)
+            return
         entry.cancelled = True
         starting = entry is lane.active and lane.state is STARTING
         if starting or entry.stage is not OPEN:
@@ -150,6 +159,17 @@ class Cancels:
         self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()
+
+    def end_unrun(self, partition: Partition, entry: Entry, now: int) -> None:
+        """Ends the head of a lane that is not to start: it was cancelled, or its attempts are used up."""
+        if entry.cancelled:
+            self.close(partition, entry, now)
+            return
+        entry.stage = CLOSING
+        failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
+        self._state.counts["retries_exhausted"] += 1
+        fact = Fact(entry.key, entry.attempt, FAILED, finished_us=now, used=entry.used, failure=failure)
+        self._recorder.record(partition, fact, now)
 
 
 def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:

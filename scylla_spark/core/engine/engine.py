@@ -18,10 +18,14 @@ from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
+from scylla_spark.core.engine.judging import Judging
+from scylla_spark.core.engine.lease_book import LeaseBook
+from scylla_spark.core.engine.leases import Leases
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.release import Release
@@ -29,8 +33,10 @@ from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.engine.worker_session import Lease, WorkerSession
 from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Call, Scarcity
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import Outcome
@@ -56,23 +62,32 @@ class Engine:
     ) -> None:
         state = EngineState(policy_of, limits, rng)
         gates = Gates(queues or {})
-        ready = ReadyLanes(gates)
-        waiting = Waiting(state, gates, ready)
+        ready, pulls = ReadyLanes(gates), PullQueues(gates)
+        waiting = Waiting(state, gates, ready, pulls)
         recorder = Recorder(state)
+        judging = Judging(state, recorder)
+        book = LeaseBook(state, gates, waiting, recorder=recorder, judging=judging)
         defects = Defects(state, waiting, recorder)
-        cancels = Cancels(state, waiting, recorder)
+        cancels = Cancels(state, waiting, recorder, book)
         runs = Runs(state, waiting, recorder)
-        ownership = Ownership(state, gates, waiting, cancels, runs)
+        ownership = Ownership(state, gates, waiting, cancels, runs, book)
         unloading = Unloading(state, gates, waiting)
         release = Release(state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects)
         self._state, self._gates, self._ready, self._waiting = state, gates, ready, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
+        self._book, self._leases = book, Leases(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
         self._feed = Feed(
-            state, waiting=waiting, cancels=cancels, ownership=ownership, unloading=unloading, defects=defects
+            state,
+            waiting=waiting,
+            cancels=cancels,
+            ownership=ownership,
+            unloading=unloading,
+            defects=defects,
+            book=book,
         )
         self._outcomes = Outcomes(
-            state, waiting=waiting, runs=runs, recorder=recorder, ownership=ownership, defects=defects,
+            state, waiting=waiting, runs=runs, judging=judging, book=book, ownership=ownership, defects=defects,
             durations=release.durations,
         )  # fmt: skip
 
@@ -95,11 +110,18 @@ class Engine:
         if start_by_us:
             for executor in self._ready.executors():
                 self._release.release(executor, room.get(executor, NEVER), now, start_by_us=start_by_us)
+        self._leases.tick(now, may_start=start_by_us > 0)
         self._recorder.flush(now)
 
     def next_wake(self) -> int:
         """When `tick` has something to do next, microseconds since the epoch; a far instant if nothing is planned."""
-        return min(self._waiting.next_us(), self._ready.next_us(), self._recorder.next_us(), self._runs.next_look_us())
+        return min(
+            self._waiting.next_us(),
+            self._ready.next_us(),
+            self._recorder.next_us(),
+            self._runs.next_look_us(),
+            self._leases.next_us(),
+        )
 
     def take_actions(self) -> list[action.Action]:
         """What the shell is asked to do since the last time, in order."""
@@ -179,6 +201,20 @@ class Engine:
         """The answer to `Lookup`; see `Cancels.looked_up`."""
         self._cancels.looked_up(tenure, answers, basis, now)
 
+    # -- workers ----------------------------------------------------------------------------------------------------------
+
+    def call(self, call: Call, now: int) -> None:
+        """A worker calls; see `Leases.call`."""
+        self._leases.call(call, now)
+
+    def hang_up(self, numbers: Iterable[int]) -> None:
+        """Nobody hears the answers to these calls; see `Leases.hang_up`."""
+        self._leases.hang_up(numbers)
+
+    def leave(self, worker: str, session: str, now: int) -> int:
+        """A session of a worker ends; see `Leases.leave`."""
+        return self._leases.leave(worker, session, now)
+
     # -- runs, and the log of outcomes ------------------------------------------------------------------------------------
 
     def handed(self, ids: Iterable[int], now: int) -> None:
@@ -231,6 +267,20 @@ class Engine:
     def partitions(self) -> Mapping[int, Partition]:
         """The partitions that are held, or being taken or left, by number."""
         return self._state.partitions
+
+    @property
+    def leases(self) -> Iterable[Lease]:
+        """What workers have."""
+        return self._book.all()
+
+    @property
+    def sessions(self) -> Iterable[WorkerSession]:
+        """The workers that have called."""
+        return self._leases.sessions
+
+    def scarcity(self, queue: str) -> Scarcity:
+        """What a queue has for workers here."""
+        return self._leases.scarcity(queue)
 
     @property
     def runs(self) -> Mapping[int, Run]:

@@ -9,6 +9,7 @@ from scylla_spark.core.command import CANCEL, Command
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Entry, Lane
+from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.state import EngineState
@@ -33,6 +34,7 @@ class Feed:
         ownership: a partition is taken once both feeds have come far enough.
         unloading: where memory is short.
         defects: of ours, that a record meets.
+        book: of leases, which a task that is loaded may be under.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Feed:
         ownership: Ownership,
         unloading: Unloading,
         defects: Defects,
+        book: LeaseBook,
     ) -> None:
         self._state = state
         self._waiting = waiting
@@ -51,6 +54,7 @@ class Feed:
         self._ownership = ownership
         self._unloading = unloading
         self._defects = defects
+        self._book = book
 
     def commands(self, tenure: Tenure, commands: Iterable[Command], next_offset: int, now: int) -> None:
         """The tail: commands of one partition in offset order; `next_offset` is the position after them."""
@@ -269,7 +273,9 @@ class Feed:
         elif self._unloading.pressed and self._unloading.leave_to_tables(partition, lane, command, now):
             self._state.counts["offers_left"] += 1
         else:
-            self._waiting.insert(partition, Entry(command, verified=False), now)
+            entry = Entry(command, verified=False)
+            self._waiting.insert(partition, entry, now)
+            self._book.adopt(partition, partition.lane(key.ordering_id), entry, now)
 
         if partition.cautious and not partition.taken and key.time_us <= now:
             partition.suspect(key.ordering_id)
@@ -301,14 +307,17 @@ class Feed:
             if lane.frontier is not None and key > lane.frontier:
                 lane.missed = lane.missed or lane.reloading
                 return
-            entry = Entry(row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us)
+            entry = Entry(
+                row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us, work=row.work
+            )
             self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True
             if row.command.offset > entry.data.offset:
                 lane.overwrite(entry, row.command)
-            if entry.note_attempt(row.attempt, row.used, row.next_us) and lane.state in IDLE:
+            if entry.note_attempt(row.attempt, row.used, row.next_us, row.work) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
+        self._book.adopt(partition, lane, entry, now)
         partition.reassure_if_not_due(lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

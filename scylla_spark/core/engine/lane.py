@@ -9,6 +9,7 @@ from typing import Final
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine.holding import Holding, cost_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.work_note import WorkNote
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
 
@@ -57,6 +58,7 @@ class Entry:
         cancelled: a cancel was seen; no further attempt starts.
         stage: how far it is.
         held: the lane waits for its outcome, or for the fact of it.
+        work: who has it, or had it last, and what was left behind.
         requests: of cancels whose senders wait for the end of the task.
         cost: how many bytes it is taken to hold.
     """
@@ -75,9 +77,19 @@ class Entry:
         "stage",
         "used",
         "verified",
+        "work",
     )
 
-    def __init__(self, data: Command, *, verified: bool, attempt: int = 0, used: int = 0, next_us: int = 0) -> None:
+    def __init__(
+        self,
+        data: Command,
+        *,
+        verified: bool,
+        attempt: int = 0,
+        used: int = 0,
+        next_us: int = 0,
+        work: WorkNote | None = None,
+    ) -> None:
         self.key = data.key
         self.data = data
         self.verified = verified
@@ -91,21 +103,30 @@ class Entry:
         self.stage = OPEN
         self.held = False
         self.requests: tuple[str, ...] = ()
+        self.work = work
 
-    def note_attempt(self, attempt: int, used: int, next_us: int) -> bool:
+    def note_attempt(self, attempt: int, used: int, next_us: int, work: WorkNote | None) -> bool:
         """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
 
         Args:
             attempt: its number.
             used: attempts so far that count against the retry policy.
             next_us: when the next may start; 0 where the attempt has only started.
+            work: who had it, and what was left behind.
         """
         settled = next_us > 0
         if (attempt, settled) <= (self.attempt, self.settled):
+            if (attempt, settled) == (self.attempt, self.settled) and work is not None:
+                self.work = work  # a start that was told again, with a later checkpoint
             return False
-        self.attempt, self.settled, self.used = attempt, settled, used
+        self.attempt, self.settled, self.used, self.work = attempt, settled, used, work
         self.next_us = max(next_us, self.key.time_us)
         return True
+
+    @property
+    def leased(self) -> bool:
+        """Whether the last that is recorded of it is a lease that nothing has ended yet."""
+        return self.work is not None and self.work.lease is not None and self.attempt > 0 and not self.settled
 
     @property
     def spare(self) -> bool:
@@ -210,8 +231,9 @@ class Lane:
         return head is not None and head.key.time_us > now
 
     def hold(self, entry: Entry) -> None:
-        """The head is released: the lane waits for it."""
-        heappop(self._heap)
+        """A task is released: the lane waits for it."""
+        if self._heap and self._heap[0] == entry.key:
+            heappop(self._heap)
         entry.held, entry.stage = True, RELEASED
         self.held += 1
         self.out += 1

@@ -1,4 +1,4 @@
-"""What becomes of tasks that ran: outcomes are judged into facts, and facts count once they are read back."""
+"""What becomes of tasks that ran: outcomes are judged, and facts count once they are read back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine.defects import Defects
-from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
+from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import (
-    CLOSING,
     DECIDED,
     IDLE,
     LOOKUP,
@@ -19,26 +18,28 @@ from scylla_spark.core.engine.lane import (
     Entry,
     Lane,
 )
+from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
-from scylla_spark.core.engine.runs import Run, Runs
+from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
 from scylla_spark.core.handler_durations import HandlerDurations
-from scylla_spark.core.task import CANCELLED, FAILED, NOT_STARTED, STARTED, TIMED_OUT, YIELDED, Outcome
+from scylla_spark.core.task import NOT_STARTED, STARTED, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import VersionError
 
 
 class Outcomes:
-    """Judges what executors report, and applies what stands in the log.
+    """Takes what executors report, and applies what stands in the log.
 
     Args:
         state: of the engine.
         waiting: where lanes go on.
         runs: what executors have.
-        recorder: writes facts.
+        judging: makes facts of outcomes.
+        book: of leases, which facts begin and end.
         ownership: fences that stand in the log.
         defects: of ours, that a fact meets.
         durations: how long tasks of each handler take.
@@ -50,7 +51,8 @@ class Outcomes:
         *,
         waiting: Waiting,
         runs: Runs,
-        recorder: Recorder,
+        judging: Judging,
+        book: LeaseBook,
         ownership: Ownership,
         defects: Defects,
         durations: HandlerDurations,
@@ -58,7 +60,8 @@ class Outcomes:
         self._state = state
         self._waiting = waiting
         self._runs = runs
-        self._recorder = recorder
+        self._judging = judging
+        self._book = book
         self._ownership = ownership
         self._defects = defects
         self._durations = durations
@@ -73,42 +76,9 @@ class Outcomes:
             if outcome.outcome == NOT_STARTED:
                 run.lane.put_back(run.entry)
             else:
-                self._decide(run, outcome, now)
-            self._go_on(run.partition, run.lane, now)
-
-    def _decide(self, run: Run, outcome: Outcome, now: int) -> None:
-        self._durations.note(run.invocation.handler, outcome.finished_us - outcome.started_us)
-        fact = self._judge(run, outcome)
-        run.entry.stage = CLOSING if fact.terminal else DECIDED
-        if fact.terminal and run.gate.limits.replay:
-            run.lane.let_go(run.entry)
-        waited_for = run.lane.waits(now + LINGER_US)
-        self._recorder.record(run.partition, fact, now, now if waited_for else now + LINGER_US)
-
-    def _judge(self, run: Run, outcome: Outcome) -> Fact:
-        """The fact that an outcome becomes: the end, or when the next attempt may start."""
-        invocation, entry = run.invocation, run.entry
-        yielded = outcome.outcome == YIELDED
-        already = entry.attempt >= invocation.attempt  # its start fact has counted
-        used = entry.used + (0 if already else 1) - (1 if yielded else 0)
-        verdict, next_us = outcome.outcome, None
-        soonest = outcome.finished_us + self._state.limits.least_wait_us
-        if verdict in (FAILED, TIMED_OUT, YIELDED):
-            if entry.cancelled:
-                verdict = CANCELLED
-            elif yielded:
-                next_us = max(soonest, outcome.finished_us + outcome.after_ms * 1000)
-            elif run.retry.allows(used):
-                next_us = max(soonest, outcome.finished_us + run.retry.wait_us(used + 1, self._state.rng))
-            else:
-                verdict = FAILED
-                self._state.counts["retries_exhausted"] += 1
-        self._state.counts[f"attempts_{outcome.outcome}"] += 1
-        asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
-        return Fact(
-            entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
-            next_us, outcome.result, outcome.failure, asked,
-        )  # fmt: skip
+                self._durations.note(run.invocation.handler, outcome.finished_us - outcome.started_us)
+                self._judging.decide(run, outcome, now)
+            self._waiting.go_on(run.partition, run.lane, now)
 
     def read(
         self, tenure: Tenure, records: Iterable[tuple[int, OutcomeRecord | Unreadable]], next_offset: int, now: int
@@ -163,6 +133,8 @@ class Outcomes:
             self._advance(partition, lane, entry, fact, now)
         elif not fact.terminal:
             partition.note_early(offset, fact)
+        if fact.work is not None and fact.work.lease is not None:
+            self._book.recorded(fact, now)
 
     def _note_end(self, partition: Partition, fact: Fact, offset: int, now: int) -> None:
         key = fact.key
@@ -183,7 +155,7 @@ class Outcomes:
             if lane.state is LOOKUP and lane.active is None:
                 lane.state = WAITING  # a cancel ended what was being looked up
         else:
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
+            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work)
             if starting:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:
@@ -194,12 +166,4 @@ class Outcomes:
             lane.state = WAITING
             self._waiting.settle(partition, lane, now)
         elif lane.state in (RUNNING, RECORDING):
-            self._go_on(partition, lane, now)
-
-    def _go_on(self, partition: Partition, lane: Lane, now: int) -> None:
-        """A lane whose released tasks have ended, or whose fact counts, does the next thing."""
-        if lane.held:
-            lane.state = RUNNING if lane.out else RECORDING
-        else:
-            lane.state = WAITING
-            self._waiting.settle(partition, lane, now)
+            self._waiting.go_on(partition, lane, now)

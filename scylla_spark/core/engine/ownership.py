@@ -5,6 +5,7 @@ from __future__ import annotations
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.lane import OPEN
+from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Runs
@@ -24,17 +25,26 @@ class Ownership:
         waiting: where the lanes of a new partition go.
         cancels: those that came before the partition was active.
         runs: what executors have.
+        book: of leases.
         address: where this process serves its state; stands in its fences.
     """
 
     def __init__(
-        self, state: EngineState, gates: Gates, waiting: Waiting, cancels: Cancels, runs: Runs, address: str = ""
+        self,
+        state: EngineState,
+        gates: Gates,
+        waiting: Waiting,
+        cancels: Cancels,
+        runs: Runs,
+        book: LeaseBook,
+        address: str = "",
     ) -> None:
         self._state = state
         self._gates = gates
         self._waiting = waiting
         self._cancels = cancels
         self._runs = runs
+        self._book = book
         self._serial = 0  # of tenures
         self.address = address
 
@@ -81,6 +91,7 @@ class Ownership:
 
     def doubt(self, now: int) -> None:
         """Something is amiss, such as a step of the clock: every partition is fenced anew before anything more starts."""
+        self._book.doubt(now)
         for partition in self._state.partitions.values():
             if partition.drain_by_us:  # was reckoned by the clock as it was
                 partition.drain_by_us = now + self._state.limits.drain_us
@@ -106,6 +117,7 @@ class Ownership:
     def _let_go(self, partition: Partition) -> None:
         del self._state.partitions[partition.number]
         partition.state = DROPPED
+        self._book.give_up(partition)
         partition.holding.clear()
         self._gates.share(frozenset(self._state.partitions), self._state.limits.partitions)
 
@@ -169,6 +181,8 @@ class Ownership:
             for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
                 if entry.stage is OPEN and entry is not lane.active and entry.verified:
                     self._cancels.close(partition, entry, now)
+            for entry in [entry for entry in (*lane.entries.values(), *lane.beyond.values()) if entry.leased]:
+                self._book.adopt(partition, lane, entry, now)
             self._waiting.settle(partition, lane, now)
 
     def leave_if_drained(self, partition: Partition, now: int) -> None:

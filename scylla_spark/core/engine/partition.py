@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.holding import Holding, Meter, fact_bytes, note_bytes
 from scylla_spark.core.engine.lane import BEFORE_ALL, Lane
 from scylla_spark.core.engine.outbox import Outbox
@@ -93,6 +94,16 @@ class Partition:
     def deciding(self) -> bool:
         """Whether facts may be written: fenced, and not left."""
         return self.state in (LOADING, ACTIVE, DRAINING)
+
+    def backed_up(self, limits: Limits) -> bool:
+        """Whether so much of what was decided is not recorded yet, or not in the tables, that nothing more should start."""
+        outbox = self.outbox
+        return (
+            len(outbox.unrecorded) >= limits.max_unrecorded
+            or outbox.bytes >= limits.max_unrecorded_bytes
+            or len(self.ended) >= limits.max_ended
+            or self.stalled
+        )
 
     def is_fresh(self, key: TaskKey) -> bool:
         """Whether a key of which no completion is remembered has surely not ended, so that the tables need not be asked."""

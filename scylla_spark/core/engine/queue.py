@@ -23,6 +23,11 @@ class QueueLimits:
         replay: the next task of a lane starts when the one before has ended, without waiting until that is recorded.
         group_concurrency: most tasks that run at once of lanes of one group in one dispatcher; None: no limit.
         group_separator: lanes whose ordering ids agree up to the first of these are a group.
+        pull: workers lease its tasks; nothing of it runs here.
+        lease_ms: how long a lease lasts without a sign of life; 0: a task ends with being handed over.
+        max_run_ms: how long a lease can be kept at most.
+        weights: group → turns it gets for one of the others; None: groups have no turns.
+        ageing: a second of waiting counts as much as one of priority, among what is leased.
     """
 
     concurrency: int | None = None
@@ -31,6 +36,11 @@ class QueueLimits:
     replay: bool = False
     group_concurrency: int | None = None
     group_separator: str = ":"
+    pull: bool = False
+    lease_ms: int = 10_000
+    max_run_ms: int = 3_600_000
+    weights: Mapping[str, int] | None = None
+    ageing: bool = False
 
 
 FREE = QueueLimits()
@@ -86,7 +96,7 @@ class Gate:
         """Whether the lane's group has a slot; else the lane waits for one."""
         if self.limits.group_concurrency is None:
             return True
-        group = self._groups.setdefault(self._group_of(lane.ordering_id), _Group())
+        group = self._groups.setdefault(self.group_of(lane.ordering_id), _Group())
         if group.running < self.limits.group_concurrency:
             return True
         group.waiting.append((lane.stamp, partition, lane))
@@ -95,7 +105,7 @@ class Gate:
     def admits_more(self, ordering_id: str) -> bool:
         """Whether the group of a lane that has just started something has a slot for more."""
         most = self.limits.group_concurrency
-        return most is None or self._groups[self._group_of(ordering_id)].running < most
+        return most is None or self._groups[self.group_of(ordering_id)].running < most
 
     def begin(self, ordering_id: str, now: int) -> None:
         """A task starts."""
@@ -103,19 +113,19 @@ class Gate:
         if self._step_us:
             self.next_us = int(max(self.next_us, now - SLACK_US) + self._step_us)
         if self.limits.group_concurrency is not None:
-            self._groups.setdefault(self._group_of(ordering_id), _Group()).running += 1
+            self._groups.setdefault(self.group_of(ordering_id), _Group()).running += 1
 
     def end(self, ordering_id: str) -> tuple[Partition, Lane] | None:
         """A task is over: returns a lane of its group that waited, which may start instead."""
         self.running -= 1
         if self.limits.group_concurrency is None:
             return None
-        self._groups[self._group_of(ordering_id)].running -= 1
+        self._groups[self.group_of(ordering_id)].running -= 1
         return self.instead(ordering_id)
 
     def instead(self, ordering_id: str) -> tuple[Partition, Lane] | None:
         """A lane of the same group that waits, where one of it did not start after all."""
-        name = self._group_of(ordering_id)
+        name = self.group_of(ordering_id)
         group = self._groups.get(name)
         while group is not None and group.waiting:
             stamp, partition, lane = group.waiting.popleft()
@@ -125,7 +135,8 @@ class Gate:
             del self._groups[name]
         return None
 
-    def _group_of(self, ordering_id: str) -> str:
+    def group_of(self, ordering_id: str) -> str:
+        """The group of a lane."""
         return ordering_id.partition(self.limits.group_separator)[0]
 
     def why(self, ordering_id: str) -> str:
@@ -136,9 +147,9 @@ class Gate:
             return f"runs as many tasks as it may at once ({self._slots} here)"
         if self._step_us and self.limits.rate is not None:
             return f"starts at most {self.limits.rate:g} tasks a second"
-        most, group = self.limits.group_concurrency, self._groups.get(self._group_of(ordering_id))
+        most, group = self.limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
         if most is not None and group is not None and group.running >= most:
-            return f"runs as many tasks of group {self._group_of(ordering_id)!r} as it may at once ({most})"
+            return f"runs as many tasks of group {self.group_of(ordering_id)!r} as it may at once ({most})"
         return ""
 
 

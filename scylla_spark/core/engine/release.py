@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy
+from scylla_spark.core.engine.bounds import HandlerPolicy, retry_of
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.fact_recorder import Recorder
-from scylla_spark.core.engine.lane import CLOSING, LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane
+from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.ready import ReadyLanes
@@ -20,12 +19,10 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.handler_durations import HandlerDurations
-from scylla_spark.core.task import FAILED, STARTED, Failure, Invocation, Retry
+from scylla_spark.core.task import STARTED, Invocation, Retry
 
 MAX_TRAIN = 512
 TRAIN_US = 50_000  # tasks of a replay lane are handed over together up to about this much work
-
-_own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few
 
 
 class _Turn(NamedTuple):
@@ -121,14 +118,8 @@ class Release:
             self._state.ask(action.Release(executor, batch))
 
     def _full(self, partition: Partition) -> bool:
-        limits, outbox = self._state.limits, partition.outbox
-        return (
-            partition.in_flight >= limits.max_in_flight
-            or len(outbox.unrecorded) >= limits.max_unrecorded
-            or outbox.bytes >= limits.max_unrecorded_bytes
-            or len(partition.ended) >= limits.max_ended
-            or partition.stalled
-        )
+        limits = self._state.limits
+        return partition.in_flight >= limits.max_in_flight or partition.backed_up(limits)
 
     def _depart(
         self, partition: Partition, lane: Lane, executor: str, gate: Gate, batch: list[Invocation], now: int
@@ -153,7 +144,7 @@ class Release:
         while most > 1 and (follower := self._follower(turn, head, now)) is not None:
             if self._full(partition) or not gate.is_open(now) or not gate.admits_more(lane.ordering_id):
                 break
-            batch.append(self._start(turn, follower, _retry_of(follower, turn.policy), follower.attempt + 1))
+            batch.append(self._start(turn, follower, retry_of(follower.data, turn.policy), follower.attempt + 1))
             gate.begin(lane.ordering_id, now)
             most -= 1
         return 1
@@ -179,11 +170,11 @@ class Release:
         if not entry.verified and not turn.partition.is_fresh(entry.key):
             return None
         same = entry.data.handler == head.data.handler and entry.data.queue == head.data.queue
-        return entry if same and _retry_of(entry, turn.policy).allows(entry.used) else None
+        return entry if same and retry_of(entry.data, turn.policy).allows(entry.used) else None
 
     def _prepare(self, turn: _Turn, entry: Entry, now: int) -> Invocation | None:
         """The invocation of a ready lane's head, or None where something else has to come first."""
-        partition, lane, retry = turn.partition, turn.lane, _retry_of(entry, turn.policy)
+        partition, lane, retry = turn.partition, turn.lane, retry_of(entry.data, turn.policy)
         if not entry.verified and not partition.is_fresh(entry.key):
             lane.state = LOOKUP
             self._state.ask(action.Lookup(partition.tenure, [entry.key]))
@@ -191,7 +182,7 @@ class Release:
         announced = entry.announced == entry.attempt > 0
         if entry.cancelled or not (announced or retry.allows(entry.used)):
             lane.state = RECORDING
-            self._close_unrun(partition, entry, now)
+            self._cancels.end_unrun(partition, entry, now)
             return None
         if announced:
             return self._start(turn, entry, retry, entry.attempt)
@@ -214,17 +205,3 @@ class Release:
         turn.lane.state = RUNNING
         self._runs.begin(Run(partition, turn.lane, entry, invocation, turn.executor, turn.gate, retry))
         return invocation
-
-    def _close_unrun(self, partition: Partition, entry: Entry, now: int) -> None:
-        if entry.cancelled:
-            self._cancels.close(partition, entry, now)
-            return
-        entry.stage = CLOSING
-        failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
-        self._state.counts["retries_exhausted"] += 1
-        fact = Fact(entry.key, entry.attempt, FAILED, finished_us=now, used=entry.used, failure=failure)
-        self._recorder.record(partition, fact, now)
-
-
-def _retry_of(entry: Entry, policy: HandlerPolicy) -> Retry:
-    return _own_retry(*entry.data.retry) if entry.data.retry is not None else policy.retry

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, PARKED, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
@@ -64,7 +65,7 @@ class Unloading:
 
     def _starts_us(self, command: Command) -> int:
         """When a task may start, by its time and what is fixed for this process."""
-        parked = not self._state.policy_of(command).executor or self._gates.of(command.queue).limits.paused
+        parked = self._waiting.executor_of(command) in ("", LEASED) or self._gates.of(command.queue).limits.paused
         return NEVER if parked else command.key.time_us
 
     def relieve(self, now: int) -> None:
@@ -114,7 +115,8 @@ class Unloading:
         head = lane.head()
         if head is None or lane.state is RUNNING:
             return False
-        return head.next_us > now + _STUCK_US or (lane.state is READY and self._gates.of(head.data.queue).limits.paused)
+        held_up = self._gates.of(head.data.queue).limits.paused or self._waiting.executor_of(head.data) == LEASED
+        return head.next_us > now + _STUCK_US or (lane.state is READY and held_up)
 
     def _unload(self, target: int, now: int) -> None:
         """Leaves whole lanes to the tables, those first that will start last."""

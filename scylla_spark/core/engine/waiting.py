@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.lane import CLOSING, IDLE, PARKED, READY, RECORDING, WAITING, Entry, Lane
+from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.lane import CLOSING, IDLE, PARKED, READY, RECORDING, RUNNING, WAITING, Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
+from scylla_spark.core.engine.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
@@ -23,12 +26,14 @@ class Waiting:
         state: of the engine.
         gates: of the queues.
         ready: where lanes wait whose head is due.
+        pulls: where those wait that a worker is to lease.
     """
 
-    def __init__(self, state: EngineState, gates: Gates, ready: ReadyLanes) -> None:
+    def __init__(self, state: EngineState, gates: Gates, ready: ReadyLanes, pulls: PullQueues) -> None:
         self._state = state
         self._gates = gates
         self._ready = ready
+        self._pulls = pulls
         self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
 
     def settle(self, partition: Partition, lane: Lane, now: int) -> None:
@@ -65,12 +70,29 @@ class Waiting:
             lane.state = WAITING
             partition.unscanned.append(lane)
             return
-        executor = self._state.policy_of(head.data).executor
+        executor = self.executor_of(head.data)
         if not executor and not head.cancelled:
             lane.state = PARKED
             return
         lane.state, lane.active = READY, head
-        self._ready.push(executor, partition, lane, head, self._state.next_number())
+        if executor == LEASED:
+            self._pulls.push(partition, lane, head, self._state.next_number())
+        else:
+            self._ready.push(executor, partition, lane, head, self._state.next_number())
+
+    def executor_of(self, command: Command) -> str:
+        """The name of the executor of a task; LEASED where workers run it, empty where nobody does."""
+        if self._gates.of(command.queue).limits.pull:
+            return LEASED
+        return self._state.policy_of(command).executor
+
+    def go_on(self, partition: Partition, lane: Lane, now: int) -> None:
+        """A lane whose released tasks have ended, or whose fact counts, does the next thing."""
+        if lane.held:
+            lane.state = RUNNING if lane.out else RECORDING
+        else:
+            lane.state = WAITING
+            self.settle(partition, lane, now)
 
     def let_in(self, waiting: tuple[Partition, Lane] | None) -> None:
         """A lane that waited for a slot of its group queues up again."""
@@ -82,7 +104,7 @@ class Waiting:
         early = partition.early_facts.get(entry.key) if partition.early_facts else None
         if early is not None:
             fact = early[1]
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0)
+            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work)
         lane = partition.lane(entry.key.ordering_id)
         lane.load(entry)
         if lane.state in IDLE:

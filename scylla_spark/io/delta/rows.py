@@ -14,6 +14,7 @@ from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
 
@@ -78,7 +79,16 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         row.get("attempt") or 0,
         row.get("used") or 0,
         row.get("next_at") or 0,
+        work_note(row.get("work")),
     )
+
+
+def work_note(cell: Mapping[str, Any] | None) -> WorkNote | None:
+    """The note in a cell of column `work`; polars gives a struct of nulls where there is none."""
+    if cell is None or not any(value is not None for value in cell.values()):
+        return None
+    numbers = {name: cell[name] or 0 for name in ("lease_ms", "since_us", "until_us")}
+    return WorkNote(**{**cell, **numbers})
 
 
 def fact(row: Mapping[str, Any]) -> Fact:
@@ -91,7 +101,7 @@ def fact(row: Mapping[str, Any]) -> Fact:
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
-        row.get("next_at"), row["result"], failure,
+        row.get("next_at"), row["result"], failure, work=work_note(row.get("work")),
     )  # fmt: skip
 
 
@@ -122,12 +132,12 @@ def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
 
 
 def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` of its newest recorded attempt."""
+    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at`, `work` of its newest recorded attempt."""
     import polars as pl
 
     newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
-    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
+    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work")
 
 
 def first_completions(completions: pl.LazyFrame) -> pl.LazyFrame:
@@ -189,5 +199,5 @@ def polars_type(spark_type: str) -> Any:
         return pl.Struct({name.strip(): polars_type(kind.strip()) for name, kind in fields})
     return {
         "int": pl.Int32, "bigint": pl.Int64, "string": pl.String, "timestamp": pl.Datetime("us", "UTC"),
-        "date": pl.Date, "binary": pl.Binary, "boolean": pl.Boolean,
+        "date": pl.Date, "binary": pl.Binary, "boolean": pl.Boolean, "double": pl.Float64,
     }[spark_type]  # fmt: skip

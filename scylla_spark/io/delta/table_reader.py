@@ -37,6 +37,7 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     polars_type,
     scan_row,
     stands_far,
+    work_note,
 )
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, TASKS, Table
 
@@ -158,8 +159,10 @@ class TableReader:
         answers = {}
         for key in keys:
             row = attempts.get(key)
-            answers[key] = Known(
-                key in ended, *((row["attempt"], row["used"] or 0, row["next_at"] or 0) if row else (0, 0, 0))
+            answers[key] = (
+                Known(key in ended, row["attempt"], row["used"] or 0, row["next_at"] or 0, work_note(row["work"]))
+                if row
+                else Known(key in ended)
             )
         return answers
 

@@ -1,0 +1,69 @@
+"""How an outcome is judged: it ends its task, or says when the next attempt may start."""
+
+from __future__ import annotations
+
+from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
+from scylla_spark.core.engine.lane import CLOSING, DECIDED
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.task import CANCELLED, FAILED, TIMED_OUT, YIELDED, Outcome
+
+
+class Judging:
+    """Makes facts of outcomes.
+
+    Args:
+        state: of the engine.
+        recorder: writes them.
+    """
+
+    def __init__(self, state: EngineState, recorder: Recorder) -> None:
+        self._state = state
+        self._recorder = recorder
+
+    def decide(self, run: Run, outcome: Outcome, now: int, *, linger: bool = True) -> None:
+        """An attempt has ended.
+
+        Args:
+            run: the attempt.
+            outcome: how it ended.
+            now: microseconds since the epoch.
+            linger: its fact may wait a moment for others, where no task of the lane waits for it.
+        """
+        fact = self._judge(run, outcome)
+        run.entry.stage = CLOSING if fact.terminal else DECIDED
+        if fact.terminal and run.gate.limits.replay:
+            run.lane.let_go(run.entry)
+        at_once = not linger or run.lane.waits(now + LINGER_US)
+        self._recorder.record(run.partition, fact, now, now if at_once else now + LINGER_US)
+
+    def _judge(self, run: Run, outcome: Outcome) -> Fact:
+        """The fact that an outcome becomes: the end, or when the next attempt may start."""
+        invocation, entry = run.invocation, run.entry
+        yielded = outcome.outcome == YIELDED
+        already = entry.attempt >= invocation.attempt  # its start fact has counted
+        used = entry.used + (0 if already else 1) - (1 if yielded else 0)
+        verdict, next_us = outcome.outcome, None
+        soonest = outcome.finished_us + self._state.limits.least_wait_us
+        if verdict in (FAILED, TIMED_OUT, YIELDED):
+            if entry.cancelled:
+                verdict = CANCELLED
+            elif yielded:
+                next_us = max(soonest, outcome.finished_us + outcome.after_ms * 1000)
+            elif run.retry.allows(used):
+                next_us = max(soonest, outcome.finished_us + self._wait_us(run, outcome, used))
+            else:
+                verdict = FAILED
+                self._state.counts["retries_exhausted"] += 1
+        self._state.counts[f"attempts_{outcome.outcome}"] += 1
+        asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
+        return Fact(
+            entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
+            next_us, outcome.result, outcome.failure, asked, outcome.work,
+        )  # fmt: skip
+
+    def _wait_us(self, run: Run, outcome: Outcome, used: int) -> int:
+        if outcome.wait_ms is not None:
+            return outcome.wait_ms * 1000
+        return run.retry.wait_us(used + 1, self._state.rng)

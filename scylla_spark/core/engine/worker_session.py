@@ -1,0 +1,131 @@
+"""A lease, and one run of a worker as the engine knows it: what it holds, what it was given, which call of it waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.lease import Call
+from scylla_spark.core.work_note import WorkNote
+
+
+class Lease:
+    """One lease.
+
+    Attributes:
+        run: the attempt that it is.
+        note: as recorded, with what its worker has told since.
+        digest: of the token.
+        token: None: of an earlier owner, who alone knew it, and not shown since.
+        session: that keeps it alive; None: whoever shows its token.
+        held: its fact counts.
+        confirmed: its worker has said to have got it.
+        deadline_us: when it ends without a sign of life, microseconds since the epoch.
+        saved_us: when a checkpoint of it was recorded last.
+    """
+
+    __slots__ = ("confirmed", "deadline_us", "digest", "held", "note", "run", "saved_us", "session", "token")
+
+    def __init__(self, run: Run, note: WorkNote, digest: str, token: str | None, session: WorkerSession | None) -> None:
+        self.run = run
+        self.note = note
+        self.digest = digest
+        self.token = token
+        self.session = session
+        self.held = False
+        self.confirmed = False
+        self.deadline_us = NEVER
+        self.saved_us = 0
+
+    def extend(self, now: int) -> None:
+        """A sign of life."""
+        self.deadline_us = min(now + self.note.lease_ms * 1000, self.note.until_us)
+
+
+class Said(NamedTuple):
+    """What the last call was answered, so that the same call again gets the same answer.
+
+    Attributes:
+        statuses: of its reports and signs.
+        lost: tokens that it was told to be lost.
+        cancelled: tokens of cancelled tasks.
+    """
+
+    statuses: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+class WorkerSession:
+    """What is known of one run of a worker, or of one call of somebody without a session.
+
+    Args:
+        worker: its name.
+        name: of the session; empty: a single call.
+
+    Attributes:
+        sequence: of the last call.
+        call: that waits for its answer.
+        looked: whether the queues have been looked at since the call came.
+        statuses: of the call's reports and signs, so far.
+        pending: reports of the call whose facts are being written.
+        reserved: leases that are being written.
+        bytes: of the payloads of those, and of `fresh`.
+        fresh: leases that count and have not been told.
+        given: those that the last answer told.
+        held: digest → lease, of all that count and are its own.
+        lost: tokens of leases that it does not know to be over.
+        cancelled: those of them whose tasks were cancelled.
+        said: what the last call was answered.
+        seen_us: when it called last, microseconds since the epoch.
+        about: JSON object of what it says of itself.
+    """
+
+    __slots__ = (
+        "about", "bytes", "call", "cancelled", "fresh", "given", "held", "looked", "lost", "name", "pending", "reserved", "said",
+        "seen_us", "sequence", "statuses", "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: str, name: str) -> None:
+        self.worker = worker
+        self.name = name
+        self.sequence = 0
+        self.call: Call | None = None
+        self.looked = False
+        self.statuses: list[str] = []
+        self.pending = 0
+        self.reserved = 0
+        self.bytes = 0
+        self.fresh: list[Lease] = []
+        self.given: list[Lease] = []
+        self.held: dict[str, Lease] = {}
+        self.lost: list[str] = []
+        self.cancelled: list[str] = []
+        self.said: Said | None = None
+        self.seen_us = 0
+        self.about: str | None = None
+
+    def granted(self, lease: Lease) -> None:
+        """A lease that was reserved counts."""
+        self.reserved -= 1
+        self.fresh.append(lease)
+        if lease.token:
+            self.held[lease.digest] = lease
+
+    def let_go(self, lease: Lease) -> None:
+        """A lease is no longer its own."""
+        if not lease.held:
+            self.reserved -= 1
+        elif self.held.pop(lease.digest, None) is not None and lease in self.fresh:
+            self.fresh.remove(lease)
+
+    def knows(self, lease: Lease) -> bool:
+        """Whether it was told of a lease, and not of its end."""
+        return lease.digest in self.held and lease not in self.fresh
+
+    def settle(self, statuses: list[str], index: int, status: str) -> None:
+        """A report of a call has its answer; does nothing if the session has called again."""
+        if statuses is self.statuses:
+            self.pending -= 1
+            statuses[index] = status

@@ -167,10 +167,16 @@ class LeaseBook:
         """A worker is being told of a lease; one without a session is taken at its word that it hears it."""
         if lease.session is not None and not lease.session.name:
             lease.session.held.pop(lease.digest, None)
-            lease.session, lease.confirmed = None, True
-            lease.extend(now)
+            lease.session = None
+            self.confirm(lease, now)
         else:
             self._set_deadline(lease, now + CONFIRM_US)
+
+    def confirm(self, lease: Lease, now: int) -> None:
+        """Its worker has got a lease; from now on it lasts as long as it should."""
+        lease.confirmed = True
+        lease.extend(now)
+        self._set_deadline(lease, lease.deadline_us)
 
     def join(self, lease: Lease, session: WorkerSession) -> None:
         """A session keeps a lease from now on that was nobody's, or of an earlier session of its worker."""

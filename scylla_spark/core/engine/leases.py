@@ -152,7 +152,8 @@ class Leases:
         if call.about is not None:
             session.about = call.about
         for lease in session.given:
-            lease.confirmed = True
+            if self._book.get(lease.digest) is lease:
+                self._book.confirm(lease, now)
         session.given = []
         for lease in session.held.values():
             if lease.confirmed:
@@ -375,20 +376,21 @@ class Leases:
         head = lane.active
         if place.void or head is None:
             return
+        if not gate.admits(partition, lane):
+            return  # it waits for a slot of its group
+        retry = retry_of(head.data, self._state.policy_of(head.data))
         if partition.backed_up(self._state.limits):
             partition.overflow.append((place.stamp, lane))
-        elif gate.admits(partition, lane):
-            retry = retry_of(head.data, self._state.policy_of(head.data))
-            if not head.verified and not partition.is_fresh(head.key):
-                lane.state = LOOKUP
-                self._state.ask(action.Lookup(partition.tenure, [head.key]))
-            elif head.cancelled or not retry.allows(head.used):
-                lane.state = RECORDING
-                self._cancels.end_unrun(partition, head, now)
-            else:
-                partition.reassure(lane)
-                self._lease(demand, Run(partition, lane, head, _invocation(partition, head), LEASED, gate, retry), now)
-                return
+        elif not head.verified and not partition.is_fresh(head.key):
+            lane.state = LOOKUP
+            self._state.ask(action.Lookup(partition.tenure, [head.key]))
+        elif head.cancelled or not retry.allows(head.used):
+            lane.state = RECORDING
+            self._cancels.end_unrun(partition, head, now)
+        else:
+            partition.reassure(lane)
+            self._lease(demand, Run(partition, lane, head, _invocation(partition, head), LEASED, gate, retry), now)
+            return
         self._waiting.let_in(gate.instead(lane.ordering_id))
 
     def _lease(self, demand: _Demand, run: Run, now: int) -> None:

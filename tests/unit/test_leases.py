@@ -1,0 +1,440 @@
+"""Leases: what workers are given, what keeps it theirs, and how it ends."""
+
+import pytest
+
+from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Report, Sign, folded
+from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.task import Failure
+from scylla_spark.core.tenure import Basis
+from tests.support.engine_harness import NOW, SECOND
+from tests.support.worker_harness import PullWorld
+
+
+@pytest.fixture
+def world():
+    return PullWorld()
+
+
+def uniques(leases):
+    return [lease.key.uniqueness_key for lease in leases]
+
+
+# -- who gets what ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_lease_is_a_fact_before_it_is_an_answer(world):
+    world.put()
+    number = world.once(1, wait=5)
+    assert world.answer(number, deliver=False) is None
+    world.partition.outbox.again()
+    (lease,) = world.leases(number)
+    (fact,) = [fact for fact in world.facts if fact.outcome == "started"]
+    assert (fact.attempt, fact.work.worker, lease.attempt) == (1, "curl", 1)
+    assert lease.token not in str(world.log)
+
+
+def test_two_most_urgent_of_a_queue_and_none_of_another(world):
+    for n, priority in enumerate((100, 10, 50)):
+        world.put(f"lane{n}", f"p{priority}", priority=priority)
+    world.put("lane9", "other", priority=120, queue="elsewhere", handler=None)
+    assert uniques(world.leases(world.once(2))) == ["p100", "p50"]
+
+
+def test_priority_is_a_number_and_the_oldest_of_equals_goes_first(world):
+    world.put("a", "p9", priority=9)
+    world.put("b", "p127", priority=127)
+    world.put("c", "younger", due=-1, priority=5)
+    world.put("d", "older", due=-2, priority=5)
+    assert uniques(world.leases(world.once(4))) == ["p127", "p9", "older", "younger"]
+
+
+def test_a_task_is_not_leased_before_its_time(world):
+    world.put(due=2)
+    number = world.once(1, wait=5)
+    assert world.answer(number) is None
+    world.at(2)
+    assert uniques(world.leases(number)) == ["u"]
+
+
+def test_a_lane_is_leased_one_at_a_time_in_order(world):
+    for unique in ("c", "a", "b"):
+        world.put(unique=unique)
+    (first,) = world.leases(world.once(5))
+    assert first.key.uniqueness_key == "a"
+    assert world.leases(world.once(5)) == []
+    assert world.report(first.token) == OK
+    assert uniques(world.leases(world.once(5))) == ["b"]
+
+
+def test_twenty_workers_lease_a_thousand_tasks_once_each(world):
+    for n in range(1_000):
+        world.put(f"lane{n}", f"u{n}")
+    numbers = [world.once(50, worker=f"w{n}") for n in range(20)]
+    leased = [unique for number in numbers for unique in uniques(world.leases(number))]
+    assert len(leased) == len(set(leased)) == 1_000
+
+
+def test_an_empty_answer_says_why(world):
+    paused = PullWorld(paused=True)
+    paused.put()
+    answer = paused.answer(paused.once(1))
+    assert (answer.leases, answer.queues[0].ready, answer.queues[0].limit) == ((), 1, "is paused")
+    assert world.answer(world.once(1)).queues[0].ready == 0
+
+
+def test_a_waiting_call_is_answered_empty_when_its_time_is_over(world):
+    number = world.once(1, wait=3)
+    world.at(2.9)
+    assert world.answer(number) is None
+    world.at(3)
+    assert world.answer(number).leases == ()
+
+
+def test_the_first_who_waits_is_served_first(world):
+    first, second = world.once(1, worker="x", wait=5), world.once(1, worker="y", wait=5)
+    world.put()
+    assert uniques(world.leases(first)) == ["u"]
+    assert world.answer(second) is None
+
+
+def test_only_tasks_of_the_handlers_that_a_worker_has(world):
+    world.put("a", "render", handler="render")
+    world.put("b", "score", handler="score")
+    world.put("c", "none", handler=None)
+    assert uniques(world.leases(world.once(5, handlers=frozenset({"score", "unknown"})))) == ["score"]
+    assert set(uniques(world.leases(world.once(5)))) == {"render", "none"}
+
+
+def test_one_task_by_its_name(world):
+    keys = [world.put(f"lane{n}", f"u{n}") for n in range(3)]
+    assert uniques(world.leases(world.once(1, key=keys[1]))) == ["u1"]
+    assert world.leases(world.once(1, key=keys[1])) == []
+    assert sorted(uniques(world.leases(world.once(5)))) == ["u0", "u2"]
+
+
+def test_a_queue_hands_out_no_more_than_its_concurrency():
+    world = PullWorld(concurrency=2)
+    for n in range(5):
+        world.put(f"lane{n}", f"u{n}")
+    leases = world.leases(world.once(5))
+    assert len(leases) == 2
+    assert world.leases(world.once(5)) == []
+    world.report(leases[0].token)
+    assert len(world.leases(world.once(5))) == 1
+
+
+def test_a_group_hands_out_no_more_than_its_concurrency():
+    world = PullWorld(group_concurrency=1)
+    for n in range(3):
+        world.put(f"acme:{n}", f"a{n}")
+    world.put("other:1", "o")
+    leases = world.leases(world.once(5))
+    assert len(leases) == 2
+    world.report(next(lease for lease in leases if lease.key.ordering_id.startswith("acme")).token)
+    assert len(world.leases(world.once(5))) == 1
+
+
+def test_weighted_groups_take_turns():
+    world = PullWorld(weights={"big": 3})
+    for group in ("big", "small"):
+        for n in range(40):
+            world.put(f"{group}:{n}", f"{group}{n}")
+    first = [unique.rstrip("0123456789") for unique in uniques(world.leases(world.once(20)))]
+    assert (first.count("big"), first.count("small")) == (15, 5)
+    assert "small" in first[:4]
+
+
+def test_waiting_counts_like_priority_where_a_queue_ages():
+    world = PullWorld(ageing=True)
+    world.put("a", "old", due=-100, priority=0)
+    world.put("b", "urgent", due=-1, priority=50)
+    world.put("c", "most urgent", due=-1, priority=200)
+    assert uniques(world.leases(world.once(3))) == ["most urgent", "old", "urgent"]
+
+
+def test_a_task_without_a_visibility_time_is_gone_when_it_is_handed_out():
+    world = PullWorld(lease_ms=0)
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    assert (lease.token, world.outcomes()) == ("", ["succeeded"])
+    world.at(100)
+    assert world.leases(world.once(1)) == []
+
+
+# -- how it ends -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_report_is_answered_once_its_fact_counts(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    number = world.once(0, reports=(Report(lease.token, "succeeded", result='{"a":1}', metrics='{"ms":3}'),))
+    assert world.answer(number, deliver=False) is None
+    world.partition.outbox.again()
+    assert world.answer(number).statuses == (OK,)
+    end = world.facts[-1]
+    assert (end.outcome, end.result, end.work.progress, end.work.metrics) == ("succeeded", '{"a":1}', 1.0, '{"ms":3}')
+
+
+def test_the_same_report_twice_is_right_and_another_is_not(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    assert [world.report(lease.token), world.report(lease.token)] == [OK, OK]
+    assert world.report(lease.token, "failed", failure=Failure("x")) == ENDED
+    assert world.outcomes() == ["started", "succeeded"]
+
+
+def test_aborted_is_for_good_and_failed_is_tried_again(world):
+    world.put("a", "aborts")
+    world.put("b", "fails")
+    leases = {lease.key.uniqueness_key: lease for lease in world.leases(world.once(2))}
+    world.report(leases["aborts"].token, "aborted", failure=Failure("E1", "broken"))
+    world.report(leases["fails"].token, "failed", failure=Failure("E2"), after_ms=90_000)
+    assert world.outcomes("aborts")[-1] == "aborted"
+    world.at(89)
+    assert world.leases(world.once(2)) == []
+    world.at(91)
+    (again,) = world.leases(world.once(2))
+    assert (again.key.uniqueness_key, again.attempt) == ("fails", 2)
+
+
+def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    assert world.sign(lease.token, progress=0.1) == OK
+    assert world.report(lease.token, "yielded", checkpoint='{"row":7}') == OK
+    (again,) = world.leases(world.once(1))
+    assert (again.attempt, again.checkpoint) == (2, '{"row":7}')
+    assert world.facts[1].work.progress == 0.1
+    assert [fact.used for fact in world.facts if fact.key.uniqueness_key == "u"] == [1, 0, 1]
+
+
+def test_a_lease_without_a_sign_of_life_is_over(world):
+    world.put()
+    (lease,) = world.leases(world.once(1, lease_ms=1_000))
+    world.sign(lease.token, progress=0.25)
+    world.at(0.9)
+    assert world.leases(world.once(1)) == []
+    world.at(1.1)
+    (again,) = world.leases(world.once(1))
+    assert again.attempt == 2
+    timeout = next(fact for fact in world.facts if fact.outcome == "timed_out")
+    assert timeout.failure.kind == "lease_expired"
+    assert (timeout.work.worker, timeout.work.progress) == ("curl", 0.25)
+    assert [world.report(lease.token), world.sign(lease.token)] == [LOST, LOST]
+
+
+def test_signs_keep_a_lease_up_to_its_longest_run():
+    world = PullWorld(lease_ms=2_000, max_run_ms=5_000)
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    for second in (1, 2, 3, 4):
+        world.at(second)
+        assert world.sign(lease.token) == OK
+    world.at(5.1)
+    assert world.sign(lease.token) == LOST
+    assert world.facts[-1].failure.kind == "lease_too_long"
+
+
+def test_expired_leases_use_up_attempts(world):
+    world.put()
+    for _ in range(3):
+        assert len(world.leases(world.once(1, lease_ms=1_000))) == 1
+        world.at((world.now - NOW) / SECOND + 1.5)
+    assert world.outcomes()[-1] == "failed"
+    assert world.leases(world.once(1)) == []
+
+
+def test_another_worker_cannot_speak_for_a_lease(world):
+    world.put()
+    (lease,) = world.leases(world.once(1, worker="mine"))
+    assert world.report(lease.token, worker="other") == FOREIGN
+    assert world.report("0." + "0" * 32, worker="mine") == LOST
+    assert world.report(lease.token, worker="mine") == OK
+
+
+def test_a_stale_worker_cannot_act_on_a_task_that_was_leased_again(world):
+    world.put()
+    (old,) = world.leases(world.once(1, lease_ms=1_000))
+    world.at(2)
+    (new,) = world.leases(world.once(1))
+    assert world.report(old.token) == LOST
+    assert world.report(new.token) == OK
+    assert world.outcomes() == ["started", "timed_out", "started", "succeeded"]
+
+
+def test_cancel_ends_a_leased_task_and_its_worker_hears_of_it(world):
+    key = world.put()
+    (lease,) = world.leases(world.ask())
+    number = world.ask(wait=20)
+    assert world.answer(number) is None
+    world.command("cancel", key, request_id="r")
+    answer = world.answer(number)
+    assert (answer.cancelled, answer.lost) == ((lease.token,), (lease.token,))
+    assert world.outcomes() == ["started", "cancelled"]
+    assert world.report(lease.token) == CANCELLED
+
+
+@pytest.mark.parametrize("first", ["cancel", "complete"])
+def test_cancel_and_complete_race_and_one_wins(world, first):
+    key = world.put()
+    (lease,) = world.leases(world.once(1))
+    if first == "cancel":
+        world.command("cancel", key, request_id="r")
+    number = world.once(0, reports=(Report(lease.token, "succeeded"),))
+    if first == "complete":
+        world.command("cancel", key, request_id="r")
+    status = world.answer(number).statuses[0]
+    ends = [fact for fact in world.facts if fact.terminal]
+    answers = [fact.outcome for fact in world.facts if fact.request_id == "r"]
+    assert (status, [fact.outcome for fact in ends], answers) == (
+        (CANCELLED, ["cancelled"], ["cancelled"]) if first == "cancel" else (OK, ["succeeded"], ["too_late"])
+    )
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_call_keeps_all_that_a_session_holds(world):
+    for n in range(3):
+        world.put(f"lane{n}", f"u{n}")
+    leases = world.leases(world.ask(most=3))
+    for second in range(1, 30):
+        world.at(second)
+        answer = world.answer(world.ask(most=0))
+        assert (answer.held, answer.digest) == (3, folded(lease.token for lease in leases))
+    world.at(39.5)
+    assert world.answer(world.ask(most=0)).lost == tuple(lease.token for lease in leases)
+
+
+def test_what_a_session_does_not_confirm_is_ready_again_after_two_seconds(world):
+    world.put()
+    world.leases(world.ask())
+    world.at(1.9)
+    assert world.leases(world.ask("other")) == []
+    world.at(2.1)
+    (again,) = world.leases(world.ask("other"))
+    assert again.attempt == 2
+    assert [fact.used for fact in world.facts][:3] == [1, 0, 1]
+
+
+def test_the_same_call_again_gets_the_same_answer(world):
+    world.put("a", "1")
+    world.put("b", "2")
+    first = world.answer(world.ask(most=1))
+    repeated = world.answer(world.ask(most=1, sequence=1))
+    assert repeated._replace(number=0) == first._replace(number=0)
+    assert len(world.leases(world.ask(most=1))) == 1
+
+
+def test_a_newer_call_takes_the_place_of_one_that_waits(world):
+    waiting = world.ask(wait=20)
+    later = world.ask(wait=20)
+    assert world.answer(waiting).refusal == "superseded"
+    world.put()
+    assert uniques(world.leases(later)) == ["u"]
+    assert world.answer(world.ask(sequence=1)).refusal == "sequence_out_of_order"
+
+
+def test_a_second_session_takes_a_workers_name_and_the_first_is_told(world):
+    world.put()
+    (lease,) = world.leases(world.ask(session="old"))
+    world.answer(world.ask(session="old", most=0))
+    world.answer(world.ask(session="new"))
+    assert world.answer(world.ask(session="old", most=0)).refusal == "worker_replaced"
+    world.at(5)
+    assert world.report(lease.token, worker="w") == OK  # what it has it may still end
+
+
+def test_a_worker_that_leaves_gives_back_what_it_holds(world):
+    for n in range(3):
+        world.put(f"lane{n}", f"u{n}")
+    world.leases(world.ask(most=3))
+    world.answer(world.ask(most=0))
+    assert world.engine.leave("w", "s", world.now) == 3
+    world.pump()
+    assert len(world.leases(world.ask("other", most=3))) == 3
+
+
+def test_a_list_of_what_is_held_mends_both_sides(world):
+    for n in range(3):
+        world.put(f"lane{n}", f"u{n}")
+    leases = world.leases(world.ask(most=3))
+    world.answer(world.ask(most=0))
+    strange = "0." + "1" * 32
+    answer = world.answer(world.ask(most=0, held=(leases[0].token, strange)))
+    assert (answer.lost, answer.held) == ((strange, leases[1].token, leases[2].token), 1)
+    assert len(world.leases(world.ask("other", most=3))) == 2
+
+
+def test_a_caller_that_hung_up_costs_a_task_two_seconds(world):
+    number = world.ask(wait=20)
+    world.answer(number)
+    world.engine.hang_up([number])
+    world.put()
+    world.pump()
+    assert world.answer(number) is None
+    assert uniques(world.leases(world.ask("other"))) == ["u"]
+
+
+# -- other owners ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["tail", "scan"])
+def test_a_recorded_lease_outlives_its_owner(world, by):
+    key = world.put()
+    (lease,) = world.leases(world.once(1))
+    start = next(fact for fact in world.facts if fact.outcome == "started")
+    successor = PullWorld()
+    successor.at(3)
+    if by == "tail":
+        successor.engine._outcomes._apply(successor.partition, start, 50, successor.now)
+        successor.put()
+    else:
+        data = world.partition.lanes["a"].entries[key].data
+        row = ScanRow(data, attempt=1, used=1, work=start.work)
+        successor.engine.rows(successor.tenure, [row], Basis(), successor.now, whole=False)
+    assert successor.leases(successor.once(1)) == []
+    successor.at(9)
+    assert successor.sign(lease.token, progress=0.5) == OK
+    successor.at(18)
+    assert successor.report(lease.token) == OK
+    assert [fact.outcome for fact in successor.facts] == ["succeeded"]
+    assert successor.facts[0].attempt == 1
+
+
+def test_a_recorded_lease_of_a_dead_worker_ends_a_whole_term_after_the_take(world):
+    key = world.put()
+    world.leases(world.once(1))
+    start = next(fact for fact in world.facts if fact.outcome == "started")
+    successor = PullWorld()
+    row = ScanRow(world.partition.lanes["a"].entries[key].data, attempt=1, used=1, work=start.work)
+    successor.engine.rows(successor.tenure, [row], Basis(), successor.now, whole=False)
+    successor.at(9.9)
+    assert successor.leases(successor.once(1)) == []
+    successor.at(10.1)
+    assert successor.leases(successor.once(1))[0].attempt == 2
+
+
+def test_leases_go_on_elsewhere_when_a_partition_is_left_and_nobody_is_told_they_are_lost(world):
+    world.put()
+    (lease,) = world.leases(world.ask())
+    world.answer(world.ask(most=0))
+    world.engine.drop(0)
+    answer = world.answer(world.ask(most=0, signs=(Sign(lease.token),)))
+    assert answer.lost == ()
+    assert list(world.engine.leases) == []
+
+
+def test_a_session_takes_up_leases_of_an_earlier_owner_by_naming_them(world):
+    key = world.put()
+    (lease,) = world.leases(world.ask())
+    start = next(fact for fact in world.facts if fact.outcome == "started")
+    successor = PullWorld()
+    row = ScanRow(world.partition.lanes["a"].entries[key].data, attempt=1, used=1, work=start.work)
+    successor.engine.rows(successor.tenure, [row], Basis(), successor.now, whole=False)
+    assert successor.answer(successor.ask(most=0)).held == 0
+    answer = successor.answer(successor.ask(most=0, held=(lease.token,)))
+    assert (answer.held, answer.digest, answer.lost) == (1, folded([lease.token]), ())
+    for second in range(5, 60, 5):
+        successor.at(second)
+        assert successor.answer(successor.ask(most=0)).lost == ()

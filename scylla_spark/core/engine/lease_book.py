@@ -76,6 +76,10 @@ class LeaseBook:
         """Every lease, in no order."""
         return self._leases.values()
 
+    def of_queue(self, queue: str) -> list[Lease]:
+        """The leases of a queue."""
+        return [lease for lease in self._leases.values() if lease.run.invocation.queue == queue]
+
     def get(self, digest: str) -> Lease | None:
         """The lease whose token has that digest."""
         return self._leases.get(digest)

@@ -1,0 +1,59 @@
+"""Limits of queues that change while tasks wait and run: what runs counts on, and what waited at the old gate waits at the new one."""
+
+from __future__ import annotations
+
+from scylla_spark.core.engine.lease_book import LeaseBook
+from scylla_spark.core.engine.pull_queue import PullQueues
+from scylla_spark.core.engine.queue import Gates, QueueLimits
+from scylla_spark.core.engine.ready import ReadyLanes
+from scylla_spark.core.engine.runs import Runs
+from scylla_spark.core.engine.waiting import Waiting
+
+
+class QueueChanges:
+    """Gives queues other limits.
+
+    Args:
+        gates: of the queues.
+        ready: lanes that wait at them for an executor.
+        pulls: lanes that wait for a worker.
+        waiting: where lanes queue up again.
+        runs: what executors have.
+        book: what workers have.
+    """
+
+    def __init__(
+        self, gates: Gates, ready: ReadyLanes, pulls: PullQueues, *, waiting: Waiting, runs: Runs, book: LeaseBook
+    ) -> None:
+        self._gates = gates
+        self._ready = ready
+        self._pulls = pulls
+        self._waiting = waiting
+        self._runs = runs
+        self._book = book
+
+    def put(self, queue: str, limits: QueueLimits | None) -> None:
+        """A queue has these limits from now on; None: none of its own.
+
+        Nothing more starts before the next tick. What was released under the old limits goes on, even where the new ones are lower.
+        """
+        old, name = self._gates.of(queue), self._gates.name_of(queue)
+        leased, runs = self._book.of_queue(queue), self._runs.of_queue(queue)
+        under_way = [*runs, *(lease.run for lease in leased)]
+        pulled = self._gates.of(queue).limits.pull
+        lanes = self._gates.put(queue, limits, [run.lane.ordering_id for run in under_way])
+        new = self._gates.of(queue)
+        if new is not old:
+            self._runs.regate(runs, new)
+            for lease in leased:
+                lease.run = lease.run._replace(gate=new)
+            if limits is None:
+                new.running += len(under_way)
+            else:
+                old.running -= len(under_way)
+            self._ready.move(queue, name, self._gates.name_of(queue))
+        if new.limits.pull and not pulled:  # what waited for an executor waits for a worker now
+            lanes += self._ready.withdraw(queue, self._gates.name_of(queue))
+        lanes += [(place.partition, place.lane) for place in self._pulls.withdraw(queue)]
+        for lane in lanes:
+            self._waiting.let_in(lane)

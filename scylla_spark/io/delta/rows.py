@@ -121,13 +121,13 @@ def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
     }
 
 
-def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` of its newest recorded attempt."""
+def newest_attempts(attempts: pl.LazyFrame, *more: str) -> pl.LazyFrame:
+    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at` and further columns of its newest recorded attempt."""
     import polars as pl
 
     newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
-    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at")
+    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", *more)
 
 
 def first_completions(completions: pl.LazyFrame) -> pl.LazyFrame:

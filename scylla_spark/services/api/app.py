@@ -11,12 +11,12 @@ from starlette.types import ASGIApp
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.api import health, problems, tasks
+from scylla_spark.services.api import health, lanes, problems, rejected, task_actions, task_bulk, task_lists, tasks
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.limits import Limits
 from scylla_spark.services.api.openapi import described
 
-_ROUTES = (tasks, health)
+_ROUTES = (task_lists, task_bulk, task_actions, tasks, lanes, rejected, health)
 
 
 def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIApp:
@@ -31,19 +31,22 @@ def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIAp
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
     """The routes alone, without bounds in front of them; see `create_app`."""
+    api = Api(settings, scheduler or Scheduler(settings))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.api.threads
+        api.tail.start()
         yield
+        await anyio.to_thread.run_sync(api.tail.stop)
         if scheduler is None:
-            await anyio.to_thread.run_sync(app.state.api.scheduler.close)
+            await anyio.to_thread.run_sync(api.scheduler.close)
 
     app = FastAPI(
         title="scylla-spark", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="Tasks, schedules and lanes of one deployment.",
     )  # fmt: skip
-    app.state.api = Api(settings, scheduler or Scheduler(settings))
+    app.state.api = api
     app.openapi = lambda: described(app)  # type: ignore[method-assign]
     problems.register(app)
     for module in _ROUTES:

@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
+import anyio
+import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -19,22 +21,46 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.task_reader import TaskReader
+from scylla_spark.services.api.waits import Waits
 
 JSON: Final = "application/json"
 MOST_WAIT_MS: Final = 60_000
+SLOW_THREADS: Final = 8
+T = TypeVar("T")
 
 
-class Api(NamedTuple):
+class Api:
     """What routes ask the deployment through.
 
-    Attributes:
+    Args:
         settings: of the deployment, with the broker's address.
         scheduler: the client that they all share.
+
+    Attributes:
+        settings: as given.
+        scheduler: as given.
+        tail: of both logs.
+        tasks: reads single tasks.
+        waits: requests that wait.
+        pages: lists and counts of tasks.
     """
 
-    settings: Settings
-    scheduler: Scheduler
+    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        self.settings = settings
+        self.scheduler = scheduler
+        self.tail = LogTail(scheduler.connection)
+        self.tasks = TaskReader(scheduler.connection, self.tail)
+        self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
+        self.pages = TaskPages(scheduler.connection.readers)
+        self._slow = anyio.CapacityLimiter(SLOW_THREADS)
+
+    async def slowly(self, call: Callable[[], T]) -> T:
+        """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""
+        return await anyio.to_thread.run_sync(call, limiter=self._slow)
 
 
 def _api(request: Request) -> Api:

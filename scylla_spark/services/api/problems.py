@@ -48,6 +48,7 @@ TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
 WRONG_MEDIA_TYPE: Final = Kind("wrong-media-type", 415, "The body has another media type")
 WRONG_HOST: Final = Kind("wrong-host", 421, "The name is not ours")
 INVALID: Final = Kind("invalid", 422, "The request is not valid")
+KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another task")
 IF_MATCH_NEEDED: Final = Kind("if-match-needed", 428, "Say which version you change")
 BUSY: Final = Kind("busy", 429, "Too much at once")
 HEADERS_TOO_LARGE: Final = Kind("headers-too-large", 431, "The headers are too large")
@@ -57,7 +58,7 @@ TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in
 
 KINDS: Final = (
     NOT_JSON, BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
-    WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
+    WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, KEY_REUSED, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
 )  # fmt: skip
 
 _OF_ERRORS: Final[tuple[tuple[type[errors.SchedulerError], Kind], ...]] = (
@@ -141,7 +142,7 @@ def _of_ours(_request: Request, error: Exception) -> Response:
 
 def _of_validation(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    faults = [_fault(one) for one in error.errors()[:_MOST_FAULTS]]
+    faults = [fault(one) for one in error.errors()[:_MOST_FAULTS]]
     if faults and error.errors()[0]["type"] == "json_invalid":
         return answer(NOT_JSON, faults[0]["message"])
     return answer(INVALID, said(faults), errors=faults)
@@ -152,7 +153,8 @@ def said(faults: Sequence[Mapping[str, str]]) -> str:
     return "; ".join(f"{fault['place']}: {fault['message']}" for fault in faults[:3])
 
 
-def _fault(one: Mapping[str, Any]) -> dict[str, str]:
+def fault(one: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with one place of a request, of an error that pydantic tells."""
     place = ".".join(str(part) for part in one["loc"])
     context = one.get("ctx") or {}
     text = str(context.get("error") or one["msg"])

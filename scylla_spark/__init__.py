@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.definitions import Constraint, Schedule, Trigger
     from scylla_spark.client.enqueue_result import EnqueueResult
     from scylla_spark.client.handle import TaskHandle
+    from scylla_spark.client.queues import Queue
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
@@ -26,6 +27,7 @@ _HOMES: Final = {
     "Schedule": "client.definitions",
     "Trigger": "client.definitions",
     "Constraint": "client.definitions",
+    "Queue": "client.queues",
     "Settings": "config.settings",
     "Task": "core.task",
     "TaskContext": "core.task",
@@ -44,6 +46,7 @@ __all__ = [
     "Abort",
     "Constraint",
     "EnqueueResult",
+    "Queue",
     "Retry",
     "Schedule",
     "Scheduler",

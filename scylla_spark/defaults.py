@@ -1,4 +1,4 @@
-"""Defaults that settings share with records, arguments, rules and executors: each stands here once.
+"""Defaults and bounds that settings share with records, arguments, rules, definitions and executors: each stands here once.
 
 A default that only the settings know stands in `config.settings`.
 """
@@ -17,3 +17,12 @@ RETENTION: Final = "14d"
 MIN_CHILDREN: Final = 2
 MAX_CHILDREN: Final = 16
 SPARK_SLOTS: Final = 2
+GROUP_SEPARATOR: Final = ":"
+LEASE: Final = "10s"
+MAX_RUN: Final = "1h"
+MOST_AT_ONCE: Final = 2**31 - 1  # what the tables' columns can hold
+LEAST_RATE: Final = 1e-6  # starts per second: one in eleven days …
+MOST_RATE: Final = 1e9  # … to a thousand in a microsecond; beyond, no clock could tell them apart
+MOST_WEIGHT: Final = 1_000
+MOST_WEIGHTED: Final = 1_000  # groups of one queue
+MOST_GROUP_CHARS: Final = 1_024  # as an ordering id

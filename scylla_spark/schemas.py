@@ -227,6 +227,25 @@ CALENDARS: Final = Table(
     (),
     "one row per day and change of a calendar",
 )
+QUEUES: Final = Table(
+    "queues",
+    (
+        Column("name", "string", "of the queue"),
+        Column("revision", "int", "of all queues together; the row of a queue with the greatest is in force"),
+        Column("changed_at", "timestamp", "when"),
+        Column("deleted", "boolean", "the definition is gone: start values of the settings are in force again"),
+        Column("definition", "string", "JSON object, as it was put; null: deleted"),
+        Column("mode", "string", "push, pull"),
+        Column("concurrency", "int", "most tasks at once; null: no limit"),
+        Column("rate", "double", "most starts per second; null: no limit"),
+        Column("paused", "boolean", "nothing of it starts"),
+        Column("author", "string", "who changed it"),
+        Column("request_id", "string", "id of the request that did; empty: it had none"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change of the definition of a queue",
+)
 TABLES: Final = (
-    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, PROGRESS, DEPLOYMENT
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, PROGRESS, DEPLOYMENT
 )  # fmt: skip

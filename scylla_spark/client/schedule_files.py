@@ -66,7 +66,7 @@ def read_file(path: str) -> list[FileSchedule]:
         ArgumentError: the file cannot be read, or has no list of schedules.
         SetupError: a package that reads the format is missing.
     """
-    content = _content(path)
+    content = content_of(path)
     values = content.get("schedule") if isinstance(content, Mapping) else None
     if not isinstance(values, list) or not values:
         raise ArgumentError(
@@ -118,7 +118,7 @@ def _judged(path: str, number: int, value: Any) -> FileSchedule:
     name = given if isinstance(given, str) else ""
     place = f"{path}, schedule {shown(name) if name else f'number {number}'}"
     try:
-        return FileSchedule(place, name, Schedule.of(definition_of(_json(value))))
+        return FileSchedule(place, name, Schedule.of(definition_of(json_value(value))))
     except ArgumentError as error:
         return FileSchedule(place, name, None, ArgumentError(f"{place}: {error.message}", hint=error.hint))
 
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
     return {camel(str(key)): item for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def _json(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value of a file as JSON has it: times as texts.
 
     Raises:
@@ -151,19 +151,25 @@ def _json(value: Any) -> Any:
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
             raise ArgumentError(f"{shown(wrong[0])}: the name of a field is a text.", hint="Put it in quotes.")
-        return {key: _json(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_json(item) for item in value]
+        return [json_value(item) for item in value]
     return value.isoformat() if isinstance(value, datetime | date | time) else value
 
 
 # -- formats ------------------------------------------------------------------------------------------------------------
 
 
-def _content(path: str) -> Any:
+def content_of(path: str) -> Any:
+    """What a file holds, by the ending of its name.
+
+    Raises:
+        ArgumentError: it cannot be read, or is too large.
+        SetupError: a package that reads the format is missing.
+    """
     read = _READERS.get(Path(path).suffix.lower())
     if read is None:
-        raise ArgumentError(f"{path}: files of schedules end in {', '.join(_READERS)}.", hint="Name it so.")
+        raise ArgumentError(f"{path}: files of definitions end in {', '.join(_READERS)}.", hint="Name it so.")
     try:
         with Path(path).open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)

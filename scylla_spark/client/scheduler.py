@@ -12,6 +12,7 @@ from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
+from scylla_spark.client.queue_handle import QueueHandle
 from scylla_spark.client.schedule_handle import ScheduleHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.client.definitions import Schedule
+    from scylla_spark.client.queues import Queue
 
 
 class Scheduler:
@@ -253,6 +255,43 @@ class Scheduler:
             as_of: only what was decided until then (aware); default: all.
         """
         return self._until("fires", "decided_at", as_of)
+
+    # -- queues ---------------------------------------------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue, *, author: str = "") -> str:
+        """Stores the definition of a queue, as a whole; dispatchers obey it within a second, while everything runs.
+
+        Args:
+            queue: it replaces the definition of its name, and the start values of the settings.
+            author: who changes it.
+
+        Returns:
+            "added", "changed" or "unchanged".
+
+        Raises:
+            ArgumentError: it is refused; nothing is changed.
+            UnreachableError: no planner answers; what was sent is done when one runs.
+        """
+        return self.put_queues(queue, author=author)[queue.name]
+
+    def put_queues(self, *queues: Queue, author: str = "") -> dict[str, str]:
+        """Stores several; name → what became of it. See `put_queue`."""
+        from scylla_spark.client import queues as queue_sets
+
+        done = queue_sets.put(self.connection.plan, queues, author)
+        return {name: str(one["became"]) for name, one in done.items()}
+
+    def queue(self, name: str, *, author: str = "") -> QueueHandle:
+        """A handle on a queue, by name; asks nobody yet."""
+        return QueueHandle(self.connection, name, author)
+
+    def queues(self, as_of: datetime | None = None) -> DataFrame:
+        """One row per change of the definition of a queue; lazy.
+
+        Args:
+            as_of: only what was changed until then (aware); default: all.
+        """
+        return self._until("queues", "changed_at", as_of)
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -28,9 +29,18 @@ from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.section import Duration, Section
 from scylla_spark.defaults import (
     GRACE,
+    GROUP_SEPARATOR,
+    LEASE,
+    LEAST_RATE,
     MAX_CHILDREN,
+    MAX_RUN,
     MIN_CHILDREN,
+    MOST_AT_ONCE,
+    MOST_GROUP_CHARS,
+    MOST_RATE,
     MOST_RETRIES,
+    MOST_WEIGHT,
+    MOST_WEIGHTED,
     RETENTION,
     RETRIES,
     RETRY_BASE,
@@ -43,6 +53,14 @@ from scylla_spark.name import RULE, is_name
 
 DEFAULT_FILE = Path("scyllaspark.toml")
 _OTHER_VARIABLES = {"JARS_DIR", "IVY_SETTINGS", "SUBMIT_ARGS", "FAILPOINTS"}  # jar cache, spark-submit.sh, fail points
+
+
+_Group = Annotated[str, Field(min_length=1, max_length=MOST_GROUP_CHARS)]
+_Weight = Annotated[int, Field(ge=1, le=MOST_WEIGHT)]
+_Retries = Annotated[
+    Annotated[int, Field(ge=0, le=MOST_RETRIES)] | Literal["deployment"] | None,
+    BeforeValidator(lambda value: None if value == "forever" else value),
+]
 
 
 class Topics(Section):
@@ -156,24 +174,71 @@ class Dispatch(Section):
 
 
 class Queue(Section):
-    """Limits of one queue, over all dispatchers together; a queue that is not listed has none."""
+    """Start values of one queue: in force until a definition of its name is put, which replaces them as a whole."""
 
+    mode: Literal["push", "pull"] = Field(
+        "push", description="push: handlers of the dispatcher run its tasks; pull: workers lease them"
+    )
     order: Literal["durable", "replay"] = Field(
         "durable",
         description="when the next task of a lane starts: once the completion before it is recorded, or at once (faster; "
         "after a crash the lane runs again from its last recorded completion)",
     )
     concurrency: int | None = Field(
-        None, ge=1, description="most tasks at once, shared out by partitions; at least one per dispatcher"
+        None,
+        ge=1,
+        le=MOST_AT_ONCE,
+        description="most tasks at once, shared out by partitions; at least one per dispatcher",
     )
-    rate: float | None = Field(None, gt=0, allow_inf_nan=False, description="most starts per second")
+    rate: float | None = Field(
+        None, ge=LEAST_RATE, le=MOST_RATE, allow_inf_nan=False, description="most starts per second"
+    )
     paused: bool = Field(False, description="nothing of it starts")
     group_concurrency: int | None = Field(
-        None, ge=1, description="most tasks at once of one group of lanes, per dispatcher"
+        None, ge=1, le=MOST_AT_ONCE, description="most tasks at once of one group of lanes, per dispatcher"
     )
     group_separator: str = Field(
-        ":", min_length=1, description="lanes whose ordering ids agree up to the first of these are a group"
+        GROUP_SEPARATOR,
+        min_length=1,
+        max_length=MOST_GROUP_CHARS,
+        description="lanes whose ordering ids agree up to the first of these are a group",
     )
+    weights: dict[_Group, _Weight] = Field(
+        {}, max_length=MOST_WEIGHTED, description="share of each group where several wait; of others 1"
+    )
+    ageing: bool = Field(False, description="tasks become more urgent while they wait")
+    lease: Duration = Field(
+        duration(LEASE),
+        description="how long a lease lasts without a sign of life; 0s: a task is delivered once, and gone when handed out",
+    )
+    max_run: Duration = Field(duration(MAX_RUN), description="longest that a lease may be extended to")
+    max_retries: _Retries = Field(
+        "deployment", description='attempts after the first; "forever": no end; left out: as handler or deployment say'
+    )
+    retry_base: Duration | None = Field(None, description="wait before the second attempt; left out: likewise")
+    retry_cap: Duration | None = Field(None, description="longest wait before an attempt; left out: likewise")
+    on_exception: Literal["retry", "fail"] = Field(
+        "retry", description="what an exception of a handler does: the task is tried again, or has failed for good"
+    )
+    on_false: Literal["succeed", "redeliver"] = Field(
+        "succeed",
+        description="what a handler that returns False does: the task has ended, or comes again after `lease`",
+    )
+    key_reuse: Literal["never", "when_done"] = Field(
+        "never", description="whether a key may be used again once its task has ended"
+    )
+    retention: Duration | None = Field(None, description="how long its history is kept; left out: ingest.retention")
+    default_handler: str | None = Field(None, description="handler of its tasks that name none")
+    description: str = Field("", max_length=1_024, description="for people")
+
+    def definition(self, name: str) -> dict[str, Any]:
+        """What was set, as the JSON value of a definition.
+
+        Args:
+            name: of the queue.
+        """
+        found = self.model_dump(mode="json", exclude_unset=True)
+        return {"name": name} | {to_camel(field): value for field, value in found.items()}
 
 
 class Plan(Section):
@@ -282,7 +347,7 @@ class Settings(BaseSettings):
     dispatch: Dispatch = Dispatch()
     queues: dict[str, Queue] = Field(
         {},
-        description="limits by queue name; as a variable of the environment in small letters, or all of them as JSON",
+        description="start values by queue name; as a variable of the environment in small letters, or all of them as JSON",
     )
     plan: Plan = Plan()
     api: Api = Api()
@@ -299,9 +364,11 @@ class Settings(BaseSettings):
             )
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
-        for queue in self.queues:
-            if not is_name(queue):
-                raise ValueError(f"queues: no task can name the queue {shown(queue)}; names are {RULE}")
+        for name, queue in self.queues.items():
+            if not is_name(name):
+                raise ValueError(f"queues: no task can name the queue {shown(name)}; names are {RULE}")
+            if queue.default_handler is not None and not is_name(queue.default_handler):
+                raise ValueError(f"queues.{name}.default_handler is not the name of a handler; names are {RULE}")
         if self.ingest.default_handler is not None and not is_name(self.ingest.default_handler):
             raise ValueError(f"ingest.default_handler is not the name of a handler; names are {RULE}")
         return self

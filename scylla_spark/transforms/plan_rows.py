@@ -1,4 +1,4 @@
-"""What the planner has recorded, as rows of the tables that people query: `schedules`, `jobs`, `fires`, `calendars`, `rejected`."""
+"""What the planner has recorded, as rows of the tables that people query, such as `schedules`, `fires` and `queues`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.plan_log import Change, Group
-from scylla_spark.schemas import CALENDARS, FIRES, JOBS, REJECTED, SCHEDULES, Table
+from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.schemas import CALENDARS, FIRES, JOBS, QUEUES, REJECTED, SCHEDULES, Table
 
-PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS)}
+PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES)}
 REFUSED: Final = "plan_rejected"
 """The kind of rows that go to `rejected`."""
 KINDS: Final[dict[str, Table]] = {**PLAN_TABLES, REFUSED: REJECTED}
@@ -110,6 +112,27 @@ def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]
         yield CALENDARS.name, {"name": change[1], "day": day, "changed_at": iso(at_us)}
 
 
+def _queue(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    read = read_queue_change(change)
+    common = {
+        "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
+        "author": read.author, "request_id": read.request,
+    }  # fmt: skip
+    if read.stored is None:
+        yield QUEUES.name, common
+        return
+    yield QUEUES.name, {**common, "definition": read.stored.text, **_main_fields(read.stored.text)}
+
+
+def _main_fields(text: str) -> dict[str, Any]:
+    """What of a definition has a column of its own; nothing of one that only a newer version can read."""
+    try:
+        queue = read_queue(json.loads(text))
+    except ValueError:
+        return {}
+    return {"mode": queue.mode, "concurrency": queue.concurrency, "rate": queue.rate, "paused": queue.paused}
+
+
 def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     _, offset, append_us, reason, detail, text, size = change
     yield REFUSED, {
@@ -123,5 +146,6 @@ def _iso(us: int) -> str | None:
 
 
 _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
-    "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, "refuse": _refuse
+    "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, QUEUE: _queue,
+    "refuse": _refuse,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from scylla_spark.core.plan.plan_log import Group, Partly
 from tests.fuzz import strategies as our
 from tests.fuzz.strategies import DURATIONS, INSTANTS, LIMITS, NUMBERS, OTHERS, TEXTS, TIMES, changed, some, weighted
 
+QUEUES = ["mail", "gpu", "team/x@2"]
 PLANNED = ["a", "b", "team/job@2", "down"]
 EVENTS = ["orders", "prices", "schedule.late", "\x01" * 1024, '"' * 1024, "😀" * 256]
 
@@ -165,6 +166,31 @@ partitions = some({}, {"values": wild_fields, "count": counts, "rows": counts, "
 names = listed(planned, 3)
 instants = st.sampled_from([str(at) for at in INSTANTS])
 days = listed(st.sampled_from(['"2026-03-01"', '"2026-02-30"', '"0000-00-00"', '"9999-12-31"', '"0001-01-01"']))
+queue_names = st.sampled_from(QUEUES).map(json.dumps)
+of_queue = {
+    "mode": st.sampled_from(['"push"', '"pull"']), "order": st.sampled_from(['"durable"', '"replay"']),
+    "concurrency": counts | st.just("null"), "rate": st.sampled_from(["0.5", "2", "1e-6", "1e9", "null", *NUMBERS]),
+    "paused": st.sampled_from(["true", "false"]), "groupConcurrency": counts, "groupSeparator": st.sampled_from(['":"', *TEXTS]),
+    "weights": st.dictionaries(st.text(max_size=3), st.integers(0, 1001), max_size=2).map(json.dumps),
+    "ageing": st.sampled_from(["true", "false"]), "lease": lasting, "maxRun": lasting,
+    "maxRetries": st.sampled_from(["null", *LIMITS]), "retryBase": lasting, "retryCap": lasting,
+    "onException": st.sampled_from(['"retry"', '"fail"']), "onFalse": st.sampled_from(['"succeed"', '"redeliver"']),
+    "keyReuse": st.sampled_from(['"never"', '"when_done"']), "retention": lasting, "defaultHandler": st.sampled_from(['"work"', *TEXTS]),
+    "description": st.sampled_from(TEXTS),
+}  # fmt: skip
+queue_definitions = brief(
+    st.sets(st.sampled_from(sorted(of_queue)), max_size=4).flatmap(
+        lambda chosen: changed(
+            st.fixed_dictionaries({"name": queue_names} | {name: of_queue[name] for name in chosen}),
+            dict.fromkeys(of_queue, NUMBERS + TEXTS + DURATIONS + OTHERS) | {"name": TEXTS},
+            1,
+        )
+    )
+)
+put_options = {
+    "patch": st.sampled_from(["true", "false"]), "unset": listed(st.sampled_from(['"rate"', '"name"', *TEXTS])),
+    "expect": st.dictionaries(st.sampled_from(QUEUES), st.integers(-1, 5), max_size=2).map(json.dumps),
+}  # fmt: skip
 SELECTED = {
     "names": names,
     "tag": st.just('"t"'),
@@ -204,6 +230,8 @@ commands = our.damaged(
             (1, command("resume", {"names": names}, SELECTED)),
             (1, command("run", {"name": planned}, {"payload": wild_fields})),
             (1, command("calendar", {"name": st.just('"de"'), "days": days})),
+            (2, command("put_queue", {"queues": listed(queue_definitions, 2)}, put_options)),
+            (1, command("delete_queue", {"names": listed(queue_names, 2)}, put_options)),
         )
     )
 )
@@ -224,6 +252,9 @@ changes = st.lists(
                 "unsent",
                 "table",
                 "seen",
+                "queue",
+                "queue_entry",
+                "queue_revision",
                 "a",
                 "refuse",
                 "answer",
@@ -284,6 +315,11 @@ FINE = {
         {"m": "{{ event." + "x" * 9_000 + " }}"}, {"z": "x" * 250_000},
     ],
 }  # fmt: skip
+FINE_QUEUES = [
+    {"name": "mail", "concurrency": 2**31 - 1}, {"name": "mail", "rate": 1e9}, {"name": "gpu", "mode": "pull", "lease": 0},
+    {"name": "gpu", "rate": 1e-6, "weights": {"\x01" * 1024: 1000}}, {"name": "team/x@2", "description": "\x01" * 1024},
+    {"name": "team/x@2", "description": "😀" * 1024, "maxRetries": None, "retention": "36525d"},
+]  # fmt: skip
 CHOSEN = [{"names": ["a"]}, {"tag": "t"}, {"changedFrom": 0}]
 FINE_VALUES = [
     {},
@@ -311,6 +347,8 @@ fine_commands = brief(weighted(
         lambda two: {"type": two[0], "author": "\x01" * 1024} | two[1])),
     (1, st.sampled_from(PLANNED).map(lambda name: {"type": "run", "name": name})),
     (1, st.just({"type": "calendar", "name": "de", "days": ["2026-03-01", "9999-12-31"]})),
+    (2, st.sampled_from(FINE_QUEUES).map(lambda one: {"type": "put_queue", "queues": [one], "patch": "rate" in one})),
+    (1, st.sampled_from(QUEUES).map(lambda name: {"type": "delete_queue", "names": [name]})),
 ))  # fmt: skip
 stories = st.lists(
     weighted((6, fine_commands.map(lambda one: json.dumps({"id": "me", **one}).encode())), (1, brief(command_records))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from datetime import date, datetime
+from math import isfinite
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +107,8 @@ def fits(cell, kind):
             return isinstance(cell, bool)
         case "int" | "bigint":
             return type(cell) is int and abs(cell) < 2 ** (31 if kind == "int" else 63)
+        case "double":
+            return isinstance(cell, float) and isfinite(cell)
         case "timestamp":
             return is_storable(to_us(datetime.fromisoformat(cell)))
         case "date":

@@ -13,6 +13,7 @@ PARTITIONS = 4
 _TYPES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "double": pa.float64(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us", "UTC"),
     "date": pa.date32(),

@@ -146,3 +146,5 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.runs == folded.runs
     assert live.calendars == folded.calendars
     assert live.graves == folded.graves
+    assert live.queues == folded.queues
+    assert live.queue_revision == folded.queue_revision

@@ -23,6 +23,7 @@ from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
+from scylla_spark.core.engine.queue_changes import QueueChanges
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
@@ -68,6 +69,7 @@ class Engine:
         self._state, self._gates, self._ready, self._waiting = state, gates, ready, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
+        self._queue_changes = QueueChanges(gates, ready, waiting, runs)
         self._feed = Feed(
             state, waiting=waiting, cancels=cancels, ownership=ownership, unloading=unloading, defects=defects
         )
@@ -130,6 +132,12 @@ class Engine:
     def doubt(self, now: int) -> None:
         """Something is amiss, such as a step of the clock; see `Ownership.doubt`."""
         self._ownership.doubt(now)
+
+    # -- queues -----------------------------------------------------------------------------------------------------------
+
+    def put_queue(self, queue: str, limits: QueueLimits | None, _now: int) -> None:
+        """The limits of a queue have changed; see `QueueChanges.put`."""
+        self._queue_changes.put(queue, limits)
 
     # -- the two feeds, and answers of the tables -------------------------------------------------------------------------
 

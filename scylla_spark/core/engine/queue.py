@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scylla_spark.core.engine.lane import Lane
 from scylla_spark.core.engine.partition import Partition
@@ -36,6 +37,13 @@ class QueueLimits:
 FREE = QueueLimits()
 
 
+class Share(NamedTuple):
+    """The partitions that this dispatcher holds, of how many: by them limits are shared out."""
+
+    owned: frozenset[int] = frozenset()
+    partitions: int = 1
+
+
 class Gate:
     """What this dispatcher may start of one queue: its share of the limits, by the partitions that it holds.
 
@@ -46,17 +54,21 @@ class Gate:
     __slots__ = ("_bounded", "_groups", "_slots", "_step_us", "limits", "next_us", "running")
 
     def __init__(self, limits: QueueLimits = FREE) -> None:
-        self.limits = limits
         self.running = 0
         self.next_us = 0  # when the rate allows the next start
         self._slots: int | None = None
         self._step_us = 0.0
         self._groups: dict[str, _Group] = {}
+        self._allow(limits)
+
+    def _allow(self, limits: QueueLimits) -> None:
+        self.limits = limits
         self._bounded = limits.paused or limits.concurrency is not None or limits.rate is not None
 
     def share(self, owned: frozenset[int], partitions: int) -> None:
         """Takes the part of the limits that belongs to these partitions; of concurrency one slot at least."""
         limits = self.limits
+        self._slots, self._step_us = None, 0.0
         if limits.concurrency is not None:
             mine = sum((n + 1) * limits.concurrency // partitions - n * limits.concurrency // partitions for n in owned)
             self._slots = max(1, mine)
@@ -125,6 +137,30 @@ class Gate:
             del self._groups[name]
         return None
 
+    def change(self, limits: QueueLimits, share: Share, running: Iterable[str]) -> list[tuple[Partition, Lane]]:
+        """Allows something else from now on; what runs goes on, and counts.
+
+        Args:
+            limits: of the queue.
+            share: whose part of them is ours.
+            running: lane of each task of the queue that runs here.
+
+        Returns:
+            The lanes that waited for a slot of their group: they are to queue up again.
+        """
+        waiting = [place for group in self._groups.values() for place in group.waiting]
+        step_us = self._step_us
+        self._allow(limits)
+        self.share(*share)
+        if self.next_us and step_us and self._step_us:
+            self.next_us += int(self._step_us - step_us)  # as if the last start had been under the new rate
+        self._groups, self.running = {}, 0
+        for ordering_id in running:
+            self.running += 1
+            if limits.group_concurrency is not None:
+                self._groups.setdefault(self._group_of(ordering_id), _Group()).running += 1
+        return [(partition, lane) for stamp, partition, lane in waiting if stamp == lane.stamp]
+
     def _group_of(self, ordering_id: str) -> str:
         return ordering_id.partition(self.limits.group_separator)[0]
 
@@ -162,6 +198,7 @@ class Gates:
 
     def __init__(self, limits: Mapping[str, QueueLimits]) -> None:
         self._gates = {name: Gate(allowed) for name, allowed in limits.items()} | {UNLISTED: Gate(FREE)}
+        self._share = Share()
 
     def __getitem__(self, name: str) -> Gate:
         return self._gates[name]
@@ -180,5 +217,17 @@ class Gates:
 
     def share(self, owned: frozenset[int], partitions: int) -> None:
         """The set of held partitions has changed, and with it our share of what queues allow."""
+        self._share = Share(owned, partitions)
         for gate in self._gates.values():
             gate.share(owned, partitions)
+
+    def put(self, queue: str, limits: QueueLimits | None, running: Iterable[str]) -> list[tuple[Partition, Lane]]:
+        """Gives a queue other limits; with None it shares the gate of all that have none. See `Gate.change`."""
+        gate = self._gates.get(queue)
+        if gate is None and limits is not None:
+            gate = self._gates[queue] = Gate()
+        if gate is None:
+            return []
+        if limits is None:
+            del self._gates[queue]
+        return gate.change(limits or FREE, self._share, running)

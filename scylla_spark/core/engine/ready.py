@@ -62,6 +62,21 @@ class ReadyLanes:
                     best = (heap, gate)
         return (heappop(best[0]), best[1]) if best is not None else None
 
+    def move(self, queue: str, before: str, after: str) -> None:
+        """The lanes whose head is of a queue wait at another gate from now on.
+
+        Args:
+            queue: its name.
+            before: name of the gate at which they wait.
+            after: name of the other.
+        """
+        for heaps in self._heaps.values():
+            valid = [place for place in heaps.pop(before, ()) if place.lane.stamp == place.stamp and place.lane.active]
+            for place in valid:
+                head = place.lane.active
+                name = after if head is not None and head.data.queue == queue else before
+                heappush(heaps.setdefault(name, []), place)
+
     def executors(self) -> list[str]:
         """The executors for which any lane has ever waited."""
         return list(self._heaps)

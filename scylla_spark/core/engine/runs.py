@@ -65,6 +65,15 @@ class Runs:
             self._waiting.let_in(run.gate.end(run.lane.ordering_id))
         return run
 
+    def of_queue(self, queue: str) -> list[Run]:
+        """What is under way of a queue."""
+        return [run for run in self.by_id.values() if run.invocation.queue == queue]
+
+    def regate(self, runs: Iterable[Run], gate: Gate) -> None:
+        """What is under way counts at another gate from now on."""
+        for run in runs:
+            self.by_id[run.invocation.id] = run._replace(gate=gate)
+
     def kill(self, partition: Partition) -> None:
         """Asks executors to end what runs of a partition."""
         of_executor: dict[str, list[int]] = {}

@@ -42,7 +42,21 @@ class _Partition(TypedDict, total=False):
 @with_config(ConfigDict(strict=True, extra="ignore", allow_inf_nan=False))
 class _Fields(TypedDict, total=False):
     version: Annotated[int, Field(ge=1, le=VERSION)]
-    type: Required[Literal["put", "delete", "pause", "resume", "run", "backfill", "event", "partitions", "calendar"]]
+    type: Required[
+        Literal[
+            "put",
+            "delete",
+            "pause",
+            "resume",
+            "run",
+            "backfill",
+            "event",
+            "partitions",
+            "calendar",
+            "put_queue",
+            "delete_queue",
+        ]
+    ]
     id: _Identifier
     author: Text
     note: Text
@@ -66,11 +80,15 @@ class _Fields(TypedDict, total=False):
     maxRunning: Annotated[int, Field(ge=1, le=100)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
+    queues: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
+    patch: bool
+    unset: Annotated[list[Text], Field(max_length=100)]
+    expect: Annotated[dict[Name, _Count], Field(max_length=MOST_NAMES)]
 
 
 _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
-    "backfill": ("name", "begin", "end"),
+    "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

@@ -10,6 +10,7 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
+from scylla_spark.core.plan.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
 
 LAUNCHED: Final = "launched"
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
@@ -23,6 +24,8 @@ class PlanState:
         entries: name → schedule.
         runs: key of a run that has not ended → name of its schedule, and generation.
         calendars: name → days.
+        queues: name → definition that was put.
+        queue_revision: of the newest change of any queue.
         commands: next offset of `schedules`.
         outcomes: partition → position in `outcomes`.
         partly: what of the next input is done.
@@ -37,6 +40,8 @@ class PlanState:
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     calendars: dict[str, frozenset[date]] = field(default_factory=dict)
+    queues: dict[str, StoredQueue] = field(default_factory=dict)
+    queue_revision: int = 0
     commands: int = 0
     outcomes: dict[int, Position] = field(default_factory=dict)
     partly: Partly | None = None
@@ -115,6 +120,19 @@ def _calendar(state: PlanState, change: Change) -> None:
         state.calendars[change[1]] = frozenset(date.fromisoformat(day) for day in change[2])
     else:
         state.calendars.pop(change[1], None)
+
+
+def _queue(state: PlanState, change: Change) -> None:
+    read = read_queue_change(change)
+    state.queue_revision = max(state.queue_revision, read.revision)
+    if read.stored is not None:
+        state.queues[read.name] = read.stored
+    else:
+        state.queues.pop(read.name, None)
+
+
+def _queue_revision(state: PlanState, change: Change) -> None:
+    state.queue_revision = max(state.queue_revision, change[1])
 
 
 def _send(state: PlanState, change: Change) -> None:
@@ -206,6 +224,9 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "drop": _drop,
     "entry": _entry,
     "calendar": _calendar,
+    QUEUE: _queue,
+    QUEUE_ENTRY: _queue,
+    "queue_revision": _queue_revision,
     "send": _send,
     "unsent": _unsent,
     "grave": _grave,

@@ -23,6 +23,8 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.plan_log import Group, Partly, Position
 from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.queue_commands import QueueCommands
+from scylla_spark.core.plan.stored_queue import QUEUE_ENTRY
 from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.timing import Timing
@@ -39,6 +41,7 @@ _TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
 _MOST_WORDS_BYTES: Final = 8_192
 _SECOND: Final = "~"  # is greater than all that names begin with
+_OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in a snapshot do
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
@@ -58,9 +61,17 @@ class Planner:
         fence: under which we write.
         ahead_us: how long before their time tasks may be launched.
         now: since when we plan, microseconds since the epoch.
+        queues: name → start values of the settings, JSON values of definitions.
     """
 
-    def __init__(self, state: PlanState, fence: Fence, ahead_us: int, now: int) -> None:
+    def __init__(
+        self,
+        state: PlanState,
+        fence: Fence,
+        ahead_us: int,
+        now: int,
+        queues: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.state = state
         self.fence = fence
         self._journal = Journal(state)
@@ -69,6 +80,7 @@ class Planner:
         self._watching = Watching(self._journal, self._timers, self._launching)
         self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
+        self._queues = QueueCommands(self._journal, queues or {})
         self.tables = TableWatch(self._journal, self._watching)
         self._groups: list[Group] = []
         self._moved: dict[int, Position] = {}
@@ -220,7 +232,7 @@ class Planner:
     # -- snapshots ------------------------------------------------------------------------------------------------------
 
     def begin_snapshot(self, now: int) -> list[str]:
-        """Writes what is not of one schedule; the names of all schedules, for `snapshot`."""
+        """Writes what is not of one schedule or queue; the names of all these, for `snapshot`."""
         if self._journal.changes:
             self._seal(now)
         state = self.state
@@ -229,22 +241,30 @@ class Planner:
         ]
         changes += [["grave", name, generation] for name, generation in state.graves.items()]
         changes += [["unsent", number, texts] for number, texts in state.unsent.items()]
+        changes.append(["queue_revision", state.queue_revision])
         group = Group(
             self.fence, state.number, now, state.commands, dict(state.outcomes), None, self._sent, state.snapshot, changes, True
         )  # fmt: skip
         self._groups.append(group)
         state.number += 1
-        return list(state.entries)
+        return [*state.entries, *(_OF_QUEUE + name for name in state.queues)]
 
     def snapshot(self, names: list[str], now: int) -> None:
-        """Writes some schedules of a snapshot; takes their names off the list."""
+        """Writes some schedules and queues of a snapshot; takes their names off the list."""
         if self._journal.changes:
             self._seal(now)
         while names and self._journal.size < _SNAPSHOT_PART_BYTES:
-            entry = self.state.entries.get(names.pop())
-            if entry is not None:
+            name = names.pop()
+            if name.startswith(_OF_QUEUE):
+                self._keep_queue(name.removeprefix(_OF_QUEUE))
+            elif (entry := self.state.entries.get(name)) is not None:
                 self._journal.keep("entry", entry.to_json())
         self._seal(now)
+
+    def _keep_queue(self, name: str) -> None:
+        stored = self.state.queues.get(name)
+        if stored is not None:
+            self._journal.keep(QUEUE_ENTRY, name, stored._asdict())
 
     def end_snapshot(self, begins: int) -> None:
         """All that a snapshot holds was read back; it begins at an offset."""
@@ -279,7 +299,8 @@ class Planner:
         failpoint.reach("plan.command")
         fields, definitions = command.fields, self._definitions
         changes = {
-            "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume
+            "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume,
+            "put_queue": self._queues.put, "delete_queue": self._queues.delete,
         }  # fmt: skip
         if command.type in changes:
             last = self._resume.name if self._resume is not None and self._resume[:2] == (COMMANDS, offset) else ""

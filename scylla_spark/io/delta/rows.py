@@ -188,6 +188,6 @@ def polars_type(spark_type: str) -> Any:
         fields = (field.split(":") for field in spark_type[len("struct<") : -1].split(","))
         return pl.Struct({name.strip(): polars_type(kind.strip()) for name, kind in fields})
     return {
-        "int": pl.Int32, "bigint": pl.Int64, "string": pl.String, "timestamp": pl.Datetime("us", "UTC"),
+        "int": pl.Int32, "bigint": pl.Int64, "double": pl.Float64, "string": pl.String, "timestamp": pl.Datetime("us", "UTC"),
         "date": pl.Date, "binary": pl.Binary, "boolean": pl.Boolean,
     }[spark_type]  # fmt: skip

@@ -38,7 +38,7 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     scan_row,
     stands_far,
 )
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, TASKS, Table
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, QUEUES, TASKS, Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -117,6 +117,16 @@ class TableReader:
     def folded_until_us(self) -> int:
         """Tasks due before this stand in `tasks` alone, later ones also in `deferred` (microseconds since the epoch)."""
         return common_edge(mark.folded_until_us for mark in self.marks().values())
+
+    def queue_definitions(self) -> list[tuple[str, int, str | None]]:
+        """What the tables hold of queues: name, revision and definition (a JSON text; None: deleted) of each change, in no order.
+
+        Tables that were made before there were definitions hold none.
+        """
+        if not self.exists(QUEUES):
+            return []
+        rows = self._small(QUEUES, ("name", "revision", "definition"))
+        return [(row["name"], row["revision"], row["definition"]) for row in rows]
 
     # -- look-ups -------------------------------------------------------------------------------------------------------
 

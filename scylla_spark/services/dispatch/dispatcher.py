@@ -33,11 +33,12 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
-from scylla_spark.services.dispatch.engine_terms import engine_limits, queue_terms
+from scylla_spark.services.dispatch.engine_terms import engine_limits, limits_of, queue_terms, start_definitions
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
+from scylla_spark.services.dispatch.queue_definitions import Changes, QueueFollower, QueuesInForce
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
@@ -106,6 +107,9 @@ class Dispatcher:
         self._known: dict[str, HandlerPolicy] = {}
         self._default = self._terms(HandlerInfo(""))
         self._parked = HandlerPolicy("", self._default.timeout_ms, self._default.retry)
+        self.queues = QueuesInForce(start_definitions(settings))
+        self._follower: QueueFollower | None = None
+        self._queues_known = True  # until somebody follows them
         self._readers = TableReader(settings.tables_path)
         self._threads = Threads(self.mailbox)
         make = surroundings or (lambda _: Surroundings(now_us, boot_us, OpenTasksReader(self._readers), self._threads))
@@ -142,7 +146,11 @@ class Dispatcher:
         self._refuse_what_is_off()
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
         self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
+        self._queues_known = False
+        located = self.settings.model_copy(update={"partitions": rules.partitions})
+        self._follower = QueueFollower(located, self._readers, self._put_queues)
         self._thread.start()
+        self._follower.start()
         self._outcomes.start()
         tasks.start()
 
@@ -188,6 +196,8 @@ class Dispatcher:
         if self._ticker is not None:
             self._ticker.stop()
         self._outcomes.stop()
+        if self._follower is not None:
+            self._follower.stop()
         self._stopping.set()
         self.mailbox.post(lambda now: None)
         if self._thread.ident is not None:
@@ -202,7 +212,7 @@ class Dispatcher:
         Raises:
             BaseException: what ended a part.
         """
-        parts: list[Any] = [self, self._tasks, self._outcomes]
+        parts: list[Any] = [self, self._tasks, self._outcomes, self._follower]
         for part in parts:
             if part is not None and part.failure is not None:
                 raise part.failure
@@ -212,7 +222,9 @@ class Dispatcher:
         """Whether every partition of this process releases tasks."""
         return self.mailbox.ask(
             lambda now: (
-                bool(self.engine.partitions) and all(p.state == "active" for p in self.engine.partitions.values())
+                self._queues_known
+                and bool(self.engine.partitions)
+                and all(p.state == "active" for p in self.engine.partitions.values())
             )
         )
 
@@ -247,7 +259,7 @@ class Dispatcher:
                 began |= executor.running()
             self.engine.running(began, now)
         room = {name: executor.room() for name, executor in self.executors.items()}
-        start_by_us = self._tasks.certain_until_us() if self._tasks is not None else 0
+        start_by_us = self._tasks.certain_until_us() if self._tasks is not None and self._queues_known else 0
         self.engine.tick(now, room, start_by_us=start_by_us)
         lookups: dict[Tenure, list[TaskKey]] = {}
         for item in self.engine.take_actions():
@@ -418,6 +430,25 @@ class Dispatcher:
             self.engine.finished(outcomes, now)
 
         self.mailbox.post(report)
+
+    def _put_queues(self, changes: Changes) -> None:
+        """Definitions were put or deleted, or nothing is stored; nothing starts before this was told once."""
+
+        def put(now: int) -> None:
+            opened = False
+            self.queues.put(changes)
+            for name in changes:
+                definition = self.queues.of(name)
+                opened |= self.engine.gate(name).limits.paused and not (definition and definition.paused)
+                self.engine.put_queue(name, limits_of(definition) if definition is not None else None, now)
+            self._queues_known = True
+            if opened:
+                self.scanner.look_again()  # what was left to the tables because it could not start
+                self._soon()
+
+        self.mailbox.post(put)
+        if changes:
+            log.info("queues", changed=sorted(changes))
 
     def outcome_records(self, tenure: Tenure, records: list[Delivered], next_offset: int) -> None:
         """What stands in `outcomes`.

@@ -1,10 +1,11 @@
-"""From settings to what the engine takes: its bounds and the terms of its queues."""
+"""From settings and definitions to what the engine takes: its bounds and the limits of its queues."""
 
 from __future__ import annotations
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.queue_definition import QueueDefinition, read_queue
 from scylla_spark.duration import duration_us
 
 
@@ -22,16 +23,27 @@ def engine_limits(settings: Settings) -> Limits:
     )
 
 
+def start_definitions(settings: Settings) -> dict[str, QueueDefinition]:
+    """The start values of the settings, by name of the queue.
+
+    Raises:
+        ArgumentError: they contradict themselves.
+    """
+    return {name: read_queue(queue.definition(name)) for name, queue in settings.queues.items()}
+
+
+def limits_of(definition: QueueDefinition) -> QueueLimits:
+    """What the engine obeys of a definition."""
+    return QueueLimits(
+        definition.concurrency,
+        definition.rate,
+        definition.paused,
+        definition.order == "replay",
+        definition.group_concurrency,
+        definition.group_separator,
+    )
+
+
 def queue_terms(settings: Settings) -> dict[str, QueueLimits]:
-    """The queues of the settings, by name."""
-    return {
-        name: QueueLimits(
-            queue.concurrency,
-            queue.rate,
-            queue.paused,
-            queue.order == "replay",
-            queue.group_concurrency,
-            queue.group_separator,
-        )
-        for name, queue in settings.queues.items()
-    }
+    """The start values of the settings, by name of the queue."""
+    return {name: limits_of(definition) for name, definition in start_definitions(settings).items()}

@@ -12,6 +12,8 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.io.delta.due_rows import Window, due_keys, filled, first_of_queues, open_rows
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.services.dispatch.engine_terms import start_definitions
+from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 
 if TYPE_CHECKING:
@@ -27,11 +29,15 @@ class ReaderScan:
     """Reads what is due and uncompleted, per lane in order, with polars; gives the same rows as `SparkScan`.
 
     Args:
-        settings: where the tables are, depth of lanes, budget of queues, which queues are paused.
+        settings: where the tables are, depth of lanes, budget of queues.
+        queues: which are listed, and which are paused; default: as the settings say.
         most_bytes: of one queue's rows in one scan.
     """
 
-    def __init__(self, settings: Settings, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, settings: Settings, queues: QueuesInForce | None = None, *, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._queues = queues or QueuesInForce(start_definitions(settings))
         self._readers = TableReader(settings.tables_path)
         self._settings = settings
         self._most_bytes = most_bytes
@@ -41,11 +47,9 @@ class ReaderScan:
     ) -> dict[int, Slice] | None:
         """What was found of each partition; see `SparkScan.read`."""
         rows = open_rows(self._readers, marks, Window(after, until))
-        paused = [name for name, queue in self._settings.queues.items() if queue.paused]
+        paused = self._queues.paused()
         keys = due_keys(rows, depth=self._settings.dispatch.lane_depth, now=now, paused=paused)
-        budget = Budget(
-            self._settings.dispatch.scan_budget + ended, self._most_bytes, list(self._settings.queues), paused
-        )
+        budget = Budget(self._settings.dispatch.scan_budget + ended, self._most_bytes, self._queues.listed(), paused)
         if keys.height <= budget.rows and keys["size"].sum() <= MOST_FETCHED:
             return _slices(rows, keys, None)
         if after is not None:

@@ -166,6 +166,12 @@ class Scanner:
         """How far ahead tasks are held, microseconds since the epoch."""
         return now + self._look_ahead_us
 
+    def look_again(self) -> None:
+        """Lanes that were left in the tables are looked at by the next scan."""
+        with self._lock:
+            for reach in self._reach.values():
+                reach.looked_us = 0
+
     def add(self, tenure: Tenure, horizon_us: int) -> None:
         """A partition was taken; its tail keeps tasks up to the horizon."""
         with self._lock:

@@ -49,7 +49,9 @@ class DispatchService:
         if self._settings.dispatch.scan == "reader":
             from scylla_spark.services.dispatch.reader_scan import ReaderScan, ScanTimer
 
-            self.dispatcher.attach(ReaderScan(self._settings), ScanTimer(self._settings.dispatch.trigger))
+            self.dispatcher.attach(
+                ReaderScan(self._settings, self.dispatcher.queues), ScanTimer(self._settings.dispatch.trigger)
+            )
         log.info("dispatch runs", metrics=self._server.address)
 
     def attach(self, spark: SparkSession) -> None:
@@ -58,7 +60,7 @@ class DispatchService:
             from scylla_spark.services.dispatch.spark_scan import ScanQuery, SparkScan
 
             query = ScanQuery(spark, self._settings.dispatch.trigger)
-            self.dispatcher.attach(SparkScan(spark, self._settings), query)
+            self.dispatcher.attach(SparkScan(spark, self._settings, self.dispatcher.queues), query)
         for executor in self.dispatcher.executors.values():
             if isinstance(executor, OnSession):
                 executor.attach(spark)

@@ -18,6 +18,8 @@ from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
+from scylla_spark.services.dispatch.engine_terms import start_definitions
+from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
@@ -34,11 +36,20 @@ class SparkScan:
 
     Args:
         spark: the session.
-        settings: where the tables are, depth of lanes, budget of queues, which queues are paused.
+        settings: where the tables are, depth of lanes, budget of queues.
+        queues: which are listed, and which are paused; default: as the settings say.
         most_bytes: of one queue's rows in one scan.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        queues: QueuesInForce | None = None,
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._queues = queues or QueuesInForce(start_definitions(settings))
         self._most_bytes = most_bytes
         self._tables = Tables(spark, settings.tables_path)
         self._settings = settings
@@ -78,9 +89,8 @@ class SparkScan:
             return rows
         if after is not None:
             return None
-        queues = self._settings.queues
-        paused = [name for name, queue in queues.items() if queue.paused]
-        return first_of_queues(frame, Budget(budget, self._most_bytes, list(queues), paused), now=now).toArrow()
+        chosen = Budget(budget, self._most_bytes, self._queues.listed(), self._queues.paused())
+        return first_of_queues(frame, chosen, now=now).toArrow()
 
     def _frame(self, marks: Mapping[int, Mark], after: int | None, until: int) -> DataFrame:
         inside = between(list(marks), after, until)

@@ -106,7 +106,9 @@ class PlanTenure:
                 raise ConflictError("Another planner has fenced us out.", hint="It is tried again.")
         self._holder.check()  # after the fence: who held the right before it cannot write any more
         self._now = now_us()
-        self.planner = Planner(self._log.state, fence, duration_us(self._settings.plan.ahead), self._now)
+        queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
+        ahead_us = duration_us(self._settings.plan.ahead)
+        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues)
         self._tail()
         self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):

@@ -1,0 +1,157 @@
+"""Definitions of queues as a dispatcher obeys them: those that were put, as table and log say, and else those of the settings."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.fact import FenceLog
+from scylla_spark.core.plan.plan_log import Group
+from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queue_definition import QueueDefinition, read_queue
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
+from scylla_spark.io.kafka.topics import consumer
+
+log = structlog.get_logger("dispatch")
+
+Changes = Mapping[str, QueueDefinition | None]
+"""Name → definition that was put; None: it was deleted."""
+
+_POLL_MS: Final = 200  # a poll returns at once when something comes
+_AGAIN_S: Final = 1.0
+_END_S: Final = 30.0
+
+
+class QueuesInForce:
+    """What is in force of each queue. One thread changes it, any may read.
+
+    Args:
+        start: in force for queues of which nothing was put.
+    """
+
+    def __init__(self, start: Mapping[str, QueueDefinition]) -> None:
+        self._start = dict(start)
+        self._now: Mapping[str, QueueDefinition] = self._start
+
+    def put(self, changes: Changes) -> None:
+        """Takes what was put and deleted."""
+        now = dict(self._now)
+        for name, definition in changes.items():
+            found = definition if definition is not None else self._start.get(name)
+            if found is not None:
+                now[name] = found
+            else:
+                now.pop(name, None)
+        self._now = now  # replaced, so that nobody reads half of it
+
+    def of(self, queue: str) -> QueueDefinition | None:
+        """What is in force of a queue; None: it is not listed, and has no limits."""
+        return self._now.get(queue)
+
+    def listed(self) -> list[str]:
+        """Names of the queues with values of their own."""
+        return list(self._now)
+
+    def paused(self) -> list[str]:
+        """Names of those of which nothing starts."""
+        return [name for name, definition in self._now.items() if definition.paused]
+
+
+class QueueFollower:
+    """Follows what the planner records of queues, in a thread of its own.
+
+    It begins with the table, and reads on in the planner's log from where the tables are; so it needs no planner that runs. After any
+    trouble it begins again.
+
+    Args:
+        settings: with the broker's address, and the partition count of the deployment.
+        readers: the tables.
+        put: is told what was put and deleted since the last time; first of all that is stored, be it nothing.
+
+    Attributes:
+        failure: what ended it.
+    """
+
+    def __init__(self, settings: Settings, readers: TableReader, put: Callable[[Changes], None]) -> None:
+        self.failure: BaseException | None = None
+        self._settings = settings
+        self._readers = readers
+        self._put = put
+        self._revisions: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends reading."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=_END_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    with consumer(self._settings) as reader:
+                        self.follow(reader)
+                except (KafkaError, SchedulerError, OSError) as error:
+                    log.warning("definitions of queues are read again", why=repr(error)[:500])
+                    self._stopping.wait(_AGAIN_S)
+        except BaseException as error:
+            self.failure = error
+            log.exception("following queues ended")
+
+    def follow(self, reader: KafkaConsumer) -> None:
+        """Tells all that is stored, and then each change as it comes, until it is stopped."""
+        mark = self._readers.marks().get(("outcomes", self._settings.partitions), Mark())
+        found = self._changed(self._readers.queue_definitions())  # read after the mark: it is as far, at least
+        plan = PlanLogReader(self._settings, reader)
+        first, end = plan.range()
+        plan.position, plan.size, plan.fences = max(mark.outcomes_offset, first), 1, FenceLog(mark.fence)
+        for read in plan.until(end):
+            found |= self._recorded(read.group)
+        self._put(found)
+        reader.assign([plan.place])
+        reader.seek(plan.place, plan.position)
+        while not self._stopping.is_set():
+            for record in reader.poll(timeout_ms=_POLL_MS).get(plan.place, ()):
+                counted = plan.admit(record)
+                if counted is not None and (changes := self._recorded(counted.group)):
+                    self._put(changes)
+
+    def _recorded(self, group: Group | None) -> dict[str, QueueDefinition | None]:
+        """What a record of the planner says of queues."""
+        changes = []
+        for change in group.changes if group is not None else ():
+            if change[:1] == [QUEUE]:
+                read = read_queue_change(change)
+                changes.append((read.name, read.revision, read.stored.text if read.stored is not None else None))
+        return self._changed(changes)
+
+    def _changed(self, stored: Iterable[tuple[str, int, str | None]]) -> dict[str, QueueDefinition | None]:
+        """What is newer than what was told before; definitions that cannot be read change nothing."""
+        found: dict[str, QueueDefinition | None] = {}
+        for name, revision, text in stored:
+            if revision <= self._revisions.get(name, 0):
+                continue
+            self._revisions[name] = revision
+            try:
+                found[name] = read_queue(json.loads(text)) if text is not None else None
+            except ValueError as error:
+                log.error(
+                    "the definition of a queue cannot be read: what was in force stays", queue=name, why=str(error)
+                )
+        return found

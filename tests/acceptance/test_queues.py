@@ -1,0 +1,143 @@
+"""Queues on real processes: what is put is obeyed by the running dispatcher within a second, and outlives kill -9."""
+
+import json
+from itertools import count
+
+import polars as pl
+import pytest
+
+from scylla_spark import Queue
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.testing.history import NEVER
+from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.acceptance.test_schedules import most_at_once
+from tests.support.waiting import eventually, holds
+
+pytestmark = pytest.mark.acceptance
+
+_NUMBERS = count()
+
+
+def enqueue(scheduler, queue, number=1, **payload):
+    """Tasks that are due now, each in a lane of its own; the prefix of their lanes."""
+    prefix = f"{queue}-{next(_NUMBERS)}-"
+    for index in range(number):
+        scheduler.enqueue("work", payload, queue=queue, ordering_id=f"{prefix}{index}")
+    return prefix
+
+
+def ended(place, prefix, number):
+    """The runs of such tasks once so many have ended, by start."""
+
+    def look():
+        found = [run for run in place.history(prefix) if run.end != NEVER]
+        return found if len(found) >= number else None
+
+    return eventually(look, PATIENCE, f"{number} runs of {prefix}")
+
+
+@pytest.fixture
+def call(deployment):
+    def run(*words, code=0):
+        done = deployment.call(*words)
+        assert done.returncode == code, done.stdout + done.stderr
+        return json.loads(done.stdout) if "json" in words else done.stdout + done.stderr
+
+    return run
+
+
+def test_the_running_dispatcher_obeys_a_definition_as_soon_as_it_is_put(deployment, scheduler):
+    assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "added"
+    eventually(lambda: now() > scheduler.queue("narrow").get().changed_at.timestamp() * SECOND + SECOND, 60)
+    runs = ended(deployment, enqueue(scheduler, "narrow", 5, ms=200), 5)
+    assert most_at_once(runs) == 1
+    assert scheduler.put_queue(Queue("narrow", concurrency=1)) == "unchanged"
+    scheduler.queue("narrow").update(concurrency=None, description="wide now")
+    eventually(lambda: most_at_once(ended(deployment, enqueue(scheduler, "narrow", 4, ms=800), 4)) > 1, PATIENCE)
+    scheduler.queue("narrow").delete()
+
+
+def test_a_paused_queue_starts_nothing_and_goes_on_within_a_second(deployment, scheduler):
+    queue = scheduler.queue("still")
+    queue.update(paused=False)
+    ended(deployment, enqueue(scheduler, "still"), 1)
+    queue.pause()
+    paused_at = now()
+    eventually(lambda: now() > paused_at + SECOND, 60)
+    waiting = enqueue(scheduler, "still", 3)
+    assert not holds(lambda: deployment.history(waiting), 3)
+    assert queue.get().fields["paused"] is True
+    queue.resume()
+    resumed_at = now()
+    runs = ended(deployment, waiting, 3)
+    print("started after the resume was answered, in ms:", [(run.start - resumed_at) // 1000 for run in runs])
+    assert runs[0].start - resumed_at < 10 * SECOND, "and not only with the next scan, or the next start"
+    queue.delete()
+    with pytest.raises(NotFoundError):
+        queue.delete()
+
+
+def test_each_change_is_a_row_and_can_be_asked_for(deployment, scheduler):
+    scheduler.put_queue(Queue("rows", rate=5, weights={"gold": 10}), author="me")
+    first = scheduler.queue("rows").get()
+    assert (first.source, first.author, first.fields["weights"]) == ("stored", "me", {"gold": 10})
+    with pytest.raises(ConflictError, match="revision"):
+        scheduler.queue("rows").update(rate=1, expect=first.revision - 1)
+    with pytest.raises(ArgumentError, match="Did you mean rate"):
+        scheduler.queue("rows").update(rates=1)
+    assert scheduler.queue("rows").update(rate=6, unset=("weights",), expect=first.revision) > first.revision
+    scheduler.queue("rows").delete()
+
+    def look():
+        rows = deployment.rows("queues").filter(pl.col("name") == "rows").sort("revision").to_dicts()
+        return rows if len(rows) == 3 else None
+
+    rows = eventually(look, PATIENCE)
+    assert [(row["rate"], row["deleted"]) for row in rows] == [(5.0, False), (6.0, False), (None, True)]
+    assert json.loads(rows[1]["definition"]) == {"name": "rows", "rate": 6}
+
+
+def test_the_command_line_puts_shows_pauses_and_deletes(call, deployment):
+    (row,) = call("queue", "put", "cli", "--concurrency", "5", "--rate", "10", "--weight", "gold=3", "-o", "json")
+    assert (row["concurrency"], row["rate"], row["weights"], row["source"]) == (5, 10, {"gold": 3}, "stored")
+    call("queue", "put", "cli", "--rate", "none", "--max-retries", "forever")
+    shown = call("queue", "show", "cli", "-o", "json")
+    assert (shown["concurrency"], shown["rate"], shown["max_retries"], shown["lease"]) == (5, None, None, "10s")
+    call("queue", "pause", "cli")
+    assert [row["state"] for row in call("queue", "list", "-o", "json") if row["name"] == "cli"] == ["paused"]
+    call("queue", "resume", "cli")
+    assert "Did you mean" in call("queue", "put", "cli", "--unset", "rates", code=2)
+    assert "'many' is no number" in call("queue", "put", "cli", "--concurrency", "many", code=2)
+    assert "revision" in call("queue", "put", "cli", "--rate", "1", "--expect", "0", code=4)
+    file = deployment.folder / "queues.toml"
+    file.write_text("[queues.cli]\ngroup_concurrency = 2\n\n[queues.other]\nlease = '30s'\nmax_retries = 'forever'\n")
+    rows = call("queue", "put", "--file", str(file), "-o", "json")
+    assert [(row["name"], row["done"]) for row in rows] == [("cli", "changed"), ("other", "added")]
+    assert call("queue", "show", "cli", "-o", "json")["concurrency"] is None, "the file replaces the whole"
+    assert "--yes" in call("queue", "delete", "cli", "other", code=2)
+    call("queue", "delete", "cli", "other", "--yes")
+    call("queue", "show", "cli", code=3)
+    call("queue", "delete", "cli", "--yes", code=3)
+
+
+def test_a_definition_outlives_kill_9_and_when_it_is_deleted_the_settings_are_in_force(place):
+    limited = ("--set", "queues.few.concurrency=1")
+    process = place.up(*limited)
+    process.ready()
+    client = place.client()
+    assert most_at_once(ended(place, enqueue(client, "few", 4, ms=300), 4)) == 1
+    client.queue("few").update(description="begins with what the settings say")
+    assert client.queue("few").get().fields["concurrency"] == 1
+    client.put_queue(Queue("few", paused=True))
+    paused_at = now()
+    eventually(lambda: now() > paused_at + SECOND, 60)
+    waiting = enqueue(client, "few", 4, ms=300)
+    place.kill(process)
+    second = place.up(*limited)
+    second.ready()
+    client = place.client()
+    ended(place, enqueue(client, "free"), 1)
+    assert not holds(lambda: place.history(waiting), 3), "paused before the first start"
+    client.queue("few").delete()
+    assert most_at_once(ended(place, waiting, 4)) == 1
+    assert second.stop() == 0, second.told()[-3000:]

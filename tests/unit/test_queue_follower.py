@@ -1,0 +1,126 @@
+"""How a dispatcher learns of definitions of queues: from the table, and from the planner's log behind it."""
+
+from types import SimpleNamespace
+
+import pytest
+from kafka import TopicPartition
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.fact import Fence, encode_fence
+from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.plan_log import Group
+from scylla_spark.core.plan.stored_queue import QueueChange, StoredQueue, queue_change
+from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.services.dispatch.queue_definitions import QueueFollower, QueuesInForce
+
+OURS, OTHER = Fence(3, "ours"), Fence(2, "other")
+PLACE = TopicPartition("outcomes", 4)
+
+
+def changed(name, revision, text='{"name":"%s","rate":%d}', fence=OURS):
+    stored = StoredQueue(text % (name, revision) if "%" in text else text, revision, "", 0) if text else None
+    change = queue_change(QueueChange(name, revision, stored, "", 0, ""))
+    return plan_log.encode(Group(fence, revision, 0, changes=[["event"], change]))
+
+
+class Log:
+    """The planner's partition, as a consumer reads it; when all is read, `then` is called once for each poll."""
+
+    def __init__(self, *records, then=()):
+        self.records = list(records)
+        self.then = list(then)
+        self.at = 0
+
+    def beginning_offsets(self, places):
+        return dict.fromkeys(places, 0)
+
+    def end_offsets(self, places):
+        return dict.fromkeys(places, len(self.records))
+
+    def assign(self, places):
+        assert places == [PLACE]
+
+    def seek(self, place, offset):
+        self.at = offset
+
+    def position(self, place):
+        return self.at
+
+    def poll(self, timeout_ms):
+        if self.at >= len(self.records) and self.then:
+            self.then.pop(0)(self)
+        found = [
+            SimpleNamespace(offset=offset, value=value, timestamp=0)
+            for offset, value in enumerate(self.records[self.at :], self.at)
+        ]
+        self.at = len(self.records)
+        return {PLACE: found} if found else {}
+
+
+class Tables:
+    def __init__(self, mark=None, rows=()):
+        self.mark, self.rows = mark, rows
+
+    def marks(self):
+        return {("outcomes", 4): self.mark} if self.mark is not None else {}
+
+    def queue_definitions(self):
+        return list(self.rows)
+
+
+def told(log, tables=None):
+    found = []
+    follower = QueueFollower(Settings(partitions=4), tables or Tables(), found.append)
+    log.then.append(lambda _log: follower._stopping.set())
+    follower.follow(log)
+    return [
+        {name: one.rate if isinstance(one, QueueDefinition) else one for name, one in part.items()} for part in found
+    ]
+
+
+def test_nothing_that_is_stored_is_told_once():
+    assert told(Log()) == [{}]
+
+
+def test_all_that_stands_in_the_log_is_told_at_once_and_later_changes_as_they_come():
+    log = Log(
+        encode_fence(OURS, "", 0),
+        changed("mail", 1),
+        changed("gpu", 2),
+        changed("gpu", 3, None),
+        then=[
+            lambda log: log.records.append(changed("mail", 4)),
+            lambda log: log.records.append(changed("mail", 5, None)),
+        ],
+    )
+    assert told(log) == [{"mail": 1.0, "gpu": None}, {"mail": 4.0}, {"mail": None}]
+
+
+def test_what_the_tables_hold_comes_first_and_what_is_older_is_passed_over():
+    log = Log(encode_fence(OURS, "", 0), changed("mail", 1), changed("mail", 2), changed("gpu", 6))
+    rows = [("mail", 1, '{"name":"mail","rate":1}'), ("mail", 5, '{"name":"mail","rate":5}'), ("gone", 3, None)]
+    assert told(log, Tables(Mark(0, 2, OURS), rows)) == [{"mail": 5.0, "gone": None, "gpu": 6.0}]
+
+
+def test_a_planner_that_was_fenced_out_changes_nothing():
+    log = Log(encode_fence(OTHER, "", 0), changed("mail", 1, fence=OTHER), encode_fence(OURS, "", 0))
+    log.then.append(lambda log: log.records.append(changed("mail", 2, fence=OTHER)))
+    assert told(log) == [{"mail": 1.0}]
+
+
+@pytest.mark.parametrize("text", ['{"name":"mail","fancy":1}', "{", "[]", '{"name":"mail","rate":"x"}'])
+def test_a_definition_that_cannot_be_read_leaves_what_was(text):
+    log = Log(encode_fence(OURS, "", 0), changed("mail", 1), changed("gpu", 2))
+    log.then.append(lambda log: log.records.append(changed("mail", 3, text)))
+    log.then.append(lambda log: log.records.append(changed("gpu", 4)))
+    assert told(log) == [{"mail": 1.0, "gpu": 2.0}, {"gpu": 4.0}]
+
+
+def test_what_was_put_is_in_force_and_what_is_deleted_gives_way_to_the_settings():
+    queues = QueuesInForce({"mail": QueueDefinition("mail", concurrency=7)})
+    put = QueueDefinition("mail", paused=True)
+    queues.put({"mail": put, "gpu": QueueDefinition("gpu")})
+    assert (queues.of("mail"), queues.paused(), sorted(queues.listed())) == (put, ["mail"], ["gpu", "mail"])
+    queues.put({"mail": None, "gpu": None, "never": None})
+    assert (queues.of("mail").concurrency, queues.of("gpu"), queues.listed()) == (7, None, ["mail"])

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from scylla_spark.cli.context import Context, context, instant
 from scylla_spark.cli.output import printable
-
-if TYPE_CHECKING:
-    from scylla_spark.core.command import Rules
-    from scylla_spark.io.kafka.sender import Record
 
 app = typer.Typer(help="Look at records that were refused, and send them again.", no_args_is_help=True)
 
@@ -40,13 +35,14 @@ def replay(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
     """Send refused records again under the right key and partition; those that would be refused again are only listed."""
+    from scylla_spark.client.replay import repaired
     from scylla_spark.clock import now_us
 
     cli = context(ctx)
     rows = _found(cli, reason, since, limit)
     with cli.scheduler() as scheduler:
         moment = now_us()
-        judged = [(row, _repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in rows]
+        judged = [(row, repaired(row["value"], scheduler.connection.rules, moment, reschedule=now)) for row in rows]
         good = [record for _, record in judged if not isinstance(record, str)]
         table = [_shown(row) | {"replay": record if isinstance(record, str) else "ok"} for row, record in judged]
         if dry_run or not good:
@@ -68,26 +64,3 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         {"appended_at": row["appended_at"], "place": place, "reason": row["reason"], "detail": row["detail"]} | texts,
         ("appended_at",),
     )
-
-
-def _repaired(value: bytes | None, rules: Rules, now: int, *, reschedule: bool) -> Record | str:
-    """The record as it may be sent now, or why it cannot."""
-    from scylla_spark.clock import iso
-    from scylla_spark.core.command import Rejection, validate
-    from scylla_spark.core.key import partition_of
-    from scylla_spark.io.kafka.sender import Record
-
-    try:
-        fields = json.loads(value or b"")
-        lane = fields["orderingId"]
-        if not isinstance(lane, str):
-            return "orderingId is not text."
-        fields["enqueuedAt"] = iso(now)
-        if reschedule:
-            fields["scheduledTime"] = iso(now)
-        key, partition = lane.encode(), partition_of(lane, rules.partitions)
-        text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "It is not a JSON object with an orderingId."
-    verdict = validate(partition, 0, now, key, text, rules)
-    return verdict.detail if isinstance(verdict, Rejection) else Record(partition, key, text)

@@ -61,14 +61,14 @@ def init(
 
 
 def up(ctx: typer.Context, handlers: Handlers = None) -> None:
-    """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest, dispatch and plan."""
+    """Serve everything on one machine until stopped: Kafka (unless one is configured), ingest, dispatch, plan and the HTTP API."""
     cli = context(ctx)
     _serve(cli, cli.settings(**_handlers(handlers)))
 
 
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch, plan; default: all")] = None,
+    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch, plan, api; default: all")] = None,
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
@@ -155,6 +155,8 @@ def _say_ready(cli: Context, deployment: Any) -> None:
     if cli.output.form in ("json", "jsonl"):
         line = ready_line(told)
     else:
-        line = "ready: " + ", ".join(f"{name} {told[name]}" for name in ("kafka", "data", "metrics") if told[name])
+        line = "ready: " + ", ".join(
+            f"{name} {told[name]}" for name in ("kafka", "data", "metrics", "api") if told.get(name)
+        )
     sys.stdout.write(visible(line) + "\n")
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -124,6 +125,12 @@ def again(old: Command, now: int, extra: str) -> Command:
     base = old.key.uniqueness_key.partition(_RETRY_MARK)[0][:_ROOM]
     key = old.key._replace(time_us=now, uniqueness_key=f"{base}{_RETRY_MARK}{new_key(now)}")
     return old._replace(kind=ENQUEUE, key=key, enqueued_us=now, request_id=None, extra=extra)
+
+
+def retried(old: Command, now: int) -> Command:
+    """The same task once more, as `again`; its field `retryOf` names the old one."""
+    fields = json.loads(old.extra or "{}") | {"retryOf": str(old.key)}
+    return again(old, now, json.dumps(fields))
 
 
 def keywords(task: Mapping[str, Any]) -> dict[str, Any]:

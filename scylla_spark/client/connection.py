@@ -12,7 +12,7 @@ from scylla_spark.core.command import CANCEL, Command, Rules
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.sender import Sender
+from scylla_spark.io.kafka.sender import Place, Sender
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,9 +98,9 @@ class Connection:
                 self._plan = PlanRequests(self.located.model_copy(update={"partitions": self.rules.partitions}))
             return self._plan
 
-    def send(self, command: Command) -> None:
-        """Sends one command and waits for Kafka's acknowledgement; errors as in `Scheduler.enqueue`."""
-        self.sender.send(command)
+    def send(self, command: Command) -> Place:
+        """Sends one command and waits for Kafka's acknowledgement: where it stands; errors as in `Scheduler.enqueue`."""
+        return self.sender.send(command)
 
     def request_cancel(self, key: TaskKey) -> str:
         """Sends a cancel and returns the id by which its answer will be known."""

@@ -170,8 +170,7 @@ class TaskHandle:
         folded, facts, fresh = self._look()
         if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
             raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
-        fields = json.loads(folded.data.extra or "{}") | {"retryOf": str(self.key)}
-        copy = arguments.again(folded.data, now_us(), json.dumps(fields))
+        copy = arguments.retried(folded.data, now_us())
         self._connection.send(copy)
         return TaskHandle(self._connection, copy.key)
 

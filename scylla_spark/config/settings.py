@@ -252,6 +252,27 @@ class Plan(Section):
     tables: dict[str, str] = Field({}, description="folder or URI of watched tables that triggers call by a name")
 
 
+class Api(Section):
+    """The HTTP API, in a process of its own."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="more names by which it may be asked (Host header), besides addresses, localhost and this machine's name",
+    )
+    max_body: int = Field(
+        1024 * 1024,
+        ge=1024,
+        description="most bytes of a request; of a bulk, which is read as it comes, of one line or batch",
+    )
+    max_bulk: int = Field(256 * 1024 * 1024, ge=1024, description="most bytes of a bulk")
+    max_connections: int = Field(512, ge=1, description="connections at once; further ones are told to come again")
+    threads: int = Field(
+        16, ge=1, description="requests that ask Kafka or the tables at once; others wait for their turn"
+    )
+
+
 class Metrics(Section):
     """Prometheus metrics, and read-only state of a dispatcher, over HTTP."""
 
@@ -263,6 +284,12 @@ class Metrics(Section):
         0, ge=0, le=65535, description="the same for an ingest in a process without dispatch; it serves metrics only"
     )
     plan_port: int = Field(0, ge=0, le=65535, description="the same for a planner in a process of its own")
+    api_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="the same for what starts the API in a process of its own; the API serves its metrics itself",
+    )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="more names by which it may be asked (Host header), besides its address and localhost"
     )
@@ -323,6 +350,7 @@ class Settings(BaseSettings):
         description="start values by queue name; as a variable of the environment in small letters, or all of them as JSON",
     )
     plan: Plan = Plan()
+    api: Api = Api()
     metrics: Metrics = Metrics()
     log: Log = Log()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from scylla_spark.services.api.service import API
 from scylla_spark.services.dispatch.service import DISPATCH
 from scylla_spark.services.ingest.service import INGEST
 from scylla_spark.services.plan.service import PLAN
@@ -18,4 +19,5 @@ ROLES: Final[Mapping[str, Role]] = {
     "ingest": INGEST,
     "dispatch": DISPATCH,
     "plan": PLAN,
+    "api": API,
 }

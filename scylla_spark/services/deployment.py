@@ -21,7 +21,7 @@ from scylla_spark.io.host.session import launch_jvm, open_session
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
 from scylla_spark.services.catalog import ROLES
 from scylla_spark.services.metrics_server import MetricsServer
-from scylla_spark.services.service import Service
+from scylla_spark.services.service import Service, Serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ class Deployment:
             self._attach(self._session())
         if self.broker is not None:
             facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
-            announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()})
+            announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()} | self.addresses)
 
     def _shown_at(self) -> Metrics:
         """Where metrics and state are served (see `Role.own_port`)."""
@@ -181,6 +181,12 @@ class Deployment:
     def metrics(self) -> str | None:
         """Address of metrics, and of the state of dispatch if that runs here; None before the start."""
         return self._server.address if self._server is not None else None
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Role → where its service is reached, of those that are at an address of their own."""
+        found = {name: one.address for name, one in self._services.items() if isinstance(one, Serving)}
+        return {name: address for name, address in found.items() if address is not None}
 
     def await_ready(self, *, timeout_s: float = 120.0, stop: threading.Event | None = None) -> bool:
         """Waits until tasks are accepted and run; False if `stop` was set or the time is over."""

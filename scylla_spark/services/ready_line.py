@@ -14,12 +14,12 @@ _BEGIN: Final = '{"ready": true'
 
 
 def ready_facts(deployment: Deployment) -> dict[str, Any]:
-    """What is told of a deployment: its roles, process, brokers, data folder, and address of metrics (None: it serves none)."""
+    """What is told of a deployment: roles, process, brokers, data folder, address of metrics (None: none), and of services by role."""
     settings = deployment.settings
     return {
         "roles": deployment.roles, "pid": os.getpid(), "kafka": settings.kafka.bootstrap_servers,
         "data": str(settings.data_dir.absolute()), "metrics": deployment.metrics,
-    }  # fmt: skip
+    } | deployment.addresses  # fmt: skip
 
 
 def ready_line(facts: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.services.metrics_server import MetricsServer
@@ -45,6 +45,17 @@ class Service(Protocol):
 
     def stop(self) -> None:
         """Drains and ends what has begun, however far that is."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A service that others reach at an address of its own.
+
+    Attributes:
+        address: such as http://127.0.0.1:8080; None: nowhere.
+    """
+
+    address: str | None
 
 
 class Role(NamedTuple):

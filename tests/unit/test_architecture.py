@@ -21,7 +21,7 @@ _ENGINE = _CORE | {"core.engine"}
 _PLAN = _CORE | {"core.plan"}
 _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
 _EXECUTORS = {"executors", "executors.local", "executors.spark"}
-_SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate"}
+_SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api"}
 _FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "__init__"}
 
 # Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
     "services.plan": _IO | {"services", "services.plan"},
+    "services.api": _IO | {"client", "log", "services", "services.api"},
     "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`

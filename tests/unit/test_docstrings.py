@@ -9,7 +9,7 @@ MANY = 3  # of fewer, names and types mostly say it
 EXCEPT = {
     ROOT / "scylla_spark/core/engine",  # its parts hand each other the same few things: partition, entry, now
 }
-TOLD_BY_TYPER = "typer.Context"  # commands describe their parameters where `--help` finds them
+TOLD_ELSEWHERE = {"typer.Context", "Asked"}  # commands tell of their parameters in `--help`, routes in openapi.json
 
 
 def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
@@ -35,7 +35,7 @@ def undescribed(source: str) -> list[str]:
     found = []
     for name, node in public(ast.parse(source)):
         told, passed = ast.get_docstring(node) or "", parameters(node)
-        if any(one.annotation and ast.unparse(one.annotation) == TOLD_BY_TYPER for one in passed):
+        if any(one.annotation and ast.unparse(one.annotation) in TOLD_ELSEWHERE for one in passed):
             continue
         if not told or (len(passed) >= MANY and "Args:\n" not in told and "See `" not in told and "see `" not in told):
             found.append(name)

@@ -21,9 +21,14 @@ def test_the_line_is_read_as_it_was_written():
 
 def test_facts_are_those_of_the_deployment(tmp_path):
     settings = Settings(data_dir=tmp_path, kafka={"bootstrap_servers": "127.0.0.1:9092"})
-    told = ready_facts(SimpleNamespace(settings=settings, roles=("ingest",), metrics="http://127.0.0.1:1"))
+    told = ready_facts(
+        SimpleNamespace(
+            settings=settings, roles=("ingest",), metrics="http://127.0.0.1:1", addresses={"api": "http://127.0.0.1:2"}
+        )
+    )
     assert told == {
         "roles": ("ingest",), "pid": os.getpid(), "kafka": "127.0.0.1:9092", "data": str(tmp_path), "metrics": "http://127.0.0.1:1",
+        "api": "http://127.0.0.1:2",
     }  # fmt: skip
 
 

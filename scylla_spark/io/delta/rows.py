@@ -131,13 +131,13 @@ def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
     }
 
 
-def newest_attempts(attempts: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at`, `work` of its newest recorded attempt."""
+def newest_attempts(attempts: pl.LazyFrame, *more: str) -> pl.LazyFrame:
+    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at`, `work`, and further columns, of its newest attempt."""
     import polars as pl
 
     newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
-    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work")
+    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work", *more)
 
 
 def first_completions(completions: pl.LazyFrame) -> pl.LazyFrame:

@@ -308,6 +308,23 @@ class TableReader:
         values = {short: actions[name].to_pylist() for name, short in columns.items() if name in actions.schema.names}
         return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
+    def file_names(self, table: Table, known: int = -1) -> tuple[int, list[tuple[int, str, int]] | None]:
+        """The version of a table, and of each of its files the hour (-1: it has none), the path and the number of rows.
+
+        Args:
+            table: which.
+            known: a version whose files are known already: for that one, None comes in their place.
+        """
+        with self._lock:
+            newest = self._newest(table)
+            version: int = newest.version() if callable(newest.version) else newest.version
+            if version == known:
+                return version, None
+            actions = newest.get_add_actions(flatten=True)
+        names, paths = actions.schema.names, actions["path"].to_pylist()
+        hours = actions["partition.hour"].to_pylist() if "partition.hour" in names else [-1] * len(paths)
+        return version, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
+
     def size(self, table: Table) -> dict[str, Any]:
         """Rows, files, bytes and version of a table, from its log."""
         with self._lock:

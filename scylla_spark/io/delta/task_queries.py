@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task_state import OPEN, STATE_SQL, STATES
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.core.task_state import OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.rows import (
     IDENTITY,
     Pruning,
     after_key,
-    first_completions,
     hours_between,
     in_us,
-    newest_attempts,
 )
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_status_rows import LISTED, status_rows, with_state
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TABLES
 
 if TYPE_CHECKING:
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
 
 MAX_WINDOW_US: Final = duration_us("8h")
 MAX_LIMIT: Final = 10_000
-_LISTED: Final = (
-    *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,7 @@ class TaskQueries:
 
         Returns:
             Rows with the key's parts, `state`, `queue`, `handler`, `priority`, `attempts`, `next_attempt_at`, `enqueued_at`,
-            `ended_at`, `cancel_requested`; instants in microseconds since the epoch.
+            `ended_at`, `cancel_requested`, `error_class`; instants in microseconds since the epoch.
 
         Raises:
             ArgumentError: a state is unknown, or the limit is out of range.
@@ -110,7 +105,7 @@ class TaskQueries:
 
         def page(tasks: pl.LazyFrame, most: int) -> list[dict[str, Any]]:
             rows = self._with_state(tasks, pruning, within, now, open_only=open_only).filter(*data)
-            return in_us(rows.sort(*IDENTITY).head(most).select(*_LISTED)).collect().to_dicts()
+            return in_us(rows.sort(*IDENTITY).head(most).select(*LISTED)).collect().to_dicts()
 
         until_us = wanted.stop_us - 1 if wanted.stop_us is not None else None
         return self._readers.paged(pruning, within, until_us, limit, page)
@@ -169,25 +164,11 @@ class TaskQueries:
     def _with_state(
         self, tasks: pl.LazyFrame, pruning: Pruning, within: list[pl.Expr], now: int, *, open_only: bool
     ) -> pl.LazyFrame:
-        import polars as pl
-
-        ended = first_completions(self._readers.frame(COMPLETIONS, pruning).filter(*within))
+        completions = self._readers.frame(COMPLETIONS, pruning).filter(*within)
         if open_only:
-            tasks = tasks.join(ended.select(*IDENTITY), on=IDENTITY, how="anti")
-        ends = ended.select(*IDENTITY, pl.col("outcome").alias("ended"), pl.col("attempt").alias("last"), "finished_at")
-        rows = tasks.join(ends, on=IDENTITY, how="left")
-        rows = rows.join(
-            newest_attempts(self._readers.frame(ATTEMPTS, pruning).filter(*within)), on=IDENTITY, how="left"
-        )
-        rows = rows.with_columns(
-            as_of=pl.lit(from_us(now)),
-            next_attempt_at=pl.max_horizontal("scheduled_time", "next_at"),
-            attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
-            ended_at=pl.col("finished_at"),
-            cancel_requested=pl.col("cancel_offset").is_not_null(),
-        )
-        rows = rows.with_columns(pl.sql_expr(STATE_SQL).alias("state"))
-        return rows.with_columns(next_attempt_at=pl.when(pl.col("ended").is_null()).then("next_attempt_at"))
+            tasks = tasks.join(completions.select(*IDENTITY), on=IDENTITY, how="anti")
+        attempts = self._readers.frame(ATTEMPTS, pruning).filter(*within)
+        return with_state(status_rows(tasks, completions, attempts), now)
 
 
 def check_limit(limit: int) -> None:
@@ -205,7 +186,7 @@ def _data_conditions(wanted: Filter, states: Collection[str]) -> list[pl.Expr]:
 
     conditions = [pl.col("state").is_in(sorted(states))] if states else []
     if wanted.queue is not None:
-        conditions.append(pl.col("queue").fill_null(DEFAULT_QUEUE) == wanted.queue)
+        conditions.append(pl.col("queue") == wanted.queue)
     if wanted.handler is not None:
         conditions.append(pl.col("handler") == wanted.handler)
     return conditions

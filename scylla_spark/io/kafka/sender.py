@@ -32,6 +32,13 @@ class Record(NamedTuple):
     value: bytes
 
 
+class Place(NamedTuple):
+    """Where a record stands in its topic."""
+
+    partition: int
+    offset: int
+
+
 class Sender:
     """One producer for single records and one for bulks, made when first needed; thread safe.
 
@@ -74,8 +81,11 @@ class Sender:
             raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
         return Record(partition, key, value)
 
-    def send(self, command: Command) -> None:
+    def send(self, command: Command) -> Place:
         """Sends one command; returns when it is acknowledged.
+
+        Returns:
+            Where it stands.
 
         Raises:
             ArgumentError: it would be refused.
@@ -90,6 +100,7 @@ class Sender:
                 f"This machine's clock is {drift / 1e6:.0f} s away from the broker's.",
                 hint="Set it right: tasks are judged by the broker's time then, and may be refused or run at the wrong moment.",
             )
+        return Place(place.partition, place.offset)
 
     def begin(self, record: Record) -> Any:
         """Hands a record of a bulk over without waiting; pass the answer to `finish`."""

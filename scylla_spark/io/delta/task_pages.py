@@ -1,0 +1,252 @@
+"""Pages and counts of tasks by a filter, quick also where a million are stored: hour by hour, and what did not change is remembered.
+
+The status of tasks is a join of three tables by hour. Files never change, so the rows of an hour are joined once for the files that
+it has, and kept in memory; a commit of ingest makes anew only the hours that it touched. Tasks due beyond what is folded
+(`core.near`) stand in no hour yet, and are one share of their own. States follow from the rows and the moment of the question.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.near import ALL_FOLDED_US
+from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.io.delta.rows import IDENTITY, after_key, around, folded, in_us, stands_far
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_status_rows import LISTED, passing, scheduled_within, status_rows, with_state
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, TASKS, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_BYTES: Final = 512 * 1024 * 1024
+_FAR: Final = 1 << 40  # the share of what is not folded yet stands behind all hours
+_READ_ROWS: Final = 500_000  # of tasks that are joined at once
+_FIRST_ROWS: Final = 20_000  # that are looked at first for a page; then twice as many, and so on
+_TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS, DEFERRED)
+
+
+class _Files(NamedTuple):
+    """The files of a version of a table: hour → their paths, and how many rows they have."""
+
+    version: int = -1
+    paths: Mapping[int, frozenset[str]] = {}
+    rows: Mapping[int, int] = {}
+
+
+class _View(NamedTuple):
+    """What the tables hold now: where near ends, and the files of each."""
+
+    edge_us: int
+    files: Mapping[str, _Files]
+
+    def shares(self) -> list[int]:
+        """Hours that have tasks, in order; then the far ones, if there are any."""
+        edge = -(-self.edge_us // HOUR_US)
+        hours = sorted(hour for hour in self.files[TASKS.name].paths if hour < edge)
+        has_far = self.files[DEFERRED.name].paths or any(
+            hour >= self.edge_us // HOUR_US for hour in self.files[TASKS.name].paths
+        )
+        return [*hours, _FAR] if self.edge_us < ALL_FOLDED_US and has_far else hours
+
+    def mark(self, share: int) -> tuple[Any, ...]:
+        """What the rows of a share follow from."""
+        near = (TASKS, COMPLETIONS, ATTEMPTS)
+        if share != _FAR:
+            found = tuple(self.files[table.name].paths.get(share) for table in near)
+            return (*found, self.edge_us if (share + 1) * HOUR_US > self.edge_us else None)
+        first = self.edge_us // HOUR_US
+        beyond = [self.files[table.name].paths for table in near]
+        later = [frozenset(path for hour, paths in one.items() if hour >= first for path in paths) for one in beyond]
+        return (*later, self.files[DEFERRED.name].paths.get(-1), self.edge_us)
+
+    def size(self, share: int) -> int:
+        """About how many tasks a share has."""
+        rows = self.files[TASKS.name].rows
+        return rows.get(share, 0) if share != _FAR else self.files[DEFERRED.name].rows.get(-1, 0)
+
+
+class TaskPages:
+    """Answers by filter; thread safe.
+
+    Args:
+        readers: of the deployment.
+        most_bytes: about how much is remembered.
+    """
+
+    def __init__(self, readers: TableReader, most_bytes: int = MOST_BYTES) -> None:
+        self._readers = readers
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._files: dict[str, _Files] = {}
+        self._kept: OrderedDict[int, tuple[tuple[Any, ...], pl.DataFrame]] = OrderedDict()
+        self._bytes = 0
+
+    def page(
+        self, wanted: TaskFilter, limit: int, *, now: int, after: TaskKey | None = None, as_of_us: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Tasks in key order, as `TaskQueries.tasks` gives them.
+
+        Args:
+            wanted: which.
+            limit: most rows.
+            now: microseconds since the epoch.
+            after: only keys greater than this.
+            as_of_us: as it was then, as far as rows tell (see `status_rows`), microseconds since the epoch; None: now.
+        """
+        rows: list[dict[str, Any]] = []
+        moment = now if as_of_us is None else as_of_us
+        later = [after_key(after)] if after is not None else []
+        for some in self._groups(wanted, after, as_of_us, _FIRST_ROWS):
+            found = with_state(some, moment).filter(*later, *passing(wanted, moment)).head(limit - len(rows))
+            rows += in_us(found.select(*LISTED)).collect().to_dicts()
+            if len(rows) >= limit:
+                break
+        return rows
+
+    def count(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> int:
+        """How many tasks pass.
+
+        Args:
+            wanted: which.
+            now: microseconds since the epoch.
+            as_of_us: as in `page`.
+        """
+        import polars as pl
+
+        moment = now if as_of_us is None else as_of_us
+        return sum(
+            int(with_state(some, moment).filter(*passing(wanted, moment)).select(pl.len()).collect().item())
+            for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
+        )
+
+    def totals(self, wanted: TaskFilter, *, now: int) -> list[dict[str, Any]]:
+        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`."""
+        import polars as pl
+
+        parts = [
+            with_state(some, now).filter(*passing(wanted, now)).group_by("queue", "state").agg(count=pl.len()).collect()
+            for some in self._groups(wanted, None, None, _READ_ROWS)
+        ]
+        if not parts:
+            return []
+        return pl.concat(parts).group_by("queue", "state").agg(pl.col("count").sum()).sort("queue", "state").to_dicts()
+
+    def keys(self, wanted: TaskFilter, *, now: int) -> Iterator[list[TaskKey]]:
+        """The keys of all tasks that pass, in order, some at a time."""
+        for some in self._groups(wanted, None, None, _READ_ROWS):
+            rows = in_us(with_state(some, now).filter(*passing(wanted, now)).select(*IDENTITY)).collect()
+            yield [TaskKey(*row) for row in rows.iter_rows()]
+
+    # -- shares -----------------------------------------------------------------------------------------------------------
+
+    def _groups(
+        self, wanted: TaskFilter, after: TaskKey | None, as_of_us: int | None, least: int
+    ) -> Iterator[pl.LazyFrame]:
+        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on."""
+        import polars as pl
+
+        view = self._view()
+        begin_us, end_us = scheduled_within(wanted)
+        first = max(begin_us, after.time_us if after is not None else 0) // HOUR_US
+        shares = [share for share in view.shares() if share >= first and (share == _FAR or share * HOUR_US < end_us)]
+        if shares[-1:] == [_FAR] and end_us <= view.edge_us:
+            shares.pop()
+        group: list[int] = []
+        for number, share in enumerate(shares, 1):
+            group.append(share)
+            if sum(map(view.size, group)) >= least or number == len(shares):
+                yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us)])
+                group, least = [], 2 * least
+
+    def _view(self) -> _View:
+        edge_us = self._readers.folded_until_us()
+        with self._lock:
+            for table in _TABLES:
+                known = self._files.get(table.name, _Files())
+                version, found = self._readers.file_names(table, known.version)
+                if found is not None:
+                    self._files[table.name] = _by_hour(version, found)
+            return _View(edge_us, dict(self._files))
+
+    def _frames(self, view: _View, shares: Sequence[int], as_of_us: int | None) -> list[pl.DataFrame]:
+        if as_of_us is not None:
+            return [frame for _, frame in self._read(view, shares, as_of_us)]
+        with self._lock:
+            missing = [share for share in shares if self._kept.get(share, (None,))[0] != view.mark(share)]
+            found = dict(self._read(view, missing, None))
+            for share, frame in found.items():
+                self._keep(share, view.mark(share), frame)
+            for share in shares:
+                if share not in found:
+                    found[share] = self._kept[share][1]
+                    self._kept.move_to_end(share)
+            self._trim()
+        return [found[share] for share in shares]
+
+    def _keep(self, share: int, mark: tuple[Any, ...], frame: pl.DataFrame) -> None:
+        old = self._kept.pop(share, None)
+        self._bytes += _size(frame) - (_size(old[1]) if old is not None else 0)
+        self._kept[share] = (mark, frame)
+
+    def _trim(self) -> None:
+        while self._bytes > self._most and self._kept:
+            _, (_, frame) = self._kept.popitem(last=False)
+            self._bytes -= _size(frame)
+
+    def _read(self, view: _View, shares: Sequence[int], until_us: int | None) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Reads shares, many small hours together."""
+        group: list[int] = []
+        hours = [share for share in shares if share != _FAR]
+        for number, hour in enumerate(hours, 1):
+            group.append(hour)
+            if sum(map(view.size, group)) >= _READ_ROWS or number == len(hours):
+                yield from self._hours(view, group, until_us)
+                group = []
+        if _FAR in shares:
+            yield _FAR, self._far(view, until_us)
+
+    def _hours(self, view: _View, hours: list[int], until_us: int | None) -> Iterator[tuple[int, pl.DataFrame]]:
+        import polars as pl
+
+        read = self._of([[("hour", "in", hours)]])
+        tasks = read(TASKS)
+        if view.edge_us < ALL_FOLDED_US:
+            tasks = tasks.filter(~stands_far(view.edge_us))
+        rows = status_rows(tasks, read(COMPLETIONS), read(ATTEMPTS), until_us).sort(*IDENTITY)
+        hour = (pl.col("scheduled_time").dt.epoch("us") // HOUR_US).alias("hour")
+        parts = rows.with_columns(hour).collect().partition_by("hour", as_dict=True, include_key=False)
+        empty = rows.limit(0).collect() if len(parts) < len(hours) else None
+        for one in hours:
+            found = parts.get((one,), empty)
+            assert found is not None
+            yield one, found
+
+    def _far(self, view: _View, until_us: int | None) -> pl.DataFrame:
+        edge_us = view.edge_us
+        read = self._of([[("hour", ">=", edge_us // HOUR_US)]])
+        far = stands_far(edge_us)
+        operations = self._readers.deferred(around(edge_us, None)).filter(far)
+        tasks = folded(read(TASKS).filter(far), operations)
+        ends = [read(table).filter(far) for table in (COMPLETIONS, ATTEMPTS)]
+        return status_rows(tasks, ends[0], ends[1], until_us).sort(*IDENTITY).collect()
+
+    def _of(self, pruning: Any) -> Callable[[Table], pl.LazyFrame]:
+        return lambda table: self._readers.frame(table, pruning)
+
+
+def _size(frame: pl.DataFrame) -> int:
+    return int(frame.estimated_size())
+
+
+def _by_hour(version: int, found: list[tuple[int, str, int]]) -> _Files:
+    paths: dict[int, set[str]] = defaultdict(set)
+    rows: dict[int, int] = defaultdict(int)
+    for hour, path, count in found:
+        paths[hour].add(path)
+        rows[hour] += count or 0
+    return _Files(version, {hour: frozenset(some) for hour, some in paths.items()}, dict(rows))

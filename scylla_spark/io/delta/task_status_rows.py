@@ -1,0 +1,126 @@
+"""How tasks stand, as polars rows: data, end and newest attempt joined, then the state at a moment, then what a filter lets pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.task_filter import OneOf, Range, TaskFilter
+from scylla_spark.core.task_state import READY, STATE_SQL
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.io.delta.rows import IDENTITY, first_completions, newest_attempts
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LISTED: Final = (
+    *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
+    "error_class",
+)  # fmt: skip
+_TEXTS: Final = {
+    "state": "state",
+    "queue": "queue",
+    "handler": "handler",
+    "lane": "ordering_id",
+    "key": "uniqueness_key",
+}
+_INSTANTS: Final = {"scheduled": "scheduled_time", "enqueued": "enqueued_at", "ended": "ended_at"}
+_NUMBERS: Final = {"attempts": "attempts", "priority": "priority"}
+_LATEST_US: Final = 1 << 62
+
+
+def status_rows(
+    tasks: pl.LazyFrame, completions: pl.LazyFrame, attempts: pl.LazyFrame, until_us: int | None = None
+) -> pl.LazyFrame:
+    """One row per task, with all that its state at any later moment follows from.
+
+    Args:
+        tasks: columns of `tasks`, one row per key.
+        completions: of these tasks; repeats are tolerated.
+        attempts: of these tasks.
+        until_us: leave out what rows date after this, microseconds since the epoch; an overwritten or cancelled task shows its newest
+            data and mark all the same, because rows keep no older ones.
+    """
+    import polars as pl
+
+    if until_us is not None:
+        moment = pl.lit(from_us(until_us))
+        tasks = tasks.filter(pl.col("enqueued_at").is_null() | (pl.col("enqueued_at") <= moment))
+        completions = completions.filter(pl.col("finished_at") <= moment)
+        attempts = attempts.filter(pl.coalesce("finished_at", "started_at") <= moment)
+    ends = first_completions(completions).select(
+        *IDENTITY, ended="outcome", last="attempt", ended_at="finished_at", end_error="error_class"
+    )
+    newest = newest_attempts(attempts, "error_class").rename({"error_class": "last_error"})
+    rows = tasks.join(ends, on=IDENTITY, how="left").join(newest, on=IDENTITY, how="left")
+    return rows.select(
+        *IDENTITY, "handler", "priority", "enqueued_at", "ended", "ended_at", "last_outcome",
+        queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
+        cancel_requested=pl.col("cancel_offset").is_not_null(),
+        due_at=pl.max_horizontal("scheduled_time", "next_at"),
+        attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
+        error_class=pl.when(pl.col("ended").is_null()).then("last_error").otherwise("end_error"),
+    )  # fmt: skip
+
+
+def with_state(rows: pl.LazyFrame, now: int) -> pl.LazyFrame:
+    """Rows of `status_rows` with `state` and `next_attempt_at` at a moment (microseconds since the epoch)."""
+    import polars as pl
+
+    rows = rows.with_columns(as_of=pl.lit(from_us(now)), next_attempt_at=pl.col("due_at"))
+    rows = rows.with_columns(pl.sql_expr(STATE_SQL).alias("state"))
+    return rows.with_columns(next_attempt_at=pl.when(pl.col("ended").is_null()).then("next_attempt_at"))
+
+
+def passing(wanted: TaskFilter, now: int) -> list[pl.Expr]:
+    """Conditions on rows of `with_state`.
+
+    Args:
+        wanted: the filter.
+        now: the moment of the states, microseconds since the epoch.
+    """
+    return [_one_of(one) if isinstance(one, OneOf) else _range(one, now) for one in wanted.conditions]
+
+
+def scheduled_within(wanted: TaskFilter) -> tuple[int, int]:
+    """Outside of which scheduled times [first, after) nothing can pass; microseconds since the epoch."""
+    first, after = 0, _LATEST_US
+    for one in wanted.conditions:
+        if isinstance(one, Range) and one.field == "scheduled":
+            first = max(first, one.low or 0)
+            after = min(after, _LATEST_US if one.high is None else one.high)
+    return first, after
+
+
+def lanes_of(wanted: TaskFilter) -> tuple[str, ...] | None:
+    """The lanes outside of which nothing can pass; None: any."""
+    return next((one.values for one in wanted.conditions if isinstance(one, OneOf) and one.field == "lane"), None)
+
+
+def _one_of(one: OneOf) -> pl.Expr:
+    import polars as pl
+
+    if one.field != "error":
+        return pl.col(_TEXTS[one.field]).is_in(list(one.values))
+    known = pl.col("error_class").str.to_lowercase()
+    return pl.any_horizontal(known.str.contains(value.lower(), literal=True) for value in one.values).fill_null(
+        value=False
+    )
+
+
+def _range(one: Range, now: int) -> pl.Expr:
+    import polars as pl
+
+    if one.field == "late":
+        late_us = pl.lit(now) - pl.col("next_attempt_at").dt.epoch("us")
+        return (pl.col("state") == READY) & _between(late_us, one.low, one.high)
+    if one.field in _NUMBERS:
+        return _between(pl.col(_NUMBERS[one.field]), one.low, one.high)
+    return _between(pl.col(_INSTANTS[one.field]).dt.epoch("us"), one.low, one.high)
+
+
+def _between(value: pl.Expr, low: int | None, high: int | None) -> pl.Expr:
+    import polars as pl
+
+    bounds = [*([value >= low] if low is not None else []), *([value < high] if high is not None else [])]
+    return pl.all_horizontal(bounds).fill_null(value=False)

@@ -1,0 +1,34 @@
+"""The process that serves the API: `python -m scylla_spark.services.api LISTENER SETTINGS`, both descriptors that its parent hands over."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import sys
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.log import configure
+from scylla_spark.services.api.server import serve
+from scylla_spark.services.api.service import READY
+
+
+def main(listener: int, told: int) -> None:
+    """Serves until SIGTERM.
+
+    Args:
+        listener: descriptor of the socket that listens.
+        told: descriptor from which the settings are read.
+    """
+    with open(told, "rb") as pipe:
+        settings = Settings(**pickle.load(pipe))
+    configure(settings.log)
+    serve(settings, socket.socket(fileno=listener), _say_ready)
+
+
+def _say_ready() -> None:
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,54 @@
+"""The application: all routes of the API, in front of one shared client of the deployment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.config.settings import Settings
+from scylla_spark.services.api import health, lanes, problems, rejected, task_actions, task_bulk, task_lists, tasks
+from scylla_spark.services.api.context import Api
+from scylla_spark.services.api.limits import Limits
+from scylla_spark.services.api.openapi import described
+
+_ROUTES = (task_lists, task_bulk, task_actions, tasks, lanes, rejected, health)
+
+
+def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIApp:
+    """The API of a deployment.
+
+    Args:
+        settings: of the deployment, with the broker's address.
+        scheduler: a client to ask through, which stays open; default: one of its own.
+    """
+    return Limits(application(settings, scheduler), settings.api)
+
+
+def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
+    """The routes alone, without bounds in front of them; see `create_app`."""
+    api = Api(settings, scheduler or Scheduler(settings))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = settings.api.threads
+        api.tail.start()
+        yield
+        await anyio.to_thread.run_sync(api.tail.stop)
+        if scheduler is None:
+            await anyio.to_thread.run_sync(api.scheduler.close)
+
+    app = FastAPI(
+        title="scylla-spark", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
+        description="Tasks, schedules and lanes of one deployment.",
+    )  # fmt: skip
+    app.state.api = api
+    app.openapi = lambda: described(app)  # type: ignore[method-assign]
+    problems.register(app)
+    for module in _ROUTES:
+        app.include_router(module.routes)
+    return app

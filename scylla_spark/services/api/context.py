@@ -1,0 +1,184 @@
+"""What all routes share: the way to the deployment, and how requests are read and answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import from_json
+from starlette.responses import Response
+
+from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.clock import iso, to_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.key import instant_us
+from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.task_pages import TaskPages
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.task_reader import TaskReader
+from scylla_spark.services.api.waits import Waits
+
+JSON: Final = "application/json"
+MOST_WAIT_MS: Final = 60_000
+SLOW_THREADS: Final = 8
+T = TypeVar("T")
+
+
+class Api:
+    """What routes ask the deployment through.
+
+    Args:
+        settings: of the deployment, with the broker's address.
+        scheduler: the client that they all share.
+
+    Attributes:
+        settings: as given.
+        scheduler: as given.
+        tail: of both logs.
+        tasks: reads single tasks.
+        waits: requests that wait.
+        pages: lists and counts of tasks.
+    """
+
+    def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        self.settings = settings
+        self.scheduler = scheduler
+        self.tail = LogTail(scheduler.connection)
+        self.tasks = TaskReader(scheduler.connection, self.tail)
+        self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
+        self.pages = TaskPages(scheduler.connection.readers)
+        self._slow = anyio.CapacityLimiter(SLOW_THREADS)
+
+    async def slowly(self, call: Callable[[], T]) -> T:
+        """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""
+        return await anyio.to_thread.run_sync(call, limiter=self._slow)
+
+
+def _api(request: Request) -> Api:
+    return cast(Api, request.app.state.api)
+
+
+Asked = Annotated[Api, Depends(_api)]
+"""What a route gets to ask through."""
+
+WaitMs = Annotated[int, Field(ge=0, le=MOST_WAIT_MS, description="How long to wait for it, in milliseconds")]
+
+
+class Body(BaseModel):
+    """What clients send: strict types, no unknown fields."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def _instant(value: object) -> datetime:
+    """An aware datetime of an RFC 3339 text.
+
+    Raises:
+        ValueError: it is none, or no task could have it.
+    """
+    if not isinstance(value, str):
+        raise ValueError("an instant is a text such as 2026-01-31T09:00:00Z")
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("it is not an instant such as 2026-01-31T09:00:00Z") from None
+    if moment.tzinfo is None or "T" not in value.upper():
+        raise ValueError("an instant needs a zone, such as 2026-01-31T09:00:00Z")
+    try:
+        instant_us(moment)
+    except (ArgumentError, OverflowError):
+        raise ValueError("it is before 1970 or after 2261") from None
+    return moment
+
+
+Instant = Annotated[
+    datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-01-31T09:00:00Z"]})
+]  # fmt: skip
+"""An instant: RFC 3339 with a zone."""
+
+
+class _StrictRequest(Request):
+    """A request whose JSON is JSON: no NaN, no lone surrogates, no more than two hundred levels."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            body = await self.body()
+            try:
+                self._json = from_json(body, allow_inf_nan=False)
+            except ValueError as error:
+                raise json.JSONDecodeError(str(error), "", 0) from None
+        return self._json
+
+
+class _StrictRoute(APIRoute):
+    """A route that reads requests strictly."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        inner = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            answer: Response = await inner(_StrictRequest(request.scope, request.receive))
+            return answer
+
+        return handle
+
+
+def router() -> APIRouter:
+    """A router for a group of routes."""
+    return APIRouter(route_class=_StrictRoute)
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer.
+
+    Args:
+        value: of plain JSON types.
+        status: of the answer.
+        headers: further ones.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Response(text.encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
+
+
+def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, dict[str, Any]]:
+    """What an operation answers, for its `responses`: what was asked for, and the problems that may come instead.
+
+    Args:
+        views: status → model of the answer; None: another document.
+        *kinds: of problems, besides those that every operation has.
+    """
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"description": HTTPStatus(status).phrase} | ({"model": view} if view is not None else {})
+        for status, view in views.items()
+    }
+    for kind in dict.fromkeys((*kinds, *_ALWAYS)):
+        known = found.get(kind.status, {}).get("description", "")
+        found[kind.status] = {
+            "description": f"{known}; {kind.type}" if known else kind.type,
+            "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    return found
+
+
+_ALWAYS: Final = (
+    problems.BAD_REQUEST, problems.WRONG_HOST, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
+)  # fmt: skip
+
+
+def iso_of(moment: datetime | None) -> str | None:
+    """RFC 3339 text of an instant."""
+    return None if moment is None else iso(to_us(moment))
+
+
+def iso_us(us: int | None) -> str | None:
+    """RFC 3339 text of microseconds since the epoch; None for none."""
+    return None if us is None else iso(us)

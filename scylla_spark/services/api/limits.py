@@ -1,0 +1,172 @@
+"""What one client may take of the server: names, bytes, time, and requests at once. In front of everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from scylla_spark.config.settings import Api
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.problems import Kind, Problem
+
+BODY_S: Final = 20.0  # for a whole request …
+BULK_S: Final = 600.0  # … or a whole bulk,
+PIECE_S: Final = 10.0  # and for a piece of either
+SEND_S: Final = 30.0  # until a client has taken a piece of the answer
+_DRAIN_S: Final = 2.0
+MOST_REQUESTS: Final = 256
+MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
+_BULK: Final = "/v1/tasks:bulk"
+_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+class Limits:
+    """ASGI middleware: refuses what is too much, too slow, or meant for another host.
+
+    Paths reach the application as they stand in the request line, so that an encoded slash is a part of a name.
+
+    Args:
+        app: what is behind.
+        settings: bounds, and names by which the server may be asked.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Api) -> None:
+        self._app = app
+        self._settings = settings
+        self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
+        self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._requests = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._requests += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._requests -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        bulk = scope["path"] == _BULK
+        body = _Body(receive, self._settings.max_bulk if bulk else self._settings.max_body, BULK_S if bulk else BODY_S)
+        sent = _Sent(send)
+        refusal = self._refusal(scope, body)
+        if refusal is not None:
+            await _drained(receive, scope)
+            await _refuse(*refusal, scope, receive, sent)
+            return
+        raw = scope.get("raw_path") or scope["path"].encode()
+        inner = dict(scope) | {"path": raw.partition(b"?")[0].decode("latin-1")}
+        with contextlib.suppress(_Gone):
+            await self._app(inner, body, sent)
+
+    def _refusal(self, scope: Scope, body: _Body) -> tuple[Kind, str] | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not permits(host, self._hosts):
+            return (
+                problems.WRONG_HOST,
+                f"Nobody here is called {host[:100]!r}: ask by address, or list it in api.allowed_hosts.",
+            )
+        if self._requests > MOST_REQUESTS:
+            return problems.BUSY, f"{MOST_REQUESTS} requests are being answered."
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > body.most:
+            return problems.TOO_LARGE, f"The body has more than {body.most} bytes."
+        return None
+
+
+class _Gone(Exception):
+    """The client takes no more of the answer."""
+
+
+class _Body:
+    """Receives a body within its bounds."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self.most = most
+        self._receive = receive
+        self._seconds = seconds
+        self._until: float | None = None
+        self._size = 0
+        self._whole = False
+
+    async def __call__(self) -> Message:
+        if self._whole:  # whoever asks now waits for the client to go
+            return await self._receive()
+        now = asyncio.get_running_loop().time()
+        self._until = self._until or now + self._seconds
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._until - now)))
+        except TimeoutError:
+            raise Problem(
+                problems.TOO_SLOW, "The body did not come in time.", headers={"Connection": "close"}
+            ) from None
+        self._size += len(message.get("body", b""))
+        if self._size > self.most:
+            await _drained(self._receive, None)
+            raise Problem(
+                problems.TOO_LARGE, f"The body has more than {self.most} bytes.", headers={"Connection": "close"}
+            )
+        self._whole = not message.get("more_body", False)
+        return message
+
+
+class _Sent:
+    """Sends an answer, which must be taken in time."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            known = {name.lower() for name, _ in message.get("headers", ())}
+            more = [pair for pair in _HEADERS if pair[0] not in known]
+            message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
+        try:
+            await asyncio.wait_for(self._send(message), SEND_S)
+        except TimeoutError:
+            raise _Gone from None
+
+
+def permits(host: str, names: Sequence[str] | set[str]) -> bool:
+    """Whether a Host header names us: an IP address, or one of the names (in small letters)."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return bool(name) and (name in names or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _drained(receive: Receive, scope: Scope | None) -> None:
+    """Reads on for a moment: a client that is still sending would see a broken connection instead of the answer."""
+    if scope is not None and any(name == b"expect" for name, _ in scope["headers"]):
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            while True:
+                message: Any = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+
+
+async def _refuse(kind: Kind, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = problems.answer(kind, detail, {"Connection": "close"})
+    await answer(scope, receive, send)

@@ -1,0 +1,54 @@
+"""The description of the API for programs (OpenAPI 3.1), as the code says it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from scylla_spark.services.api import problems
+
+_PROBLEM: Final = {
+    "title": "Problem",
+    "description": "A problem document of RFC 9457. `type` is stable, all else is for people; relative to the address of the API.",
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "enum": [kind.type for kind in problems.KINDS]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "hint": {"type": "string", "description": "What to do next"},
+        "reason": {"type": "string", "description": "Why a record would be refused: a code of the wire format"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["place", "message"],
+                "properties": {"place": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def described(app: FastAPI) -> dict[str, Any]:
+    """The description of an app; made once."""
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title=app.title,
+            version=app.version,
+            openapi_version="3.1.0",
+            description=app.description,
+            routes=app.routes,
+        )
+        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        schemas["Problem"] = _PROBLEM
+        for operations in found["paths"].values():
+            for operation in operations.values():
+                operation["summary"] = operation["operationId"].replace("_", " ").capitalize()
+        app.openapi_schema = found
+    return app.openapi_schema

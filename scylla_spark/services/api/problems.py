@@ -1,0 +1,174 @@
+"""Problem documents (RFC 9457): what every answer is that is not what was asked for. Types are stable, texts are for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from scylla_spark import errors
+
+log = structlog.get_logger("api")
+
+MEDIA_TYPE: Final = "application/problem+json"
+_MOST_FAULTS: Final = 20
+_MOST_CHARS: Final = 500
+
+
+class Kind(NamedTuple):
+    """A type of problem: its name in `/problems/NAME`, the status it comes with, and its title."""
+
+    name: str
+    status: int
+    title: str
+
+    @property
+    def type(self) -> str:
+        """The URI reference that programs compare."""
+        return f"/problems/{self.name}"
+
+
+NOT_JSON: Final = Kind("not-json", 400, "The body is not JSON")
+BAD_REQUEST: Final = Kind("bad-request", 400, "The request cannot be read")
+UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "A token is needed")
+FORBIDDEN: Final = Kind("forbidden", 403, "The token does not allow it")
+NOT_FOUND: Final = Kind("not-found", 404, "There is no such thing")
+NO_SUCH_PATH: Final = Kind("no-such-path", 404, "There is no such path")
+NO_SUCH_METHOD: Final = Kind("no-such-method", 405, "The path does not take that method")
+TOO_SLOW: Final = Kind("too-slow", 408, "The request did not come in time")
+CONFLICT: Final = Kind("conflict", 409, "The state does not allow it")
+CHANGED: Final = Kind("changed", 412, "It was changed meanwhile")
+TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
+WRONG_MEDIA_TYPE: Final = Kind("wrong-media-type", 415, "The body has another media type")
+WRONG_HOST: Final = Kind("wrong-host", 421, "The name is not ours")
+INVALID: Final = Kind("invalid", 422, "The request is not valid")
+KEY_REUSED: Final = Kind("idempotency-key-reused", 422, "The key was used for another task")
+IF_MATCH_NEEDED: Final = Kind("if-match-needed", 428, "Say which version you change")
+BUSY: Final = Kind("busy", 429, "Too much at once")
+HEADERS_TOO_LARGE: Final = Kind("headers-too-large", 431, "The headers are too large")
+DEFECT: Final = Kind("defect", 500, "A defect of the server")
+UNREACHABLE: Final = Kind("unreachable", 503, "A server that is needed does not answer")
+TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in time")
+
+KINDS: Final = (
+    NOT_JSON, BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
+    WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, KEY_REUSED, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
+)  # fmt: skip
+
+_OF_ERRORS: Final[tuple[tuple[type[errors.SchedulerError], Kind], ...]] = (
+    (errors.ArgumentError, INVALID),
+    (errors.NotFoundError, NOT_FOUND),
+    (errors.ConflictError, CONFLICT),
+    (errors.UnreachableError, UNREACHABLE),
+    (errors.WaitTimeoutError, TIMED_OUT),
+)
+_OF_STATUS: Final = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD, 400: BAD_REQUEST, 415: WRONG_MEDIA_TYPE}
+_AGAIN_S: Final = {BUSY: "1", UNREACHABLE: "2"}
+
+
+class Problem(HTTPException):
+    """Ends a request with a problem document.
+
+    Args:
+        kind: of the problem.
+        detail: what is wrong with this request.
+        hint: what to do next.
+        headers: further headers.
+        **more: further members of the document.
+    """
+
+    def __init__(
+        self, kind: Kind, detail: str, *, hint: str = "", headers: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
+        super().__init__(kind.status, detail, dict(headers or {}))
+        self.kind = kind
+        self.members = ({"hint": hint} if hint else {}) | more
+
+
+def document(kind: Kind, detail: str, **more: Any) -> dict[str, Any]:
+    """The members of a problem document."""
+    return {"type": kind.type, "title": kind.title, "status": kind.status, "detail": detail} | more
+
+
+def answer(kind: Kind, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """A problem document as an answer.
+
+    Args:
+        kind: of the problem.
+        detail: what is wrong with this request.
+        headers: further headers.
+        **more: further members.
+    """
+    told = {"Retry-After": _AGAIN_S[kind]} if kind in _AGAIN_S else {}
+    body = json.dumps(document(kind, detail, **more), default=str).encode()
+    return Response(body, kind.status, told | dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def register(app: FastAPI) -> None:
+    """Makes every error of an app a problem document."""
+    app.add_exception_handler(errors.SchedulerError, _of_ours)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_defect)
+
+
+def problem_of(error: errors.SchedulerError) -> dict[str, Any] | None:
+    """The document of an error of ours; None if it is no fault of who asks."""
+    for family, kind in _OF_ERRORS:
+        if isinstance(error, family):
+            more = {"hint": error.hint} if error.hint else {}
+            if isinstance(error.fields.get("reason"), str):
+                more["reason"] = str(error.fields["reason"])
+            return document(kind, error.message, **more)
+    return None
+
+
+def _of_ours(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.SchedulerError)
+    told = problem_of(error)
+    if told is None:
+        log.error("a request failed", error=type(error).__name__, why=str(error))
+        return answer(DEFECT, error.message, hint=error.hint)
+    kind = next(kind for kind in KINDS if kind.type == told["type"])
+    more = {name: value for name, value in told.items() if name in ("hint", "reason")}
+    return answer(kind, error.message, **more)
+
+
+def _of_validation(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = [fault(one) for one in error.errors()[:_MOST_FAULTS]]
+    if faults and error.errors()[0]["type"] == "json_invalid":
+        return answer(NOT_JSON, faults[0]["message"])
+    return answer(INVALID, said(faults), errors=faults)
+
+
+def said(faults: Sequence[Mapping[str, str]]) -> str:
+    """The first fault as a sentence."""
+    return "; ".join(f"{fault['place']}: {fault['message']}" for fault in faults[:3])
+
+
+def fault(one: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with one place of a request, of an error that pydantic tells."""
+    place = ".".join(str(part) for part in one["loc"])
+    context = one.get("ctx") or {}
+    text = str(context.get("error") or one["msg"])
+    return {"place": place[:_MOST_CHARS], "message": text[:_MOST_CHARS]}
+
+
+def _of_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Problem):
+        return answer(error.kind, str(error.detail), error.headers, **error.members)
+    kind = _OF_STATUS.get(error.status_code, BAD_REQUEST)
+    return answer(kind, str(error.detail), error.headers)
+
+
+def _of_defect(_request: Request, error: Exception) -> Response:
+    log.error("a request met a defect", exc_info=error)
+    return answer(DEFECT, f"{type(error).__name__}; the log of the API says more.")

@@ -1,0 +1,122 @@
+"""The server below the application: connections are few, and none lasts without doing something."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import h11
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.app import create_app
+from scylla_spark.services.api.problems import Kind
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
+IDLE_S: Final = 15.0  # between two requests
+_DRAIN_S: Final = 5
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended, and one too many is turned away."""
+
+    most = 512
+
+    def connection_made(self, transport: Any) -> None:
+        """Takes a connection, if there is room."""
+        super().connection_made(transport)
+        self._deadline: asyncio.TimerHandle | None = None
+        if len(self.connections) > self.most:
+            transport.write(_raw(problems.BUSY, f"{self.most} connections are open."))
+            transport.close()
+        else:
+            self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what came; the headers of a request must be complete in time."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._forget_deadline()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Lets go."""
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Ends an idle connection, even if its client does not take what was sent."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(IDLE_S, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no request."""
+        large = self.conn.their_state is h11.ERROR and len(self.conn.trailing_data[0]) >= MAX_HEADER_BYTES
+        kind = problems.HEADERS_TOO_LARGE if large else problems.BAD_REQUEST
+        self.transport.write(_raw(kind, msg))
+        self.transport.close()
+
+    def _await_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADERS_S, self._end_late)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_raw(problems.TOO_SLOW, "No request came in time."))
+            self.transport.close()
+            self.loop.call_later(HEADERS_S, self.transport.abort)
+
+
+def _raw(kind: Kind, detail: str) -> bytes:
+    """A whole answer, for those whom no application sees."""
+    body = json.dumps(problems.document(kind, detail)).encode()
+    head = (
+        f"HTTP/1.1 {kind.status} {kind.title}\r\nContent-Type: {problems.MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\nRetry-After: 1\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class _Server(Server):
+    """A server that tells when it serves."""
+
+    def __init__(self, config: Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serves the API until SIGTERM.
+
+    Args:
+        settings: of the deployment, with the broker's address.
+        listener: a socket that listens.
+        ready: called once it serves.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    protocol = type("Protocol", (BoundedProtocol,), {"most": settings.api.max_connections})
+    config = Config(
+        create_app(settings), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False,
+        proxy_headers=False, server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=_DRAIN_S,
+    )  # fmt: skip
+    _Server(config, ready).run(sockets=[listener])

@@ -1,0 +1,171 @@
+"""The API as a duty of a process: a child that serves HTTP, started again when it dies.
+
+The socket belongs to the parent, so the address stays the same whatever becomes of the child, and who comes meanwhile waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import ConfigError
+from scylla_spark.io.host import die_with_parent
+from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.service import Role
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger("api")
+
+READY: Final = b"ready\n"
+_BACKLOG: Final = 512
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
+_LIVED_US: Final = 60_000_000  # who has lived so long is started again at once
+_STOP_S: Final = 8.0
+
+
+class ApiService:
+    """Serves HTTP from a child process.
+
+    Args:
+        settings: with the broker's address.
+        server: shows metrics of this process; the child shows its own.
+
+    Attributes:
+        address: where it listens, such as http://127.0.0.1:8080; None before the start, or where the packages are missing.
+    """
+
+    def __init__(self, settings: Settings, server: MetricsServer) -> None:
+        self.address: str | None = None
+        self._settings = settings
+        self._socket: socket.socket | None = None
+        self._stop = threading.Event()
+        self._settled = threading.Event()  # it serves, or has failed once
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="api-parent", daemon=True)
+
+    def start(self) -> None:
+        """Listens, and starts the child.
+
+        Raises:
+            ConfigError: it cannot listen there.
+        """
+        if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+            log.warning("no HTTP API: install scylla-spark[api]")
+            self._settled.set()
+            return
+        self._socket = listening(self._settings.api.host, self._settings.api.port)
+        host = f"[{self._settings.api.host}]" if ":" in self._settings.api.host else self._settings.api.host
+        self.address = f"http://{host}:{self._socket.getsockname()[1]}"
+        self._thread.start()
+
+    def attach(self, spark: SparkSession) -> None:
+        """It needs no session."""
+
+    def ready(self) -> bool:
+        """Whether it serves; one that cannot keeps nobody else from being ready."""
+        return self._settled.is_set()
+
+    def alive(self) -> bool:
+        """Always: a child that dies is started again, and the rest of the process goes on."""
+        return True
+
+    def stop(self) -> None:
+        """Ends the child, once it has answered what it was asked."""
+        self._stop.set()
+        with self._lock:
+            if self._process is not None:
+                self._process.terminate()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=_STOP_S)
+            if self._thread.is_alive() and self._process is not None:
+                self._process.kill()
+                self._thread.join(timeout=_STOP_S)
+        if self._socket is not None:
+            self._socket.close()
+
+    # -- the thread that is the child's parent: the kernel ends the child with it ------------------------------------------
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stop.is_set():
+            begun = boot_us()
+            code = self._serve()
+            if self._stop.is_set():
+                return
+            self._settled.set()
+            if boot_us() - begun > _LIVED_US:
+                pause = _FIRST_PAUSE_S
+            log.error("the API ended; it is started again", code=code, after_s=pause)
+            self._stop.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _serve(self) -> int:
+        """Runs one child to its end; its exit code."""
+        assert self._socket is not None
+        told, ours = os.pipe()
+        try:
+            with self._lock:
+                if self._stop.is_set():
+                    return 0
+                self._process = _child(self._socket.fileno(), told)
+        finally:
+            os.close(told)
+        with contextlib.suppress(BrokenPipeError), open(ours, "wb") as pipe:
+            pipe.write(pickle.dumps(self._settings.model_dump()))  # not as arguments: it may hold passwords
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            if said.readline() == READY:
+                self._settled.set()
+            said.read()
+        return self._process.wait()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(
+            f"The API cannot be served at {host}, port {port}: {error.strerror or error}.",
+            hint="Set api.host to an address of this machine, and api.port to a free port or to 0.",
+        ) from None
+    found.setblocking(False)
+    return found
+
+
+def _child(listener: int, told: int) -> subprocess.Popen[bytes]:
+    """Starts the child; it reads its settings from the descriptor `told`."""
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    words = [sys.executable, "-P", "-m", "scylla_spark.services.api", str(listener), str(told)]
+    return subprocess.Popen(
+        die_with_parent.command(words),
+        stdin=subprocess.PIPE if die_with_parent.mode() == "pipe" else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        pass_fds=(listener, told),
+        env=os.environ | {"PYTHONPATH": path},
+        start_new_session=True,  # Ctrl-C is for the parent, who says what to do
+    )
+
+
+API: Final = Role(ApiService, lambda settings: False, lambda metrics: metrics.api_port)

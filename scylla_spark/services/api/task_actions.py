@@ -1,0 +1,130 @@
+"""Routes that do something to one task: cancel it, move it, run it now, run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from scylla_spark.client.arguments import new_key
+from scylla_spark.client.handle import TaskHandle
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.command import CANCEL, Command
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import CANCELLED
+from scylla_spark.errors import NotFoundError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.task_ids import TaskId, id_of, key_of
+from scylla_spark.services.api.task_views import KeyView, Span, key_view
+from scylla_spark.services.api.waits import came
+
+routes = router()
+
+Patience = Annotated[
+    int, Query(ge=0, le=MOST_WAIT_MS, description="How long to wait for the owner's answer, in milliseconds")
+]
+_OF_ONE = (problems.INVALID, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+
+
+class CancelView(KeyView):
+    """What became of a cancel."""
+
+    answer: Annotated[
+        Literal["cancelled", "sent"], Field(description='"sent": it stands, and is honoured when a dispatcher reads it')
+    ]
+
+
+class CopyView(KeyView):
+    """The task that was enqueued instead."""
+
+    instead_of: Annotated[str, Field(description="`id` of the task that was asked about")]
+
+
+class MoveBody(Body):
+    """When a task is to run instead: one of both."""
+
+    scheduled_time: Instant | None = None
+    delay: Annotated[Span | None, Field(description="From now")] = None
+
+
+@routes.post(
+    "/v1/tasks/{key}:cancel", operation_id="cancel_a_task",
+    responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.CONFLICT),
+)  # fmt: skip
+async def cancel(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
+    """End a task without running it again; 409 if it runs or has ended, 202 if nobody has answered yet.
+
+    It also holds for a key that is not there yet.
+    """
+    return await cancelled(api, key_of(key), wait_ms)
+
+
+@routes.post(
+    "/v1/tasks/{key}:reschedule", operation_id="move_a_task_to_another_time", status_code=201,
+    responses=answers({201: CopyView}, problems.NOT_JSON, *_OF_ONE),
+)  # fmt: skip
+async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a task, and enqueue a copy at another time under the new key."""
+    return await _instead(
+        api, key, lambda handle: handle.reschedule(when.scheduled_time, delay=when.delay, timeout=wait_ms / 1000)
+    )
+
+
+@routes.post(
+    "/v1/tasks/{key}:run_now",
+    operation_id="run_a_task_now",
+    status_code=201,
+    responses=answers({201: CopyView}, *_OF_ONE),
+)
+async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a task that waits, and enqueue a copy that is due now."""
+    return await _instead(api, key, lambda handle: handle.reschedule(from_us(now_us()), timeout=wait_ms / 1000))
+
+
+@routes.post(
+    "/v1/tasks/{key}:retry", operation_id="retry_a_task", status_code=201, responses=answers({201: CopyView}, *_OF_ONE)
+)
+async def retry(api: Asked, key: TaskId) -> Response:
+    """Enqueue a copy of an ended task, due now, under a new uniqueness key."""
+    return await _instead(api, key, lambda handle: handle.retry())
+
+
+async def cancelled(api: Api, key: TaskKey, wait_ms: int) -> Response:
+    """Cancels a task, and waits for the answer.
+
+    Args:
+        api: to ask through.
+        key: of the task.
+        wait_ms: how long, at most.
+
+    Raises:
+        Problem: it runs or has ended.
+    """
+    request = new_key(now_us())
+    async with api.waits.waiting(key, request) as future:
+        place = await run_in_threadpool(
+            api.scheduler.connection.send, Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request)
+        )
+        api.tasks.sent(place)
+        heard = await came(future, wait_ms / 1000)
+    try:
+        state = (await run_in_threadpool(api.tasks.status, key)).state
+    except NotFoundError:
+        state = ""
+    if state == CANCELLED:
+        return answer(key_view(key) | {"answer": "cancelled"})
+    if heard:
+        raise Problem(problems.CONFLICT, "The task runs or has ended.", hint="GET it to see how it stands.")
+    return answer(key_view(key) | {"answer": "sent"}, 202)
+
+
+async def _instead(api: Api, key: str, act: Callable[[TaskHandle], TaskHandle]) -> Response:
+    old = key_of(key)
+    copy = await api.slowly(lambda: act(api.scheduler.task(old)))
+    return answer(key_view(copy.key) | {"instead_of": id_of(old)}, 201)

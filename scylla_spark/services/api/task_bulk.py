@@ -1,0 +1,219 @@
+"""The route of bulks: many tasks in one request, as JSON lines or as an Arrow stream, each with an answer of its own."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
+from typing import IO, Any, Final
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from scylla_spark.clock import iso, now_us, to_us
+from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Api, Asked, answers, router
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.api.task_views import NewTask
+
+routes = router()
+
+LINES: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+MOST_ITEMS: Final = 250_000
+_AT_ONCE: Final = 1_000
+_PIECE: Final = 1024 * 1024
+_IN_MEMORY: Final = 4 * 1024 * 1024
+_ACKNOWLEDGED_S: Final = 60
+Item = dict[str, Any]
+
+
+class BulkItemView(BaseModel):
+    """What became of one task: `id`, or `problem`. The last line has `accepted` and `refused` instead."""
+
+    index: int | None = None
+    id: str | None = None
+    problem: dict[str, Any] | None = None
+    accepted: int | None = None
+    refused: int | None = None
+
+
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "description": "One task per line, or per row with columns of the same names; at most 250,000.",
+        "content": {
+            LINES: {"schema": {"type": "string", "description": "JSON objects as `POST /v1/tasks` takes them"}},
+            ARROW: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": "Arrow IPC stream; `payload` a struct or JSON text",
+                }
+            },
+        },
+    }
+}
+_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One JSON line per task, in order, then one with both counts",
+        "content": {LINES: {"schema": {"$ref": "#/components/schemas/BulkItemView"}}},
+    }
+}
+
+
+@routes.post(
+    "/v1/tasks:bulk", operation_id="enqueue_many_tasks", openapi_extra=_BODY,
+    responses=answers({}, problems.WRONG_MEDIA_TYPE, problems.INVALID) | _ANSWER,
+)  # fmt: skip
+async def bulk(api: Asked, request: Request) -> Response:
+    """Enqueue many tasks. Those that are refused leave the others alone; what was not acknowledged may exist all the same."""
+    kind = request.headers.get("content-type", LINES).partition(";")[0].strip().lower()
+    told = _Answers(api)
+    if kind in (LINES, "application/jsonl", "application/json-seq", "text/plain"):
+        async for some in _lines(request, api.settings.api.max_body):
+            await run_in_threadpool(told.take, [_read_line(line) for line in some])
+    elif kind == ARROW:
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            async for piece in request.stream():
+                await run_in_threadpool(file.write, piece)
+            file.seek(0)
+            await api.slowly(lambda: told.take_all(_rows(file)))
+    else:
+        raise Problem(problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100]}.")
+    return Response(await run_in_threadpool(told.whole), media_type=LINES)
+
+
+async def _lines(request: Request, most: int) -> AsyncIterator[list[bytes]]:
+    """The lines of a body, some at a time; empty ones are left out.
+
+    Raises:
+        Problem: a line is too long.
+    """
+    rest = b""
+    async for piece in request.stream():
+        *whole, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+        if len(rest) > most or any(len(line) > most for line in whole):
+            raise Problem(problems.TOO_LARGE, f"A line has more than {most} bytes.", headers={"Connection": "close"})
+        lines = [line for line in whole if line.strip()]
+        for start in range(0, len(lines), _AT_ONCE):
+            yield lines[start : start + _AT_ONCE]
+    if rest.strip():
+        yield [rest]
+
+
+def _read_line(line: bytes) -> Item | Exception:
+    try:
+        return from_json(line, allow_inf_nan=False)  # type: ignore[no-any-return]
+    except ValueError as error:
+        return error
+
+
+def _rows(file: IO[bytes]) -> Iterator[list[Item | Exception]]:
+    """The rows of an Arrow stream, some at a time.
+
+    Raises:
+        Problem: it is none.
+    """
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                batch.validate(full=True)
+                for start in range(0, batch.num_rows, _AT_ONCE):
+                    yield [_of_row(row) for row in batch.slice(start, _AT_ONCE).to_pylist()]
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise Problem(problems.INVALID, f"The body is no Arrow stream that can be read: {str(error)[:300]}") from None
+
+
+def _of_row(row: Item) -> Item | Exception:
+    """A row as a JSON object: what is null is left out."""
+    found = {name: value for name, value in row.items() if value is not None}
+    try:
+        if isinstance(found.get("scheduled_time"), datetime):
+            found["scheduled_time"] = iso(to_us(found["scheduled_time"]))
+        if isinstance(found.get("payload"), str):
+            found["payload"] = from_json(found["payload"], allow_inf_nan=False)
+    except ValueError as error:
+        return error
+    return found
+
+
+class _Answers:
+    """Sends tasks, and collects what became of each; used by one thread at a time."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._index = 0
+        self._accepted = 0
+        self._text = bytearray()
+        self._waiting: list[tuple[int, Any, Any]] = []  # index, id or problem, future
+
+    def take_all(self, parts: Iterator[list[Item | Exception]]) -> None:
+        """Sends all of some parts."""
+        for part in parts:
+            self.take(part)
+
+    def take(self, items: Sequence[Item | Exception]) -> None:
+        """Hands tasks over, then waits for those before them.
+
+        Raises:
+            Problem: there are too many in one bulk.
+        """
+        if self._index + len(items) > MOST_ITEMS:
+            raise Problem(
+                problems.TOO_LARGE, f"A bulk has at most {MOST_ITEMS} tasks; the first {self._index} were sent.",
+                headers={"Connection": "close"},
+            )  # fmt: skip
+        begun = [self._begun(number, item) for number, item in enumerate(items, self._index)]
+        self._index += len(items)
+        self._settle()
+        self._waiting = begun
+
+    def whole(self) -> bytes:
+        """The answer."""
+        self._settle()
+        self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
+        return bytes(self._text)
+
+    def _begun(self, index: int, item: Item | Exception) -> tuple[int, Any, Any]:
+        try:
+            if isinstance(item, Exception):
+                raise ArgumentError(f"It is not JSON: {item}.", reason="not_json")
+            command = NewTask.model_validate(item).new_command(now_us())
+            sender = self._api.scheduler.connection.sender
+            return index, id_of(command.key), sender.begin(sender.record(command))
+        except ValidationError as error:
+            faults = [problems.fault(one) for one in error.errors(include_url=False)[:5]]
+            return index, problems.document(problems.INVALID, problems.said(faults), errors=faults), None
+        except SchedulerError as error:
+            return index, problems.problem_of(error) or problems.document(problems.DEFECT, error.message), None
+
+    def _settle(self) -> None:
+        """Waits until what was handed over is acknowledged."""
+        for index, told, future in self._waiting:
+            if future is None:
+                self._say({"index": index, "problem": told})
+                continue
+            try:
+                place = future.get(timeout=_ACKNOWLEDGED_S)
+            except Exception as error:
+                lost = UnreachableError(
+                    f"Kafka did not acknowledge it ({type(error).__name__}); it may exist all the same."
+                )
+                self._say({"index": index, "problem": problems.problem_of(lost)})
+            else:
+                self._accepted += 1
+                self._api.tasks.sent(place)
+                self._say({"index": index, "id": told})
+        self._waiting = []
+
+    def _say(self, line: Item) -> None:
+        self._text += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_settings import (
     BaseSettings,
@@ -273,6 +273,16 @@ class Api(Section):
     )
 
 
+class Desk(Section):
+    """Where dispatchers take the calls of workers from the API. Keep it in a private network: it is not encrypted."""
+
+    host: str = Field("127.0.0.1", description="address to listen on, which processes of the API reach")
+    port: int = Field(0, ge=0, le=65535, description="0: any free port")
+    secret: SecretStr | None = Field(
+        None, description="what dispatchers and the API both know; missing: kept in a file of the data folder"
+    )
+
+
 class Metrics(Section):
     """Prometheus metrics, and read-only state of a dispatcher, over HTTP."""
 
@@ -351,6 +361,7 @@ class Settings(BaseSettings):
     )
     plan: Plan = Plan()
     api: Api = Api()
+    desk: Desk = Desk()
     metrics: Metrics = Metrics()
     log: Log = Log()
 

@@ -137,7 +137,9 @@ def newest_attempts(attempts: pl.LazyFrame, *more: str) -> pl.LazyFrame:
 
     newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
-    return newest.select(*IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work", *more)
+    return newest.select(
+        *IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work", *more
+    )
 
 
 def first_completions(completions: pl.LazyFrame) -> pl.LazyFrame:

@@ -38,10 +38,13 @@ class Description:
 
     def _routes(self) -> dict[str, Route]:
         return {
-            "/status": Route(lambda _query: self._ask(describe_status)),
+            "/status": Route(lambda _query: self._ask(self._status)),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
         }
+
+    def _status(self, engine: Engine, now: int) -> dict[str, Any]:
+        return describe_status(engine, now) | {"desk": self._dispatcher.desk.address}
 
     def _lane(self, query: Mapping[str, str]) -> Reply:
         return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))
@@ -132,11 +135,18 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     head = lane.active or lane.head()
     if partition.state is not PartitionState.ACTIVE:
         return f"Its partition {partition.number} is {partition.state} and releases nothing."
+    lease = next((lease for lease in engine.leases if lease.run.lane is lane), None)
+    if lease is not None:
+        return (
+            f"Worker {lease.note.worker!r} has {lease.run.entry.key}, attempt {lease.run.invocation.attempt}; without a sign of life "
+            f"its lease ends in {max(lease.deadline_us - now, 0) / 1e6:.1f} s."
+        )
     if head is None:
         return "Its tasks are being read from the tables."
     queue = head.data.queue
     closed, held_up = engine.gate(queue).why(lane.ordering_id), engine.held_up(partition)
-    ready = "It is due and waits for room in the executor."
+    leased = engine.gate(queue).limits.pull or head.data.handler is None
+    ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
     if closed:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:

@@ -18,7 +18,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy
+from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
@@ -33,6 +33,7 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
+from scylla_spark.services.dispatch.desk import Desk
 from scylla_spark.services.dispatch.engine_terms import engine_limits, limits_of, queue_terms, start_definitions
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -68,7 +69,7 @@ class Surroundings:
     boot_us: Callable[[], int]
     tables: OpenTasks
     runner: Runner
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.SystemRandom)
 
 
 class _Glance(NamedTuple):
@@ -106,7 +107,7 @@ class Dispatcher:
         self.failure: BaseException | None = None
         self._known: dict[str, HandlerPolicy] = {}
         self._default = self._terms(HandlerInfo(""))
-        self._parked = HandlerPolicy("", self._default.timeout_ms, self._default.retry)
+        self._for_workers = HandlerPolicy(LEASED, self._default.timeout_ms, self._default.retry)
         self.queues = QueuesInForce(start_definitions(settings))
         self._follower: QueueFollower | None = None
         self._queues_known = True  # until somebody follows them
@@ -117,6 +118,7 @@ class Dispatcher:
         self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
+        self.desk = Desk(settings, self.mailbox, self.engine)
         self._ticker: Ticker | None = None
         self._producer: Any = None
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
@@ -149,6 +151,7 @@ class Dispatcher:
         self._queues_known = False
         located = self.settings.model_copy(update={"partitions": rules.partitions})
         self._follower = QueueFollower(located, self._readers, self._put_queues)
+        self.desk.start()
         self._thread.start()
         self._follower.start()
         self._outcomes.start()
@@ -196,6 +199,7 @@ class Dispatcher:
         if self._ticker is not None:
             self._ticker.stop()
         self._outcomes.stop()
+        self.desk.stop()
         if self._follower is not None:
             self._follower.stop()
         self._stopping.set()
@@ -315,6 +319,8 @@ class Dispatcher:
                 self.executors[name].kill(ids)
             case action.Reload():
                 self._questions.reload(item)
+            case action.Answered(answer):
+                self.desk.answer(answer, self._now)
             case action.Left(tenure, clean):
                 self._forget(tenure, clean=clean)
 
@@ -493,5 +499,5 @@ class Dispatcher:
 
     def _terms_of(self, command: Command) -> HandlerPolicy:
         if command.handler is None:
-            return self._parked
+            return self._for_workers
         return self._known.get(command.handler, self._default)

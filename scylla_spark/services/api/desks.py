@@ -1,0 +1,252 @@
+"""The way to the desks of all dispatchers: one connection to each, which carries the calls of all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import Iterable
+from itertools import count
+from typing import Any, Final
+
+import anyio.to_thread
+import structlog
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.explain import ask
+from scylla_spark.core.desk_messages import (
+    ANSWER,
+    CALL,
+    HANG_UP,
+    HELLO,
+    LEAVE,
+    MAX_LINE_BYTES,
+    QUEUE,
+    TOLD,
+    VERSION,
+    WELCOME,
+    WORKERS,
+    line,
+    proof,
+    proves,
+    read_answer,
+    read_line,
+)
+from scylla_spark.core.lease import Answer, Call, Scarcity
+from scylla_spark.errors import UnreachableError
+
+log = structlog.get_logger("api")
+
+_PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
+_LOOK_S: Final = 2.0  # between two looks at who owns what
+
+
+class DeskConnection:
+    """One connection to the desk of a dispatcher.
+
+    Args:
+        reader: what comes.
+        writer: what goes.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._numbers = count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._unsent: list[bytes] = []
+        self._task = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def open(cls, address: str, secret: str) -> DeskConnection:
+        """Connects, and proves to know the secret.
+
+        Raises:
+            UnreachableError: nobody listens, or it is no desk of this deployment.
+        """
+        host, _, port = address.rpartition(":")
+        try:
+            reader, writer = await asyncio.wait_for(
+                asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES), _PATIENCE_S
+            )
+            _, version, nonce = read_line(await asyncio.wait_for(reader.readline(), _PATIENCE_S))
+            mine = secrets.token_hex(16)
+            writer.write(line(HELLO, proof(secret, str(nonce)), mine))
+            kind, said = read_line(await asyncio.wait_for(reader.readline(), _PATIENCE_S))
+        except (OSError, ValueError, TimeoutError) as error:
+            raise UnreachableError(
+                f"The desk at {address} does not answer: {error!r}.",
+                hint="Is desk.secret the same for dispatchers and the API, and desk.host reachable from here?",
+            ) from None
+        if kind != WELCOME or version != VERSION or not proves(said, secret, mine):
+            writer.close()
+            raise UnreachableError(f"What listens at {address} is no desk of this deployment.")
+        return cls(reader, writer)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+        return not self._task.done()
+
+    def call(self, call: Call) -> asyncio.Future[Any]:
+        """The answer to a call of a worker; cancelling it hangs up. Its `until_us` is how long it may wait, in microseconds."""
+        number, answer = self._expect()
+        answer.add_done_callback(lambda done: self._say(line(HANG_UP, [number])) if done.cancelled() else None)
+        self._say(line(CALL, call._replace(number=number)))
+        return answer
+
+    def ask(self, kind: str, *values: Any) -> asyncio.Future[Any]:
+        """The answer to another question."""
+        number, answer = self._expect()
+        self._say(line(kind, number, *values))
+        return answer
+
+    def close(self) -> None:
+        """Lets go of it."""
+        self._task.cancel()
+        self._writer.close()
+
+    def _expect(self) -> tuple[int, asyncio.Future[Any]]:
+        if not self.alive:
+            raise UnreachableError("The dispatcher is gone.", hint="Call again in a moment.")
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        return number, answer
+
+    def _say(self, text: bytes) -> None:
+        """Writes at the end of this turn of the loop: calls that come together go together."""
+        self._unsent.append(text)
+        if len(self._unsent) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if not self._writer.is_closing():
+            self._writer.write(b"".join(unsent))
+
+    async def _listen(self) -> None:
+        try:
+            while text := await self._reader.readline():
+                kind, *values = read_line(text)
+                if kind == ANSWER:
+                    answer = read_answer(values[0])
+                    self._tell(answer.number, answer)
+                elif kind == TOLD:
+                    self._tell(values[0], values[1])
+        except (OSError, ValueError) as error:
+            log.warning("the connection to a desk ended", why=repr(error)[:300])
+        finally:
+            self._writer.close()
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
+
+    def _tell(self, number: int, value: Any) -> None:
+        future = self._waiting.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(value)
+
+
+class Desks:
+    """The desks of all dispatchers, and which partitions are whose.
+
+    Args:
+        connection: to the deployment.
+        secret: what all desks know.
+    """
+
+    def __init__(self, connection: Connection, secret: str) -> None:
+        self._connection = connection
+        self._secret = secret
+        self._open: dict[str, DeskConnection] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._owners: dict[int, str] = {}  # partition → address of the desk
+        self._looked = 0.0
+        self._looking = asyncio.Lock()
+
+    async def owners(self, *, again: bool = False) -> dict[int, str]:
+        """Partition → address of the desk of its owner; partitions without an owner that answers are missing."""
+        clock = asyncio.get_running_loop().time
+        async with self._looking:
+            if not self._owners or (again and clock() - self._looked > _LOOK_S):
+                self._owners = await anyio.to_thread.run_sync(self._look)
+                self._looked = clock()
+        return self._owners
+
+    def _look(self) -> dict[int, str]:
+        partitions = self._connection.rules.partitions
+        addresses = {number: self._connection.owner_address(number) for number in range(partitions)}
+        desks: dict[str, str] = {}
+        for address in set(addresses.values()):
+            told = ask(address, "status") if address else None
+            desk = told.get("desk") if told is not None else None
+            if isinstance(desk, str) and desk:
+                desks[address] = desk
+        return {number: desks[address] for number, address in addresses.items() if address in desks}
+
+    async def at(self, address: str) -> DeskConnection:
+        """The connection to a desk.
+
+        Raises:
+            UnreachableError: it does not answer.
+        """
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            known = self._open.get(address)
+            if known is None or not known.alive:
+                try:
+                    known = self._open[address] = await DeskConnection.open(address, self._secret)
+                except UnreachableError:
+                    self._owners = {}
+                    raise
+            return known
+
+    async def all(self) -> list[str]:
+        """Addresses of all desks; at least one.
+
+        Raises:
+            UnreachableError: nobody owns anything.
+        """
+        found = sorted(set((await self.owners()).values())) or sorted(set((await self.owners(again=True)).values()))
+        if not found:
+            raise UnreachableError("No dispatcher answers.", hint="Start `scylla-spark up`, or `scylla-spark run dispatch`.")
+        return found
+
+    async def workers(self) -> list[dict[str, Any]]:
+        """All workers, as each desk tells of them."""
+        told = await asyncio.gather(*[(await self.at(address)).ask(WORKERS) for address in await self.all()])
+        return [one for some in told for one in some]
+
+    async def scarcity(self, queue: str) -> Scarcity:
+        """What a queue has for workers, at all desks together; `oldest_us` is an age."""
+        told = await asyncio.gather(*[(await self.at(address)).ask(QUEUE, queue) for address in await self.all()])
+        return together([Scarcity(*one) for one in told])
+
+    async def leave(self, worker: str, session: str) -> int:
+        """A session of a worker ends; how many leases it gave back."""
+        told = await asyncio.gather(*[(await self.at(address)).ask(LEAVE, worker, session) for address in await self.all()])
+        return sum(told)
+
+    def close(self) -> None:
+        """Lets go of all."""
+        for connection in self._open.values():
+            with contextlib.suppress(RuntimeError):
+                connection.close()
+
+
+def together(told: Iterable[Scarcity]) -> Scarcity:
+    """What several desks say of one queue."""
+    all_told = list(told)
+    ages = [one.oldest_us for one in all_told if one.oldest_us is not None]
+    limits = [one.limit for one in all_told if one.limit]
+    ready = sum(one.ready for one in all_told)
+    return Scarcity(all_told[0].queue, ready, max(ages, default=None), limits[0] if limits else "")
+
+
+def about_text(about: Any) -> str | None:
+    """What a worker says of itself, as it is stored."""
+    return json.dumps(about) if about is not None else None
+
+
+__all__ = ["Answer", "DeskConnection", "Desks", "about_text", "together"]

@@ -1,0 +1,238 @@
+"""The desk of a dispatcher: where processes of the API bring the calls of workers, and get their answers.
+
+One connection carries the calls of many workers. A thread of its own reads and writes; the engine sees whole calls, in its mailbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final
+
+import structlog
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.desk_messages import (
+    ANSWER,
+    CALL,
+    HANG_UP,
+    HELLO,
+    LEAVE,
+    MAX_LINE_BYTES,
+    QUEUE,
+    TOLD,
+    VERSION,
+    WELCOME,
+    WORKERS,
+    line,
+    proof,
+    proves,
+    read_call,
+    read_line,
+)
+from scylla_spark.core.engine.engine import Engine
+from scylla_spark.core.lease import Answer, Scarcity
+from scylla_spark.errors import ConfigError
+from scylla_spark.io.host.private_files import kept_secret, make_folder
+from scylla_spark.services.dispatch.mailbox import Mailbox
+
+log = structlog.get_logger("desk")
+
+SECRET_FILE: Final = "desk.secret"
+_GREETING_S: Final = 5.0
+_MOST_CONNECTIONS: Final = 256
+_MOST_UNSENT: Final = 256 * 1024 * 1024  # bytes that a peer may leave unread before it is let go of
+
+
+def desk_secret(settings: Settings) -> str:
+    """What the desk and the API both know: as set, or from a file in the data folder, which is made at the first call."""
+    if settings.desk.secret is not None:
+        return settings.desk.secret.get_secret_value()
+    make_folder(settings.data_dir)
+    return kept_secret(settings.data_dir / SECRET_FILE)
+
+
+class Desk:
+    """Takes calls of workers from the API.
+
+    Args:
+        settings: where it listens, and the secret.
+        mailbox: of the engine.
+        engine: that answers.
+
+    Attributes:
+        address: host and port, once it has started.
+    """
+
+    def __init__(self, settings: Settings, mailbox: Mailbox, engine: Engine) -> None:
+        self.address = ""
+        self._deployment = settings
+        self._settings = settings.desk
+        self._secret = ""
+        self._mailbox = mailbox
+        self._engine = engine
+        self._numbers = count(1)
+        self._callers: dict[int, tuple[_Peer, int]] = {}  # number of a call here → who called, and its number there
+        self._answers: deque[tuple[_Peer, bytes]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._peers: set[_Peer] = set()
+        self._started = threading.Event()
+        self._failure: OSError | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="desk", daemon=True)
+
+    def start(self) -> None:
+        """Begins to listen.
+
+        Raises:
+            ConfigError: it cannot listen there.
+        """
+        self._secret = desk_secret(self._deployment)
+        self._thread.start()
+        self._started.wait(_GREETING_S)
+        if self._failure is not None:
+            raise ConfigError(
+                f"The desk cannot listen at {self._settings.host}, port {self._settings.port}: {self._failure}.",
+                hint="Set desk.host to an address of this machine, and desk.port to a free port or to 0.",
+            )
+
+    def stop(self) -> None:
+        """Ends all connections."""
+        loop = self._loop
+        if loop is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(timeout=5)
+
+    async def _run(self) -> None:
+        self._stopping = asyncio.Event()
+        try:
+            server = await asyncio.start_server(
+                self._greet, self._settings.host, self._settings.port, limit=MAX_LINE_BYTES, backlog=64
+            )
+        except OSError as error:
+            self._failure = error
+            self._started.set()
+            return
+        host, port = server.sockets[0].getsockname()[:2]
+        self.address = f"{host}:{port}"
+        self._loop = asyncio.get_running_loop()
+        self._started.set()
+        await self._stopping.wait()
+        server.close()
+        for peer in list(self._peers):
+            peer.writer.transport.abort()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Lets somebody in who knows the secret, and takes what it says until it goes."""
+        peer = _Peer(writer)
+        try:
+            if len(self._peers) < _MOST_CONNECTIONS and await asyncio.wait_for(
+                self._admit(reader, writer), _GREETING_S
+            ):
+                self._peers.add(peer)
+                while text := await reader.readline():
+                    self._take(peer, read_line(text))
+        except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
+            log.warning("a connection of the desk ended", why=repr(error)[:300])
+        finally:
+            self._peers.discard(peer)
+            gone = [number for number, (caller, _) in self._callers.items() if caller is peer]
+            for number in gone:
+                self._callers.pop(number, None)
+            if gone:
+                self._mailbox.post(lambda now: self._engine.hang_up(gone))
+            writer.close()
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        nonce = secrets.token_hex(16)
+        writer.write(line(HELLO, VERSION, nonce))
+        kind, said, theirs = read_line((await reader.readline())[:1000])
+        if kind != HELLO or not proves(said, self._secret, nonce):
+            return False
+        writer.write(line(WELCOME, proof(self._secret, str(theirs))))
+        return True
+
+    def _take(self, peer: _Peer, message: list[Any]) -> None:
+        kind, values = message[0], message[1:]
+        if kind == CALL:
+            self._call(peer, values[0])
+        elif kind == HANG_UP:
+            theirs = set(values[0])
+            gone = [number for number, (caller, its) in self._callers.items() if caller is peer and its in theirs]
+            self._mailbox.post(lambda now: self._engine.hang_up(gone))
+        elif kind == LEAVE:
+            number, worker, session = values
+            self._tell(peer, number, lambda now: self._engine.leave(worker, session, now))
+        elif kind == WORKERS:
+            self._tell(peer, values[0], lambda now: workers(self._engine, now))
+        elif kind == QUEUE:
+            number, queue = values
+            self._tell(peer, number, lambda now: _aged(self._engine.scarcity(queue), now))
+
+    def _call(self, peer: _Peer, value: Any) -> None:
+        call = read_call(value)
+        number = next(self._numbers)
+        self._callers[number] = peer, call.number
+        self._mailbox.post(
+            lambda now: self._engine.call(call._replace(number=number, until_us=now + call.until_us), now)
+        )
+
+    def _tell(self, peer: _Peer, number: int, question: Callable[[int], Any]) -> None:
+        def answer(now: int) -> None:
+            self._send(peer, line(TOLD, number, question(now)))
+
+        self._mailbox.post(answer)
+
+    def answer(self, answer: Answer, now: int) -> None:
+        """The engine answers a call; in its thread."""
+        caller = self._callers.pop(answer.number, None)
+        if caller is not None:
+            peer, number = caller
+            leases = tuple(lease._replace(until_us=max(lease.until_us - now, 0)) for lease in answer.leases)
+            queues = tuple(_aged(queue, now) for queue in answer.queues)
+            self._send(peer, line(ANSWER, answer._replace(number=number, leases=leases, queues=queues)))
+
+    def _send(self, peer: _Peer, text: bytes) -> None:
+        self._answers.append((peer, text))
+        if len(self._answers) == 1 and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._flush)
+
+    def _flush(self) -> None:
+        while self._answers:
+            peer, text = self._answers.popleft()
+            if peer in self._peers:
+                peer.writer.write(text)
+                if peer.writer.transport.get_write_buffer_size() > _MOST_UNSENT:
+                    peer.writer.transport.abort()
+
+
+class _Peer:
+    """A connection; compared by identity."""
+
+    __slots__ = ("writer",)
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+
+
+def _aged(queue: Scarcity, now: int) -> Scarcity:
+    return queue._replace(oldest_us=None if queue.oldest_us is None else max(now - queue.oldest_us, 0))
+
+
+def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
+    """The workers that this dispatcher knows, with what each holds of it.
+
+    Args:
+        engine: of the dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+    """
+    return [
+        {
+            "worker": session.worker, "session": session.name, "leases": len(session.held), "waits": session.call is not None,
+            "silent_ms": (now - session.seen_us) // 1000, "about": session.about,
+        }
+        for session in engine.sessions
+    ]  # fmt: skip

@@ -278,7 +278,7 @@ def _entry(plan: PlanState, name: str) -> Entry:
 
 
 def _missing(name: str) -> Exception:
-    from scylla_spark.cli.schedule_rows import missing
+    from scylla_spark.client.schedule_answers import missing
 
     return missing(name)
 

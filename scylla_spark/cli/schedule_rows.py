@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scylla_spark.client.schedule_handle import ScheduleStatus, planned, status_of
 from scylla_spark.client.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
     from scylla_spark.core.plan.entry import Entry
@@ -97,11 +97,6 @@ def with_verdicts(rows: list[dict[str, Any]], fires: Iterable[Mapping[str, Any]]
         about = single.get(at_us, missed)
         row |= {"verdict": about.get("verdict"), "why": about.get("why")}
     return rows
-
-
-def missing(name: str) -> NotFoundError:
-    """What to say of a name that nobody knows."""
-    return NotFoundError(f"There is no schedule {name!r}.", hint="`scylla-spark schedule list` names all.")
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from scylla_spark.cli.context import Context, context, instant
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
-    from scylla_spark.client.schedule_history import ScheduleHistory
     from scylla_spark.core.plan.entry import Entry
 
 Name = Annotated[str, typer.Argument(help="The schedule")]
@@ -29,29 +28,14 @@ def explain(
     at: Annotated[str | None, typer.Option(help="Of this time: an instant, or a local time of its trigger")] = None,
 ) -> None:
     """Say why a schedule ran or did not, and what it waits for."""
-    from scylla_spark.client import schedule_explain
-    from scylla_spark.client.schedule_history import history
+    from scylla_spark.client.schedule_answers import explained
     from scylla_spark.clock import now_us
 
     cli, now = context(ctx), now_us()
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan.state()
-        past = history(scheduler.connection, name)
-        entry = plan.entries.get(name)
-        at_us = None if at is None else _asked(at, entry)
-        if at_us is None:
-            about = past.fires(limit=schedule_explain.NEWEST)[::-1]
-        else:
-            about = past.fires_about(at_us, schedule_explain.end_of(at_us))[::-1]
-        active = entry.runs if entry is not None else ()
-        said = list(schedule_explain.told(about, past.jobs_of(about), active))
-        if entry is None:
-            said.append(_gone(past, name))
-        elif at_us is None:
-            said += schedule_explain.standing(entry, plan.calendars, now)
-        elif not about:
-            said += schedule_explain.undecided(entry, past.changes(), plan.calendars, at_us, now)
-            said += schedule_explain.standing(entry, plan.calendars, now)
+        at_us = None if at is None else _asked(at, plan.entries.get(name))
+        said, about = explained(scheduler.connection, plan, name, at_us, now)
     _say(cli, name, said, [printable(row, _INSTANTS) for row in about])
 
 
@@ -62,6 +46,7 @@ def fires(
     limit: Annotated[int, typer.Option(help="Most rows, to 10000")] = 100,
 ) -> None:
     """List what was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    from scylla_spark.client.schedule_answers import gone
     from scylla_spark.client.schedule_history import history
     from scylla_spark.io.delta.task_queries import check_limit
 
@@ -71,7 +56,7 @@ def fires(
         past = history(scheduler.connection, name)
         rows = past.fires(None if since is None else instant(since), limit)
         if not rows and name not in scheduler.connection.plan.state().entries:
-            _gone(past, name)
+            gone(past, name)
     if not past.complete:
         cli.output.say("Kafka does not answer: this is what the tables say.")
     shown = [printable(row, _INSTANTS) for row in rows]
@@ -93,19 +78,6 @@ def _asked(text: str, entry: Entry | None) -> int:
     if moment.tzinfo is not None or not series:
         return instant(text)
     return zone.instant_of(series[0].tz, moment)
-
-
-def _gone(past: ScheduleHistory, name: str) -> str:
-    """What is left of a schedule that is not there; an error if nothing is."""
-    from scylla_spark.cli.schedule_rows import missing
-    from scylla_spark.clock import iso
-
-    changes = past.changes()
-    if not changes:
-        raise missing(name)
-    last = changes[0]
-    author = f" by {last['author']}" if last["author"] else ""
-    return f"There is no schedule {name!r} any more: it was removed at {iso(last['changed_at'])}{author}."
 
 
 def _say(cli: Context, name: str, said: list[str], rows: list[dict[str, Any]]) -> None:

@@ -75,7 +75,7 @@ class Definitions:
 
         Raises:
             ArgumentError: one of them is none; nothing is changed.
-            ConflictError: one of the names is taken, and `ifAbsent` was said.
+            ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says.
         """
         read = [_read(value) for value in command.fields["schedules"]]
         names = [schedule.name for schedule, _ in read]
@@ -85,6 +85,7 @@ class Definitions:
         taken = [name for name in names if name in self._state.entries and name > last]
         if taken and command.fields.get("ifAbsent"):
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
+        self._check_expected(command, last)
         self._check_circles(schedule for schedule, _ in read)
         todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
         todo |= {one[0].name: one for one in read}
@@ -138,7 +139,9 @@ class Definitions:
 
         Raises:
             NotFoundError: one of the names is not there; nothing is changed.
+            ConflictError: one is at another change than `expect` says.
         """
+        self._check_expected(command, last)
         done: dict[str, Any] = {name: "removed" for name in command.fields.get("names", ()) if name <= last}
         keys: list[TaskKey] = []
         for name in self._chosen(command, last):
@@ -266,6 +269,14 @@ class Definitions:
             until_us = fields.get("changedUntil", 2**63)
             chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
         return sorted(name for name in chosen if name > last)
+
+    def _check_expected(self, command: PlanCommand, last: str) -> None:
+        """Refuses a change of what has changed since whoever asks looked at it."""
+        for name, changed_us in command.fields.get("expect", {}).items():
+            entry = self._state.entries.get(name)
+            found = entry.changed_us if entry is not None else 0
+            if found != changed_us and name > last:
+                raise ConflictError(f"The schedule {name!r} was changed meanwhile.", hint="Look at it, and ask again.")
 
     def _check_circles(self, schedules: Iterable[Schedule]) -> None:
         """Refuses schedules whose runs would, by way of others, fire themselves."""

@@ -11,12 +11,37 @@ from starlette.types import ASGIApp
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.config.settings import Settings
-from scylla_spark.services.api import health, lanes, problems, rejected, task_actions, task_bulk, task_lists, tasks
+from scylla_spark.services.api import (
+    events,
+    health,
+    lanes,
+    problems,
+    rejected,
+    schedule_actions,
+    schedules,
+    stream,
+    task_actions,
+    task_bulk,
+    task_lists,
+    tasks,
+)
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.limits import Limits
 from scylla_spark.services.api.openapi import described
 
-_ROUTES = (task_lists, task_bulk, task_actions, tasks, lanes, rejected, health)
+_ROUTES = (
+    task_lists,
+    task_bulk,
+    task_actions,
+    tasks,
+    lanes,
+    rejected,
+    schedule_actions,
+    schedules,
+    events,
+    stream,
+    health,
+)
 
 
 def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIApp:
@@ -26,7 +51,8 @@ def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIAp
         settings: of the deployment, with the broker's address.
         scheduler: a client to ask through, which stays open; default: one of its own.
     """
-    return Limits(application(settings, scheduler), settings.api)
+    app = application(settings, scheduler)
+    return Limits(app, settings.api, app.state.api.metrics)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
@@ -39,11 +65,13 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
         api.tail.start()
         yield
         await anyio.to_thread.run_sync(api.tail.stop)
+        await anyio.to_thread.run_sync(api.plan.close)
+        await anyio.to_thread.run_sync(api.told.close)
         if scheduler is None:
             await anyio.to_thread.run_sync(api.scheduler.close)
 
     app = FastAPI(
-        title="scylla-spark", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
+        title="scylla-spark", version="1", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
         description="Tasks, schedules and lanes of one deployment.",
     )  # fmt: skip
     app.state.api = api

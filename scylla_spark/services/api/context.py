@@ -23,13 +23,17 @@ from scylla_spark.core.key import instant_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.metrics import ApiMetrics
+from scylla_spark.services.api.plan_mirror import PlanMirror
 from scylla_spark.services.api.task_reader import TaskReader
 from scylla_spark.services.api.waits import Waits
 
 JSON: Final = "application/json"
 MOST_WAIT_MS: Final = 60_000
 SLOW_THREADS: Final = 8
+PLANNING_THREADS: Final = 4
 T = TypeVar("T")
 
 
@@ -47,6 +51,9 @@ class Api:
         tasks: reads single tasks.
         waits: requests that wait.
         pages: lists and counts of tasks.
+        plan: what the planner knows.
+        metrics: of this process.
+        told: tells the planner of events, without waiting for answers to others.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -56,11 +63,19 @@ class Api:
         self.tasks = TaskReader(scheduler.connection, self.tail)
         self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
         self.pages = TaskPages(scheduler.connection.readers)
+        self.plan = PlanMirror(scheduler.connection)
+        self.told = EventSender(scheduler.connection)
+        self.metrics = ApiMetrics()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
+        self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""
         return await anyio.to_thread.run_sync(call, limiter=self._slow)
+
+    async def planned(self, call: Callable[[], T]) -> T:
+        """Runs what asks the planner, which may not be there: nobody else waits for that."""
+        return await anyio.to_thread.run_sync(call, limiter=self._planning)
 
 
 def _api(request: Request) -> Api:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scylla_spark.config.settings import Api
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.problems import Kind, Problem
 
 BODY_S: Final = 20.0  # for a whole request …
@@ -35,11 +36,13 @@ class Limits:
     Args:
         app: what is behind.
         settings: bounds, and names by which the server may be asked.
+        metrics: count requests.
     """
 
-    def __init__(self, app: ASGIApp, settings: Api) -> None:
+    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics) -> None:
         self._app = app
         self._settings = settings
+        self._metrics = metrics
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
         self._requests = 0
@@ -50,24 +53,27 @@ class Limits:
             await self._app(scope, receive, send)
             return
         self._requests += 1
+        self._metrics.begun()
+        begun, sent = asyncio.get_running_loop().time(), _Sent(send)
         try:
-            await self._serve(scope, receive, send)
+            await self._serve(scope, receive, sent)
         finally:
             self._requests -= 1
+            operation = getattr(scope.get("route"), "operation_id", None) or ""
+            self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
         bulk = scope["path"] == _BULK
         body = _Body(receive, self._settings.max_bulk if bulk else self._settings.max_body, BULK_S if bulk else BODY_S)
-        sent = _Sent(send)
         refusal = self._refusal(scope, body)
         if refusal is not None:
             await _drained(receive, scope)
             await _refuse(*refusal, scope, receive, sent)
             return
         raw = scope.get("raw_path") or scope["path"].encode()
-        inner = dict(scope) | {"path": raw.partition(b"?")[0].decode("latin-1")}
+        scope["path"] = raw.partition(b"?")[0].decode("latin-1")
         with contextlib.suppress(_Gone):
-            await self._app(inner, body, sent)
+            await self._app(scope, body, sent)
 
     def _refusal(self, scope: Scope, body: _Body) -> tuple[Kind, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -122,13 +128,19 @@ class _Body:
 
 
 class _Sent:
-    """Sends an answer, which must be taken in time."""
+    """Sends an answer, which must be taken in time.
+
+    Attributes:
+        status: of the answer; 0: it has not begun.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.status = message["status"]
             known = {name.lower() for name, _ in message.get("headers", ())}
             more = [pair for pair in _HEADERS if pair[0] not in known]
             message = dict(message) | {"headers": [*message.get("headers", ()), *more]}

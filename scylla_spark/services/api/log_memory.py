@@ -74,6 +74,10 @@ class LogMemory:
         """Partition → next offsets of `tasks` and `outcomes`."""
         return {number: (self._tasks[number].next, self._outcomes[number].next) for number in self._tasks}
 
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Partition → next offset of `outcomes`, and the epoch of the fence in force there."""
+        return {number: (share.next, share.fences.fence.epoch) for number, share in self._outcomes.items()}
+
     def skip(self, partition: int, first_tasks: int, first_outcomes: int) -> None:
         """Says that the logs begin at these offsets: what came before is gone."""
         self._tasks[partition].next = max(self._tasks[partition].next, first_tasks)
@@ -121,6 +125,10 @@ class LogMemory:
             for one in share.kept
             if one.offset >= positions.get(number, 0)
         ]
+
+    def floors(self) -> dict[int, int]:
+        """Partition → first offset of `outcomes` that is here."""
+        return {number: share.floor for number, share in self._outcomes.items()}
 
     def address(self, partition: int) -> str:
         """Where the owner of a partition serves its state, as far as its fence was read here; "" otherwise."""

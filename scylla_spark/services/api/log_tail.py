@@ -122,11 +122,17 @@ class LogTail:
                 self._listeners.add(listener)
             return found
 
-    def positions(self) -> dict[int, int]:
-        """Partition → next offset of `outcomes`; empty while nothing is followed."""
+    def floors(self) -> dict[int, int]:
+        """Partition → first offset of `outcomes` that is here; empty while nothing is followed."""
         with self._lock:
             memory = self._asked()
-            return {number: ends[1] for number, ends in memory.positions().items()} if memory is not None else {}
+            return memory.floors() if memory is not None else {}
+
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Partition → next offset of `outcomes`, and the epoch of the fence in force there; empty while nothing is followed."""
+        with self._lock:
+            memory = self._asked()
+            return memory.places() if memory is not None else {}
 
     def _asked(self) -> LogMemory | None:
         """The memory, if it can be relied on; the lock is held."""

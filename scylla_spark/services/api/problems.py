@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from scylla_spark import errors
 
@@ -161,12 +162,20 @@ def fault(one: Mapping[str, Any]) -> dict[str, str]:
     return {"place": place[:_MOST_CHARS], "message": text[:_MOST_CHARS]}
 
 
-def _of_http(_request: Request, error: Exception) -> Response:
+def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, Problem):
         return answer(error.kind, str(error.detail), error.headers, **error.members)
     kind = _OF_STATUS.get(error.status_code, BAD_REQUEST)
+    if kind is NO_SUCH_METHOD:  # the framework names the methods of one route only
+        return answer(kind, f"The path takes {(allowed := _methods(request))}.", {"Allow": allowed})
     return answer(kind, str(error.detail), error.headers)
+
+
+def _methods(request: Request) -> str:
+    """The methods that a path takes."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 
 
 def _of_defect(_request: Request, error: Exception) -> Response:

@@ -40,6 +40,16 @@ def test_two_most_urgent_of_a_queue_and_none_of_another(world):
     assert uniques(world.leases(world.once(2))) == ["p100", "p50"]
 
 
+def test_leases_come_most_urgent_first_whatever_order_their_facts_are_read_in(world):
+    for n in range(5):
+        world.put(f"lane{n}", f"p{n}", priority=n)
+    number = world.once(5, wait=1)
+    session = world.engine._leases._calls[number]
+    world.pump()
+    assert session.given == sorted(session.given, key=lambda lease: -lease.run.invocation.priority)
+    assert uniques(world.leases(number)) == ["p4", "p3", "p2", "p1", "p0"]
+
+
 def test_priority_is_a_number_and_the_oldest_of_equals_goes_first(world):
     world.put("a", "p9", priority=9)
     world.put("b", "p127", priority=127)

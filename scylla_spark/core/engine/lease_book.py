@@ -97,6 +97,7 @@ class LeaseBook:
     def announce(self, lease: Lease, now: int) -> None:
         """A worker is to have a task: the fact of it is written, and when that counts, it is told."""
         run, note = lease.run, lease.note
+        lease.number = self._state.next_number()
         self._hold(lease)
         run.gate.begin(run.lane.ordering_id, now)
         if lease.session is not None:

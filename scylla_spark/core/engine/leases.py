@@ -418,7 +418,7 @@ class Leases:
             return
         said = Said(tuple(session.statuses), tuple(session.lost), tuple(session.cancelled))
         session.said, session.lost, session.cancelled = said, [], []
-        session.given, session.fresh, session.bytes = session.fresh, [], 0
+        session.given, session.fresh, session.bytes = sorted(session.fresh, key=lambda lease: lease.number), [], 0
         self._forget_call(session)
         self._state.ask(action.Answered(self._answer(session, call, said)))
         for lease in session.given:

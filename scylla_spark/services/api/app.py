@@ -24,12 +24,14 @@ from scylla_spark.services.api import (
     task_bulk,
     task_lists,
     tasks,
+    workers,
 )
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.limits import Limits
 from scylla_spark.services.api.openapi import described
 
 _ROUTES = (
+    workers,
     task_lists,
     task_bulk,
     task_actions,
@@ -64,6 +66,7 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.api.threads
         api.tail.start()
         yield
+        api.desks.close()
         await anyio.to_thread.run_sync(api.tail.stop)
         await anyio.to_thread.run_sync(api.plan.close)
         await anyio.to_thread.run_sync(api.told.close)

@@ -22,8 +22,11 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_pages import TaskPages
+from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
+from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.plan_mirror import PlanMirror
@@ -52,6 +55,8 @@ class Api:
         waits: requests that wait.
         pages: lists and counts of tasks.
         plan: what the planner knows.
+        desks: of the dispatchers.
+        leases: calls of workers.
         metrics: of this process.
         told: tells the planner of events, without waiting for answers to others.
     """
@@ -64,6 +69,8 @@ class Api:
         self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
         self.pages = TaskPages(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
+        self.desks = Desks(scheduler.connection, desk_secret(settings))
+        self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)

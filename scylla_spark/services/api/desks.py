@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
 from collections.abc import Iterable
 from itertools import count
@@ -33,7 +32,7 @@ from scylla_spark.core.desk_messages import (
     read_answer,
     read_line,
 )
-from scylla_spark.core.lease import Answer, Call, Scarcity
+from scylla_spark.core.lease import Call, Scarcity
 from scylla_spark.errors import UnreachableError
 
 log = structlog.get_logger("api")
@@ -166,6 +165,11 @@ class Desks:
         self._looked = 0.0
         self._looking = asyncio.Lock()
 
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return self._connection.rules.partitions
+
     async def owners(self, *, again: bool = False) -> dict[int, str]:
         """Partition → address of the desk of its owner; partitions without an owner that answers are missing."""
         clock = asyncio.get_running_loop().time
@@ -210,7 +214,9 @@ class Desks:
         """
         found = sorted(set((await self.owners()).values())) or sorted(set((await self.owners(again=True)).values()))
         if not found:
-            raise UnreachableError("No dispatcher answers.", hint="Start `scylla-spark up`, or `scylla-spark run dispatch`.")
+            raise UnreachableError(
+                "No dispatcher answers.", hint="Start `scylla-spark up`, or `scylla-spark run dispatch`."
+            )
         return found
 
     async def workers(self) -> list[dict[str, Any]]:
@@ -225,7 +231,9 @@ class Desks:
 
     async def leave(self, worker: str, session: str) -> int:
         """A session of a worker ends; how many leases it gave back."""
-        told = await asyncio.gather(*[(await self.at(address)).ask(LEAVE, worker, session) for address in await self.all()])
+        told = await asyncio.gather(
+            *[(await self.at(address)).ask(LEAVE, worker, session) for address in await self.all()]
+        )
         return sum(told)
 
     def close(self) -> None:
@@ -242,11 +250,3 @@ def together(told: Iterable[Scarcity]) -> Scarcity:
     limits = [one.limit for one in all_told if one.limit]
     ready = sum(one.ready for one in all_told)
     return Scarcity(all_told[0].queue, ready, max(ages, default=None), limits[0] if limits else "")
-
-
-def about_text(about: Any) -> str | None:
-    """What a worker says of itself, as it is stored."""
-    return json.dumps(about) if about is not None else None
-
-
-__all__ = ["Answer", "DeskConnection", "Desks", "about_text", "together"]

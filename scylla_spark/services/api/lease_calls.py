@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Sign, partition_of_token
+from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, partition_of_token
 from scylla_spark.errors import UnreachableError
 from scylla_spark.services.api.desks import Desks, together
 
@@ -34,76 +35,84 @@ class LeaseCalls:
         if any(partition_of_token(token) not in owners for token in _tokens(call)):
             owners = await self._desks.owners(again=True)
             addresses = await self._desks.all()
-        if len(addresses) == 1:
-            return await self._single(addresses[0], call, owners)
+        if len(addresses) == 1 and len(owners) == self._desks.partitions:
+            return await self._ask(addresses[0], call)
         return await self._several(addresses, call, owners)
 
-    async def _single(self, address: str, call: Call, owners: dict[int, str]) -> Answer:
-        strange = {token for token in _tokens(call) if partition_of_token(token) not in owners}
-        if not strange:
-            return await self._ask(address, call)
-        part = _part(call, lambda token: token not in strange)
-        return _merged(call, [(part, await self._ask(address, part))], owners)
-
     async def _several(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
-        """Everyone hears what concerns it; what is wanted is asked of all, and whoever has it first ends the waiting of the others."""
-        parts = {
-            address: _part(call, lambda token, address=address: owners.get(partition_of_token(token) or -1) == address)  # type: ignore[misc]
-            for address in addresses
-        }
-        quick = {address: part._replace(until_us=0) for address, part in parts.items()}
-        answers = await self._all(quick)
-        done = any(answer.leases or answer.lost or answer.cancelled or answer.refusal for _, answer in answers)
-        if done or not call.wants or call.until_us <= 0 or call.reports or not call.session:
-            return _merged(call, answers, owners)
-        return _merged(call, answers, owners)
+        """Everyone hears what concerns it, and is asked for what is wanted; who has something first ends the waiting of the others."""
+        of_token = {token: owners.get(partition_of_token(token) or -1) for token in _tokens(call)}
+        waits = 0 if call.reports else call.until_us
+        parts = {address: _part(call, _spoken_for(of_token, address))._replace(until_us=waits) for address in addresses}
+        asked = {asyncio.create_task(self._ask(address, part)): part for address, part in parts.items()}
+        answers: list[tuple[Call, Answer]] = []
+        pending = set(asked)
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            answers += [(asked[task], _answer_of(task, asked[task])) for task in done]
+            if any(answer.leases or answer.lost or answer.cancelled or answer.refusal for _, answer in answers):
+                break
+        for task in pending:  # the desk gives back what it leased meanwhile, as nobody confirms it
+            task.cancel()
+        return await self._without_surplus(call, _merged(call, answers))
 
-    async def _all(self, parts: dict[str, Call]) -> list[tuple[Call, Answer]]:
-        async def one(address: str, part: Call) -> tuple[Call, Answer]:
-            try:
-                return part, await self._ask(address, part)
-            except UnreachableError:
-                count = len(part.reports) + len(part.signs)
-                return part, Answer(part.number, (UNAVAILABLE,) * count)
-
-        return list(await asyncio.gather(*[one(address, part) for address, part in parts.items()]))
+    async def _without_surplus(self, call: Call, answer: Answer) -> Answer:
+        """More than was wanted goes back at once."""
+        most = sum(want.most for want in call.wants)
+        surplus = answer.leases[most:]
+        if surplus:
+            reports = tuple(Report(lease.token, "yielded") for lease in surplus if lease.token)
+            await self.call(Call(0, call.worker, reports=reports))
+        return answer._replace(leases=answer.leases[:most])
 
     async def _ask(self, address: str, call: Call) -> Answer:
         desk = await self._desks.at(address)
         try:
             answer: Answer = await asyncio.wait_for(desk.call(call), call.until_us / 1e6 + _PATIENCE_S)
         except TimeoutError:
-            raise UnreachableError("The dispatcher does not answer in time.", hint="Call again; nothing is lost.") from None
+            raise UnreachableError(
+                "The dispatcher does not answer in time.", hint="Call again; nothing is lost."
+            ) from None
         return answer
 
 
 def _tokens(call: Call) -> list[str]:
-    return [item.token for item in (*call.reports, *call.signs)] + list(call.held or ())
+    return [item.token for item in call.reports] + [item.token for item in call.signs] + list(call.held or ())
 
 
-def _part(call: Call, ours: object) -> Call:
+def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[str], bool]:
+    return lambda token: of_token[token] == address
+
+
+def _part(call: Call, ours: Callable[[str], bool]) -> Call:
     """What of a call concerns the owner of some tokens."""
-    mine = ours
-    assert callable(mine)
     return call._replace(
-        reports=tuple(report for report in call.reports if mine(report.token)),
-        signs=tuple(sign for sign in call.signs if mine(sign.token)),
-        held=None if call.held is None else tuple(token for token in call.held if mine(token)),
+        reports=tuple(report for report in call.reports if ours(report.token)),
+        signs=tuple(sign for sign in call.signs if ours(sign.token)),
+        held=None if call.held is None else tuple(token for token in call.held if ours(token)),
     )
 
 
-def _merged(call: Call, answers: Sequence[tuple[Call, Answer]], owners: dict[int, str]) -> Answer:
+def _answer_of(task: asyncio.Task[Answer], part: Call) -> Answer:
+    try:
+        return task.result()
+    except UnreachableError:
+        return Answer(part.number, (UNAVAILABLE,) * (len(part.reports) + len(part.signs)))
+
+
+def _merged(call: Call, answers: Sequence[tuple[Call, Answer]]) -> Answer:
     """One answer of several; statuses in the order of the whole call."""
     found: dict[Report | Sign, str] = {}
     for part, answer in answers:
         found |= dict(zip((*part.reports, *part.signs), answer.statuses, strict=False))
-    known = {item: LOST if partition_of_token(item.token) is None else UNAVAILABLE for item in (*call.reports, *call.signs)}
-    statuses = tuple((known | found)[item] for item in (*call.reports, *call.signs))
+    items: list[Report | Sign] = [*call.reports, *call.signs]
+    unheard = {item: LOST if partition_of_token(item.token) is None else UNAVAILABLE for item in items}
+    statuses = tuple((unheard | found)[item] for item in items)
     first = answers[0][1] if answers else Answer(call.number)
     digest = 0
     for _, answer in answers:
         digest ^= answer.digest
-    queues = {queue.queue: [] for _, answer in answers for queue in answer.queues}  # type: ignore[var-annotated]
+    queues: dict[str, list[Scarcity]] = defaultdict(list)
     for _, answer in answers:
         for queue in answer.queues:
             queues[queue.queue].append(queue)

@@ -43,6 +43,10 @@ NOT_FOUND: Final = Kind("not-found", 404, "There is no such thing")
 NO_SUCH_PATH: Final = Kind("no-such-path", 404, "There is no such path")
 NO_SUCH_METHOD: Final = Kind("no-such-method", 405, "The path does not take that method")
 TOO_SLOW: Final = Kind("too-slow", 408, "The request did not come in time")
+NOT_READY: Final = Kind("not-ready", 409, "The task cannot be leased now")
+REPLACED: Final = Kind("worker-replaced", 409, "Another session has the name of this worker")
+OUT_OF_ORDER: Final = Kind("sequence-out-of-order", 409, "A later call has been taken")
+SUPERSEDED: Final = Kind("superseded", 409, "The session has called again")
 CONFLICT: Final = Kind("conflict", 409, "The state does not allow it")
 CHANGED: Final = Kind("changed", 412, "It was changed meanwhile")
 TOO_LARGE: Final = Kind("too-large", 413, "The request is too large")
@@ -58,7 +62,8 @@ UNREACHABLE: Final = Kind("unreachable", 503, "A server that is needed does not 
 TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in time")
 
 KINDS: Final = (
-    NOT_JSON, BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
+    NOT_JSON, NOT_READY, REPLACED, OUT_OF_ORDER, SUPERSEDED,
+    BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
     WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, KEY_REUSED, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
 )  # fmt: skip
 

@@ -37,23 +37,14 @@ from scylla_spark.core.desk_messages import (
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.lease import Answer, Scarcity
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.host.private_files import kept_secret, make_folder
+from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.dispatch.mailbox import Mailbox
 
 log = structlog.get_logger("desk")
 
-SECRET_FILE: Final = "desk.secret"
 _GREETING_S: Final = 5.0
 _MOST_CONNECTIONS: Final = 256
 _MOST_UNSENT: Final = 256 * 1024 * 1024  # bytes that a peer may leave unread before it is let go of
-
-
-def desk_secret(settings: Settings) -> str:
-    """What the desk and the API both know: as set, or from a file in the data folder, which is made at the first call."""
-    if settings.desk.secret is not None:
-        return settings.desk.secret.get_secret_value()
-    make_folder(settings.data_dir)
-    return kept_secret(settings.data_dir / SECRET_FILE)
 
 
 class Desk:

@@ -1,0 +1,18 @@
+"""What dispatchers and the API both know, so that nobody else speaks for workers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.io.host.private_files import kept_secret, make_folder
+
+_FILE: Final = "desk.secret"
+
+
+def desk_secret(settings: Settings) -> str:
+    """What the desk and the API both know: as set, or from a file in the data folder, which is made at the first call."""
+    if settings.desk.secret is not None:
+        return settings.desk.secret.get_secret_value()
+    make_folder(settings.data_dir)
+    return kept_secret(settings.data_dir / _FILE)

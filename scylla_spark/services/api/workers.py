@@ -1,0 +1,165 @@
+"""Routes of workers: one conversation for those with a session, and single steps for everybody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from scylla_spark.core.lease import Answer, Call, Want
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Asked, answer, answers, router
+from scylla_spark.services.api.lease_views import (
+    LeaseBody,
+    LeasesView,
+    LeaseTaskBody,
+    LeaseView,
+    Name,
+    Outcome,
+    ReportsBody,
+    ScaleView,
+    SignsBody,
+    StatusesView,
+    SyncBody,
+    SyncView,
+    WorkerName,
+    WorkerView,
+    lease_view,
+    scale_view,
+    statuses_view,
+    sync_view,
+)
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.task_ids import TaskId, key_of
+
+routes = router()
+
+_IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
+Worker = Annotated[WorkerName, Path(description="Its name, unique among the workers that run")]
+
+
+class LeftView(BaseModel):
+    """A worker has left."""
+
+    given_back: int
+
+
+@routes.post(
+    "/v1/workers/{worker}/sync", operation_id="sync_a_worker",
+    responses=answers({200: SyncView}, *_IN, problems.REPLACED, problems.OUT_OF_ORDER, problems.SUPERSEDED),
+)  # fmt: skip
+async def sync(api: Asked, worker: Worker, body: SyncBody) -> Response:
+    """Report, keep what is held, and wait for more: the whole conversation of a worker. One call at a time."""
+    told = await api.leases.call(body.call(worker))
+    _check(told)
+    return answer(sync_view(body, told))
+
+
+@routes.delete("/v1/workers/{worker}", operation_id="leave_as_a_worker", responses=answers({200: LeftView}, *_IN))
+async def leave(api: Asked, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]) -> Response:
+    """End a session: all that it holds goes to others at once."""
+    return answer({"given_back": await api.desks.leave(worker, session)})
+
+
+@routes.get("/v1/workers", operation_id="list_workers", responses=answers({200: list[WorkerView]}))
+async def workers(api: Asked) -> Response:
+    """The workers that have called in the last ten minutes."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in await api.desks.workers():
+        told = one | {"about": json.loads(one["about"]) if one["about"] else None}
+        known = found.setdefault((one["worker"], one["session"]), told)
+        if known is not told:  # another dispatcher told of it, too
+            known["leases"] += told["leases"]
+            known["silent_ms"] = min(known["silent_ms"], told["silent_ms"])
+            known["waits"] = known["waits"] or told["waits"]
+    return answer(sorted(found.values(), key=lambda worker: (worker["worker"], worker["session"])))
+
+
+@routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
+async def lease(api: Asked, queue: Name, body: LeaseBody) -> Response:
+    """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
+    told = await api.leases.call(body.call(queue))
+    return answer(
+        {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
+    )
+
+
+@routes.post(
+    "/v1/tasks/{key}:lease", operation_id="lease_a_task",
+    responses=answers({200: LeaseView}, *_IN, problems.NOT_READY),
+)  # fmt: skip
+async def lease_task(api: Asked, key: TaskId, body: LeaseTaskBody) -> Response:
+    """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
+    wanted = key_of(key)
+    want = Want("", 1, None, body.lease_ms, wanted)
+    told = await api.leases.call(Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,)))
+    if not told.leases:
+        raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")
+    return answer(lease_view(told.leases[0]))
+
+
+@routes.get(
+    "/v1/queues/{queue}/scale", operation_id="tell_what_waits_in_a_queue", responses=answers({200: ScaleView}, *_IN)
+)
+async def scale(api: Asked, queue: Name) -> Response:
+    """What autoscalers need: how much waits for workers, how long already, and whether more workers would help."""
+    return answer(scale_view(await api.desks.scarcity(queue)))
+
+
+@routes.post("/v1/leases:extend", operation_id="extend_leases", responses=answers({200: StatusesView}, *_IN))
+async def extend(api: Asked, body: SignsBody) -> Response:
+    """Keep leases for another term, and say how far they are."""
+    signs = tuple(item.sign() for item in body.leases)
+    return _statuses([sign.token for sign in signs], await api.leases.call(Call(0, body.worker or "", signs=signs)))
+
+
+@routes.post("/v1/leases:complete", operation_id="complete_leases", responses=answers({200: StatusesView}, *_IN))
+async def complete(api: Asked, body: ReportsBody) -> Response:
+    """End tasks as succeeded; answered once that is recorded."""
+    return await _ended(api, body, "succeeded")
+
+
+@routes.post("/v1/leases:fail", operation_id="fail_leases", responses=answers({200: StatusesView}, *_IN))
+async def fail(api: Asked, body: ReportsBody) -> Response:
+    """End attempts as failed; the retry policy says whether others follow."""
+    return await _ended(api, body, "failed")
+
+
+@routes.post("/v1/leases:abort", operation_id="abort_leases", responses=answers({200: StatusesView}, *_IN))
+async def abort(api: Asked, body: ReportsBody) -> Response:
+    """End tasks as aborted: for good."""
+    return await _ended(api, body, "aborted")
+
+
+@routes.post("/v1/leases:yield", operation_id="yield_leases", responses=answers({200: StatusesView}, *_IN))
+async def give_back(api: Asked, body: ReportsBody) -> Response:
+    """Give tasks back; that uses up no attempt."""
+    return await _ended(api, body, "yielded")
+
+
+async def _ended(api: Asked, body: ReportsBody, outcome: Outcome) -> Response:
+    reports = tuple(item.report(outcome) for item in body.leases)
+    return _statuses(
+        [report.token for report in reports], await api.leases.call(Call(0, body.worker or "", reports=reports))
+    )
+
+
+def _statuses(tokens: Sequence[str], told: Answer) -> Response:
+    return answer({"leases": statuses_view(tokens, told.statuses)})
+
+
+_REFUSED = {
+    "worker_replaced": (problems.REPLACED, "Another session calls itself by this worker's name."),
+    "sequence_out_of_order": (problems.OUT_OF_ORDER, "A later call of this session has been taken."),
+    "superseded": (problems.SUPERSEDED, "The session has called again meanwhile."),
+}
+
+
+def _check(told: Answer) -> None:
+    if told.refusal:
+        kind, detail = _REFUSED[told.refusal]
+        raise Problem(kind, detail)

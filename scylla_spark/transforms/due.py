@@ -52,7 +52,7 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
 
 
 def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
-    """The first `depth` open tasks of every lane.
+    """The first `depth` open tasks of every lane; one that a worker has leased goes before all, whatever its key.
 
     Args:
         open_tasks: as `uncompleted` returns.
@@ -60,13 +60,14 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
 
     Returns:
         Grain: one row per task. Key, data and attempt columns with instants as microseconds (`time_us`, `next_us`,
-        `enqueued_us`), `offset` of the newest record, `cancelled`, `lane_rank` from 1, and `more`: whether the tables hold
+        `enqueued_us`), `offset` of the newest record, `cancelled`, `leased`, `lane_rank` from 1, and `more`: whether the tables hold
         further open tasks of the lane.
     """
     lane = Window.partitionBy("partition_id", "ordering_id")
-    ranked = open_tasks.withColumns(
+    leased = F.col("work.lease").isNotNull() & F.col("next_at").isNull()
+    ranked = open_tasks.withColumn("leased", F.coalesce(leased, F.lit(False))).withColumns(
         {
-            "lane_rank": F.row_number().over(lane.orderBy("scheduled_time", "uniqueness_key")),
+            "lane_rank": F.row_number().over(lane.orderBy(~F.col("leased"), "scheduled_time", "uniqueness_key")),
             "lane_rows": F.count(F.lit(1)).over(lane),
         }
     )
@@ -86,13 +87,14 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         "used",
         F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
         "work",
+        "leased",
         "lane_rank",
         (F.col("lane_rows") > depth).alias("more"),
     )
 
 
 def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
-    """What fits the budget of every queue: heads of lanes before those behind them, the urgent and overdue first.
+    """What fits the budget of every queue: what is leased, heads of lanes before those behind them, the urgent and overdue first.
 
     Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
     they are they keep nobody else out.
@@ -113,7 +115,9 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     name = F.coalesce("queue", F.lit(DEFAULT_QUEUE))
     stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | name.isin(list(budget.paused)))
     share = F.when(name.isin(list(budget.listed)), name)
-    queue = Window.partitionBy("share").orderBy("blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id")
+    queue = Window.partitionBy("share").orderBy(
+        ~F.col("leased"), "blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id"
+    )
     size = F.lit(ROW_BYTES) + F.coalesce(F.octet_length("payload"), F.lit(0)).cast("long")
     ranked = rows.withColumns({"blocked": F.max(stuck).over(lane), "share": share})
     ranked = ranked.withColumns(

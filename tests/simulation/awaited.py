@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import LOOKUP, PARKED, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
+from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 
 
@@ -19,6 +19,7 @@ def sleepers(engine: Engine) -> Iterator[str]:
     unscanned = {id(lane) for partition in held for lane in partition.unscanned}
     queued = {(id(lane), stamp) for partition in held for stamp, lane in partition.overflow}
     queued |= {(id(place.lane), place.stamp) for place in engine._ready.places()}
+    queued |= {(id(place.lane), place.stamp) for place in engine._pulls.places()}
     for gate in engine._gates.all():
         queued |= {(id(lane), stamp) for group in gate._groups.values() for stamp, _, lane in group.waiting}
     for partition, lane in [(found, lane) for found in held for lane in found.lanes.values()]:
@@ -44,4 +45,4 @@ def _answered(partition: Partition, lane: Lane) -> bool:
         return lane.active is not None
     if lane.state in (RECORDING, STARTING):
         return recording
-    return lane.state is not PARKED or all(entry.data.handler is None for entry in lane.entries.values())
+    raise AssertionError(lane.state)

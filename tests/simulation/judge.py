@@ -14,6 +14,7 @@ from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDE
 from scylla_spark.core.tenure import Tenure
 from tests.simulation.awaited import sleepers
 from tests.simulation.holdings import excess, held_bytes
+from tests.simulation.lease_judge import LeaseJudge
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -97,6 +98,7 @@ class Judge:
         self.requests: dict[str, TaskKey] = {}
         self._answered: set[str] = set()
         self._running_before: dict[tuple[int, str], int] = {}
+        self.leases = LeaseJudge(Violation)
 
     # -- what clients were promised -------------------------------------------------------------------------------------
 
@@ -171,7 +173,12 @@ class Judge:
         key, attempt = fact.key, fact.attempt
         if self._world.place(key) != number:
             raise Violation(f"{key} stands in partition {number}")
-        if fact.outcome == STARTED:
+        leased = fact.work is not None and fact.work.lease is not None
+        if leased or fact.terminal:
+            self.leases.note(fact)
+        if fact.outcome == STARTED and leased:
+            self._judge_lease(number, fact)
+        elif fact.outcome == STARTED:
             self._judge_begin(number, fact)
         elif attempt:
             known = self._recorded[key]
@@ -206,6 +213,35 @@ class Judge:
         self._announced.add((key, fact.attempt))
         for other in [other for other in self._cut_off if other.ordering_id == key.ordering_id]:
             del self._cut_off[other]  # of a lane one start is announced
+
+    def _first_of_owner(self, number: int) -> Holding:
+        """The first fence of the present owner's tenure."""
+        found = self.holdings[number]
+        place = len(found) - 1
+        while place and (found[place - 1].process, found[place - 1].tenure) == (
+            found[place].process,
+            found[place].tenure,
+        ):
+            place -= 1
+        return found[place]
+
+    def _judge_lease(self, number: int, fact: Fact) -> None:
+        """A lease counts: it is an attempt like any other, in its turn and in its time."""
+        holding = self._first_of_owner(number)  # it may have been decided under an earlier fence, and sent again
+        key = fact.key
+        if any(run.attempt == fact.attempt for run in self._runs_of[key]):
+            return  # the same again, with a checkpoint
+        run = Run(key, fact.attempt, 0, holding.process, self._world.now)
+        owner = self._world.processes.get(holding.process)
+        run.tenure = owner.engine.partitions.get(number) if owner is not None else None
+        self._judge_time(run)
+        if run.tenure is not None:
+            self._judge_order(run, holding)
+        if any(offset < holding.tasks_end for offset in self.sent[key].cancels):
+            raise Violation(f"{key} was leased though it was cancelled before its partition was taken")
+        self._begun.add((key, fact.attempt))
+        self._cut_off.pop(key, None)
+        self._runs_of[key].append(run)
 
     def _judge_end(self, fact: Fact) -> None:
         """A completion counts."""
@@ -324,7 +360,8 @@ class Judge:
         engine = process.engine
         for name, gate in engine._gates._gates.items():
             before = self._running_before.get((process.number, name), 0)
-            if gate._slots is not None and gate.running > max(gate._slots, before):
+            adopted = gate.limits.pull and engine.counts["leases_adopted"]  # they hold, whatever our share is
+            if gate._slots is not None and gate.running > max(gate._slots, before) and not adopted:
                 raise Violation(f"{gate.running} tasks of queue {name} run where {gate._slots} may")
             self._running_before[process.number, name] = gate.running
             most = gate.limits.group_concurrency

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scylla_spark.core.lease import Answer, Call
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
@@ -55,6 +56,9 @@ class Process:
         self.dispatcher = Dispatcher(world.settings, {"local": self.executor}, self._surroundings)
         self.engine, self.mailbox = self.dispatcher.engine, self.dispatcher.mailbox
         self._play_mailbox()
+        self._next_call = 0
+        self._callers: dict[int, Callable[[Answer], None]] = {}
+        self.dispatcher.desk.answer = self._answer  # type: ignore[method-assign]
         self.group, self.reader = ModelMember(self), ModelReader(self)
         self._gained = self.dispatcher.gained
         self.dispatcher.gained = self.gained  # type: ignore[method-assign]
@@ -198,6 +202,23 @@ class Process:
     def _heartbeat(self) -> None:
         self.group.heartbeat()
         self._soon(10, 100, self._read_tasks)
+
+    def take_call(self, call: Call, answered: Callable[[Answer], None]) -> None:
+        """A worker's call arrives at its desk."""
+        number = self._next_call = self._next_call + 1
+        self._callers[number] = answered
+        certain = self.dispatcher._certain_until_us
+
+        def begin(now: int) -> None:
+            asked = call._replace(number=number, until_us=now + call.until_us)
+            self.engine.call(asked, now, certain=self.world.broken("promises_blindly") or certain() > self.world.now)
+
+        self.mailbox.post(begin)
+
+    def _answer(self, answer: Answer, _now: int) -> None:
+        answered = self._callers.pop(answer.number, None)
+        if answered is not None:
+            answered(answer)
 
     def noted_end(self, tenure: Tenure, end: int) -> None:
         begin = self.world.tables.marks().get(tenure.partition, Mark()).outcomes_offset

@@ -35,6 +35,7 @@ class Load:
         big: chance that a result has 60 kB.
         children: how many tasks a dispatcher runs at once …
         ahead: … and how many more it hands over.
+        workers: how many workers lease tasks of half of the lanes.
     """
 
     tasks: int = 40
@@ -55,6 +56,7 @@ class Load:
     big: float = 0.2
     children: int = 4
     ahead: int = 2
+    workers: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,20 @@ PROFILES = (
         replace(_HARSH, crash=0.03, pause=0.02, memory_kb=(6, 10), lag=0.3, slow=0.2),
     ),
 )
+
+
+_WORKED = Load(tasks=80, dues=SOON, far=0.02, workers=4, long=0.3, longest_ms=7_000)
+LEASE_PROFILES = (
+    Profile("leased", _WORKED),
+    Profile("leased, harsh", _WORKED, _HARSH),
+    Profile("leased, killed", _WORKED, replace(_OFTEN_BACK, crash=0.05, leave=0.05)),
+    Profile("leased, moving", _WORKED, replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05)),
+    Profile(
+        "leased, unsure", _WORKED, Trouble(crash=0.01, pause=0.02, send=0.15, tail=0.15, slow=0.1, jump=0.1, lag=0.05)
+    ),
+    Profile("leased, short memory", replace(_WORKED, tasks=160), replace(_HARSH, memory_kb=_SHORT)),
+)
+"""Worlds with workers; they are played on their own, so that the worlds above stay what they are."""
 
 
 def profile_of(seed: int) -> Profile:

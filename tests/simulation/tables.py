@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command
+from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.fact import FenceLog
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import STARTED
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
 from scylla_spark.services.ingest.progress import End, Progress
@@ -26,7 +28,7 @@ RETENTION_US = 30 * HOUR_US
 DEPTH = 3  # rows of a lane that a scan loads
 BUDGET = 2  # rows of a scan of all that is open
 FEW = 5  # rows up to which a partition is read without Spark
-Attempt = tuple[int, bool, int, int]  # number, whether it ended, used, next start
+Attempt = tuple[int, bool, int, int, WorkNote | None]  # number, whether it ended, used, next start, who had it
 
 
 class ModelTables:
@@ -112,8 +114,9 @@ class ModelTables:
         if fact.terminal:
             self.completed[number].add(fact.key)
         elif fact.outcome == STARTED or fact.next_us is not None:
-            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0)
-            self.attempts[number][fact.key] = max(self.attempts[number].get(fact.key, row), row)
+            row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work)
+            known = self.attempts[number].get(fact.key, row)
+            self.attempts[number][fact.key] = max(known, row, key=lambda each: each[:4])
 
     def _target(self) -> int:
         return -(-(self.world.now + NEAR_US) // HOUR_US) * HOUR_US
@@ -153,8 +156,8 @@ class ModelTables:
         found = {}
         for key in keys:
             number = self.world.place(key)
-            attempt, _, used, next_us = self.attempts[number].get(key, (0, False, 0, 0))
-            found[key] = Known(key in self.completed[number], attempt, used, next_us)
+            attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
+            found[key] = Known(key in self.completed[number], attempt, used, next_us, work)
         return found
 
     def partition(self, number: int, mark: Mark, until_us: int, bound: object) -> list[ScanRow] | None:
@@ -189,19 +192,26 @@ class ModelTables:
                 key = row.command.key
                 if key.time_us > after if after is not None else self._hour_is_open(mark, key):
                     lanes[number, key.ordering_id].append(row)
+        if not self.world.broken("reads_leased_in_turn"):
+            for lane in lanes.values():
+                lane.sort(key=lambda row: not _is_leased(row))
         ranked = sorted(
-            (self._blocked(lane[0], now), rank, row.command.key, number, row)
+            (not _is_leased(row), self._blocked(lane[0], now), rank, row.command.key, number, row)
             for (number, _), lane in lanes.items()
             for rank, row in enumerate(lane[:DEPTH])
         )
         if len(ranked) > budget and after is not None:
             return None
         found: dict[int, Slice] = {}
-        for _, _, _, number, row in sorted(ranked[:budget], key=lambda place: place[2]):
+        for *_, number, row in sorted(ranked[:budget], key=lambda place: place[3]):
             found.setdefault(number, Slice([], {}, set())).rows.append(row)
         for (number, ordering_id), lane in lanes.items():
             part = found.setdefault(number, Slice([], {}, set()))
-            loaded = [row.command.key for row in part.rows if row.command.key.ordering_id == ordering_id]
+            loaded = [
+                BEFORE_ALL if _is_leased(row) else row.command.key
+                for row in part.rows
+                if row.command.key.ordering_id == ordering_id
+            ]
             if not loaded and not self.world.broken("forgets_left_lanes"):
                 part.unloaded.add(fingerprint(ordering_id))
             elif loaded and len(loaded) < len(lane) and not self.world.broken("ignores_cuts"):
@@ -242,5 +252,9 @@ class ModelTables:
         if data is None:
             assert folded.cancel is not None
             data = Command(self.world.rng.choice([CANCEL, ENQUEUE]), key, folded.cancel.offset)
-        attempt, _, used, next_us = self.attempts[number].get(key, (0, False, 0, 0))
-        return ScanRow(data, folded.cancel is not None, attempt, used, next_us)
+        attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
+        return ScanRow(data, folded.cancel is not None, attempt, used, next_us, work)
+
+
+def _is_leased(row: ScanRow) -> bool:
+    return row.work is not None and row.work.lease is not None and not row.next_us

@@ -20,7 +20,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Rules
 from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.key import TaskKey, partition_of
-from tests.simulation import broken_rules
+from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients
 from tests.simulation.group import Group
 from tests.simulation.judge import RETRIES, Judge, Violation
@@ -63,6 +63,8 @@ def _settings_of(held_kb: int, session_s: int, look_ahead_s: int) -> Settings:
         "retry_base": "500ms", "retry_cap": "4s", "session_timeout": f"{session_s}s", "max_loaded": held_kb,
     }  # fmt: skip
     queues = {name: terms for name, terms in QUEUES.items() if terms} | {"paused": {"paused": True}}
+    lease = {"mode": "pull", "lease": f"{workers.LEASE_S}s"}
+    queues |= {"pulled": lease, "pulled-narrow": lease | {"concurrency": 3}}
     return Settings(partitions=PARTITIONS, dispatch=dispatch, queues=queues)
 
 
@@ -102,7 +104,11 @@ class World:
         self.stuck_lanes: list[str] = []
         if held_kb < _AMPLE_KB:
             self._block_lanes()
+        if profile.load.workers:
+            for lane in self.lanes[::2]:
+                self.queue_of[lane] = self.rng.choice(workers.QUEUES)
         self.clients = Clients(self)
+        self.workers = workers.Workers(self, profile.load.workers)
 
     def _block_lanes(self) -> None:
         """One lane is paused, one has no handler, one fails until all is calm; they get more tasks than others."""

@@ -4,7 +4,7 @@ import random
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
+from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.fact import decode
@@ -22,7 +22,7 @@ class Harness:
 
     def __init__(self, limits=None, mark=None, terms=None, queues=None):
         self.now = NOW
-        terms = terms or (lambda command: HandlerPolicy("local" if command.handler else "", 5000, RETRY))
+        terms = terms or (lambda command: HandlerPolicy("local" if command.handler else LEASED, 5000, RETRY))
         self.engine = Engine(terms, limits or Limits(least_wait_us=0), random.Random(1), queues=queues)
         self.log = []
         self.released = []

@@ -37,7 +37,7 @@ class PullWorld(Harness):
     def call(self, worker, session, sequence, wait, **fields):
         number = next(self.numbers)
         until_us = self.now + int(wait * SECOND)
-        self.engine.call(Call(number, worker, session, sequence, until_us, **fields), self.now)
+        self.engine.call(Call(number, worker, session, sequence, until_us, **fields), self.now, certain=True)
         return number
 
     def answer(self, number, **pump):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Report, Sign, folded
+from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Call, Report, Sign, Want, folded
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
@@ -82,6 +82,14 @@ def test_twenty_workers_lease_a_thousand_tasks_once_each(world):
     numbers = [world.once(50, worker=f"w{n}") for n in range(20)]
     leased = [unique for number in numbers for unique in uniques(world.leases(number))]
     assert len(leased) == len(set(leased)) == 1_000
+
+
+def test_nothing_is_promised_by_an_owner_that_is_not_certain_to_be_one(world):
+    world.put()
+    call = Call(99, "w", "s", 1, wants=(Want("gpu"),))
+    world.engine.call(call, world.now, certain=False)
+    assert world.answer(99).refusal == "unavailable"
+    assert world.outcomes() == []
 
 
 def test_an_empty_answer_says_why(world):
@@ -332,7 +340,7 @@ def test_the_same_call_again_gets_the_same_answer(world):
     world.put("b", "2")
     first = world.answer(world.ask(most=1))
     repeated = world.answer(world.ask(most=1, sequence=1))
-    assert repeated._replace(number=0) == first._replace(number=0)
+    assert (repeated.leases, repeated.held, repeated.digest) == (first.leases, 1, first.digest)
     assert len(world.leases(world.ask(most=1))) == 1
 
 

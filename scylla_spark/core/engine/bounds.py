@@ -15,7 +15,7 @@ LEASED: Final = "lease"
 
 @dataclass(frozen=True, slots=True)
 class HandlerPolicy:
-    """How commands of one handler run: executor name ("" parks the lane), time limit, retry policy, and tasks per call."""
+    """How commands of one handler run: executor name (LEASED: workers run them), time limit, retry policy, and tasks per call."""
 
     executor: str
     timeout_ms: int

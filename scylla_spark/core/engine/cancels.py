@@ -155,7 +155,8 @@ class Cancels:
         """Ends a task that a cancel was seen of; whoever else asked for it hears after the completion that it has ended."""
         entry.stage = CLOSING
         first = entry.requests[0] if entry.requests else None
-        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first)
+        work = entry.work if entry.leased else None  # of an earlier owner's lease, which ends with it
+        fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first, work=work)
         self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()

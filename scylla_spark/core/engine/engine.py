@@ -74,7 +74,7 @@ class Engine:
         ownership = Ownership(state, gates, waiting, cancels, runs, book)
         unloading = Unloading(state, gates, waiting)
         release = Release(state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects)
-        self._state, self._gates, self._ready, self._waiting = state, gates, ready, waiting
+        self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._book, self._leases = book, Leases(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
@@ -211,9 +211,9 @@ class Engine:
 
     # -- workers ----------------------------------------------------------------------------------------------------------
 
-    def call(self, call: Call, now: int) -> None:
+    def call(self, call: Call, now: int, *, certain: bool) -> None:
         """A worker calls; see `Leases.call`."""
-        self._leases.call(call, now)
+        self._leases.call(call, now, certain=certain)
 
     def hang_up(self, numbers: Iterable[int]) -> None:
         """Nobody hears the answers to these calls; see `Leases.hang_up`."""

@@ -12,6 +12,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.work_note import WorkNote
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
+STUB: Final = -1  # offset of a task of which only its lease is known
 
 
 class LaneState(StrEnum):
@@ -23,12 +24,11 @@ class LaneState(StrEnum):
     STARTING = "starting"  # the start fact must stand first
     RUNNING = "running"
     RECORDING = "recording"  # an outcome was decided and is being written
-    PARKED = "parked"  # the head names no handler
 
 
 # Names of their own, since up to Python 3.11 an attribute of an enumeration costs as much as ten of them.
-WAITING, READY, LOOKUP, STARTING, RUNNING, RECORDING, PARKED = LaneState
-IDLE = frozenset({WAITING, READY, PARKED})
+WAITING, READY, LOOKUP, STARTING, RUNNING, RECORDING = LaneState
+IDLE = frozenset({WAITING, READY})
 
 
 class Stage(IntEnum):
@@ -237,6 +237,11 @@ class Lane:
         entry.held, entry.stage = True, RELEASED
         self.held += 1
         self.out += 1
+
+    def take_in(self, entry: Entry) -> None:
+        """A task that was kept aside is loaded, wherever the frontier is: it is under way."""
+        if self.beyond.pop(entry.key, None) is not None:
+            self.entries[entry.key] = entry
 
     def let_go(self, entry: Entry) -> None:
         """The lane waits no longer for this task."""

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.judging import Judging
-from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, Entry, Lane
+from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, STUB, Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
@@ -123,6 +124,7 @@ class LeaseBook:
             run.lane.stamp += 1
             run.lane.active = None
             run.lane.state = RUNNING
+        run.lane.take_in(run.entry)
         run.lane.hold(run.entry)
         self._leases[lease.digest] = self._of_entry[run.entry] = lease
 
@@ -167,6 +169,19 @@ class LeaseBook:
         lease.held = lease.confirmed = True
         self._set_deadline(lease, now + note.lease_ms * 1000)
         self._state.counts["leases_adopted"] += 1
+
+    def load_stubs(self, partition: Partition) -> None:
+        """Tasks that the log says to be leased, and that are too far back in their lanes to be loaded, block these all the same.
+
+        A stub stands for such a task, without its data, until that is loaded or the lease is over.
+        """
+        for key, (_, fact) in list(partition.early_facts.items()):
+            if fact.outcome != STARTED or fact.work is None or fact.work.lease is None or key in partition.cancelled:
+                continue
+            lane = partition.lane(key.ordering_id)
+            if lane.find(key) is None:
+                stub = Command(ENQUEUE, key, STUB)
+                lane.load(Entry(stub, verified=True, attempt=fact.attempt, used=fact.used, work=fact.work))
 
     def deliver(self, lease: Lease, now: int) -> None:
         """A worker is being told of a lease; one without a session is taken at its word that it hears it."""

@@ -22,7 +22,7 @@ from scylla_spark.core.engine.queue import Gate, Gates
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.engine.worker_session import Lease, Said, WorkerSession
+from scylla_spark.core.engine.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.key import place_of
 from scylla_spark.core.lease import (
     CANCELLED,
@@ -30,6 +30,7 @@ from scylla_spark.core.lease import (
     FOREIGN,
     LOST,
     OK,
+    UNAVAILABLE,
     Answer,
     Call,
     Granted,
@@ -107,17 +108,24 @@ class Leases:
 
     # -- calls ------------------------------------------------------------------------------------------------------------
 
-    def call(self, call: Call, now: int) -> None:
-        """A worker calls; `action.Answered` follows, once."""
-        session = self._session_of(call)
+    def call(self, call: Call, now: int, *, certain: bool) -> None:
+        """A worker calls; `action.Answered` follows, once.
+
+        Args:
+            call: with all that it reports and wants.
+            now: microseconds since the epoch.
+            certain: that the partitions are ours still; else a worker would be told to hold what another owner has given away.
+        """
+        session = self._session_of(call) if certain else UNAVAILABLE
         if isinstance(session, str):
             self._state.ask(action.Answered(Answer(call.number, refusal=session)))
             return
         session.seen_us = now
-        if session.name and call.sequence == session.sequence:
-            self._repeat(session, call)
-            return
         self._refuse(session, SUPERSEDED)
+        if session.name and call.sequence == session.sequence:
+            session.ask_again()  # the answer may have been lost: it is given again, as far as it still holds
+        else:
+            self._confirm(session, now)
         self._begin(session, call, now)
         self._answer_if_done(session, now)
 
@@ -137,24 +145,17 @@ class Leases:
         session = self._sessions[call.worker] = WorkerSession(call.worker, call.session)
         return session
 
-    def _repeat(self, session: WorkerSession, call: Call) -> None:
-        """The answer to the last call may have been lost: it is given again, as far as it still holds."""
-        waits = session.call
-        if waits is not None:
-            self._forget_call(session)
-            self._state.ask(action.Answered(Answer(waits.number, refusal=SUPERSEDED)))
-            self._wait(session, call._replace(until_us=waits.until_us))
-        elif session.said is not None:
-            self._state.ask(action.Answered(self._answer(session, call, session.said)))
-
-    def _begin(self, session: WorkerSession, call: Call, now: int) -> None:
-        session.sequence, session.said, session.pending = call.sequence, None, 0
-        if call.about is not None:
-            session.about = call.about
+    def _confirm(self, session: WorkerSession, now: int) -> None:
+        """With its next call a session says that it got what the last answer told."""
         for lease in session.given:
             if self._book.get(lease.digest) is lease:
                 self._book.confirm(lease, now)
-        session.given = []
+        session.given, session.told = [], NOTHING_TOLD
+
+    def _begin(self, session: WorkerSession, call: Call, now: int) -> None:
+        session.sequence, session.pending = call.sequence, 0
+        if call.about is not None:
+            session.about = call.about
         for lease in session.held.values():
             if lease.confirmed:
                 lease.extend(now)
@@ -171,7 +172,7 @@ class Leases:
         session.call, session.looked = call, False
         self._calls[call.number] = session
         heappush(self._until, (call.until_us, call.number))
-        for want in call.wants:
+        for want in call.wants if not session.fresh else ():  # what is there already is the answer
             number, demand = self._state.next_number(), _Demand(session, want)
             if want.key is not None:
                 self._asked[number] = demand
@@ -416,24 +417,22 @@ class Leases:
         told = session.fresh or session.lost or session.cancelled or call.reports or set(session.statuses) - {OK}
         if not (told or now >= call.until_us or not call.wants):
             return
-        said = Said(tuple(session.statuses), tuple(session.lost), tuple(session.cancelled))
-        session.said, session.lost, session.cancelled = said, [], []
-        session.given, session.fresh, session.bytes = sorted(session.fresh, key=lambda lease: lease.number), [], 0
+        session.tell()
         self._forget_call(session)
-        self._state.ask(action.Answered(self._answer(session, call, said)))
+        self._state.ask(action.Answered(self._answer(session, call)))
         for lease in session.given:
             if lease.token:
                 self._book.deliver(lease, now)
 
-    def _answer(self, session: WorkerSession, call: Call, said: Said) -> Answer:
+    def _answer(self, session: WorkerSession, call: Call) -> Answer:
         leases = [
             _granted(lease) for lease in session.given if not lease.token or self._book.get(lease.digest) is lease
         ]
         held = [lease.token for lease in session.held.values() if lease.token]
         queues = dict.fromkeys(want.queue for want in call.wants)
         return Answer(
-            call.number, said.statuses, tuple(leases), said.lost, said.cancelled, len(session.held), folded(held),
-            tuple(map(self.scarcity, queues)),
+            call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
+            folded(held), tuple(map(self.scarcity, queues)),
         )  # fmt: skip
 
     def scarcity(self, name: str) -> Scarcity:

@@ -14,6 +14,7 @@ from scylla_spark.core.engine.lane import (
     RECORDING,
     RUNNING,
     STARTING,
+    STUB,
     WAITING,
     Entry,
     Lane,
@@ -130,7 +131,7 @@ class Outcomes:
         if fact.terminal:
             self._note_end(partition, fact, offset, now)
         if lane is not None and entry is not None:
-            self._advance(partition, lane, entry, fact, now)
+            self._advance(partition, lane, entry, fact, offset, now)
         elif not fact.terminal:
             partition.note_early(offset, fact)
         if fact.work is not None and fact.work.lease is not None:
@@ -147,7 +148,7 @@ class Outcomes:
             partition.forget_cancels([key])
         self._state.counts[f"completed_{fact.outcome}"] += 1
 
-    def _advance(self, partition: Partition, lane: Lane, entry: Entry, fact: Fact, now: int) -> None:
+    def _advance(self, partition: Partition, lane: Lane, entry: Entry, fact: Fact, offset: int, now: int) -> None:
         """A loaded task is as far as the fact says, and its lane goes on."""
         starting = entry is lane.active and lane.state is STARTING
         if fact.terminal:
@@ -160,7 +161,10 @@ class Outcomes:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:
                 entry.announced = 0
-                if entry.stage is DECIDED:
+                if entry.stage is DECIDED and entry.data.offset == STUB:
+                    lane.remove(fact.key)  # it is read when its turn comes
+                    partition.note_early(offset, fact)
+                elif entry.stage is DECIDED:
                     lane.put_back(entry)
         if starting or lane.state in IDLE:
             lane.state = WAITING

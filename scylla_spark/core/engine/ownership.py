@@ -177,6 +177,7 @@ class Ownership:
         self._state.counts["partitions_taken"] += 1
         for command in partition.held_cancels():
             self._cancels.cancel(partition, command, now)
+        self._book.load_stubs(partition)
         for lane in list(partition.lanes.values()):
             for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
                 if entry.stage is OPEN and entry is not lane.active and entry.verified:

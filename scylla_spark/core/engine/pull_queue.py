@@ -192,6 +192,11 @@ class PullQueues:
         if queue is not None and not queue.size:
             del self._queues[name]
 
+    def places(self) -> Iterator[PullPlace]:
+        """All that wait in any queue, in no order."""
+        for queue in self._queues.values():
+            yield from queue.places()
+
     def withdraw(self, name: str) -> Iterable[PullPlace]:
         """All that wait in a queue; they wait no longer."""
         queue = self._queues.pop(name, None)

@@ -10,7 +10,7 @@ from typing import Final
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import LEASED
-from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, PARKED, READY, RUNNING, Lane
+from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
@@ -65,7 +65,7 @@ class Unloading:
 
     def _starts_us(self, command: Command) -> int:
         """When a task may start, by its time and what is fixed for this process."""
-        parked = self._waiting.executor_of(command) in ("", LEASED) or self._gates.of(command.queue).limits.paused
+        parked = self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused
         return NEVER if parked else command.key.time_us
 
     def relieve(self, now: int) -> None:
@@ -110,7 +110,7 @@ class Unloading:
                     self._waiting.settle(partition, lane, now)
 
     def _stuck(self, partition: Partition, lane: Lane, now: int) -> bool:
-        if partition.state is not ACTIVE or lane.state is PARKED:
+        if partition.state is not ACTIVE:
             return True
         head = lane.head()
         if head is None or lane.state is RUNNING:

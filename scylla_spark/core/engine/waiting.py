@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
-from scylla_spark.core.engine.lane import CLOSING, IDLE, PARKED, READY, RECORDING, RUNNING, WAITING, Entry, Lane
+from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.pull_queue import PullQueues
@@ -65,23 +65,20 @@ class Waiting:
             heappush(self._timers, (head.next_us, self._state.next_number(), lane.stamp, partition, lane))
 
     def make_ready(self, partition: Partition, lane: Lane, head: Entry) -> None:
-        """The head is due: its lane waits for room, unless the tables have not been read so far, or nobody runs it."""
+        """The head is due: its lane waits for room, unless the tables have not been read so far."""
         if head.key.time_us > partition.complete_us:
             lane.state = WAITING
             partition.unscanned.append(lane)
             return
         executor = self.executor_of(head.data)
-        if not executor and not head.cancelled:
-            lane.state = PARKED
-            return
         lane.state, lane.active = READY, head
-        if executor == LEASED:
+        if executor == LEASED and not head.cancelled:
             self._pulls.push(partition, lane, head, self._state.next_number())
         else:
             self._ready.push(executor, partition, lane, head, self._state.next_number())
 
     def executor_of(self, command: Command) -> str:
-        """The name of the executor of a task; LEASED where workers run it, empty where nobody does."""
+        """The name of the executor of a task; LEASED where workers run it."""
         if self._gates.of(command.queue).limits.pull:
             return LEASED
         return self._state.policy_of(command).executor

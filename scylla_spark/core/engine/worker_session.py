@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
@@ -45,18 +45,14 @@ class Lease:
         self.deadline_us = min(now + self.note.lease_ms * 1000, self.note.until_us)
 
 
-class Said(NamedTuple):
-    """What the last call was answered, so that the same call again gets the same answer.
+class Told(NamedTuple):
+    """What the last answer told to be over: tokens of lost leases, and those of them whose tasks were cancelled."""
 
-    Attributes:
-        statuses: of its reports and signs.
-        lost: tokens that it was told to be lost.
-        cancelled: tokens of cancelled tasks.
-    """
-
-    statuses: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
+
+
+NOTHING_TOLD: Final = Told()
 
 
 class WorkerSession:
@@ -79,14 +75,29 @@ class WorkerSession:
         held: digest → lease, of all that count and are its own.
         lost: tokens of leases that it does not know to be over.
         cancelled: those of them whose tasks were cancelled.
-        said: what the last call was answered.
+        told: what the last answer told to be over.
         seen_us: when it called last, microseconds since the epoch.
         about: JSON object of what it says of itself.
     """
 
     __slots__ = (
-        "about", "bytes", "call", "cancelled", "fresh", "given", "held", "looked", "lost", "name", "pending", "reserved", "said",
-        "seen_us", "sequence", "statuses", "worker",
+        "about",
+        "bytes",
+        "call",
+        "cancelled",
+        "fresh",
+        "given",
+        "held",
+        "looked",
+        "lost",
+        "name",
+        "pending",
+        "reserved",
+        "seen_us",
+        "sequence",
+        "statuses",
+        "told",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, worker: str, name: str) -> None:
@@ -104,9 +115,21 @@ class WorkerSession:
         self.held: dict[str, Lease] = {}
         self.lost: list[str] = []
         self.cancelled: list[str] = []
-        self.said: Said | None = None
+        self.told = NOTHING_TOLD
         self.seen_us = 0
         self.about: str | None = None
+
+    def tell(self) -> None:
+        """All that is new is being told."""
+        self.given, self.fresh, self.bytes = sorted(self.fresh, key=lambda lease: lease.number), [], 0
+        self.told = Told(tuple(self.lost), tuple(self.cancelled))
+        self.lost, self.cancelled = [], []
+
+    def ask_again(self) -> None:
+        """What the last answer told is new again."""
+        self.fresh, self.given = self.given + self.fresh, []
+        self.lost[:0], self.cancelled[:0] = self.told.lost, self.told.cancelled
+        self.told = NOTHING_TOLD
 
     def granted(self, lease: Lease) -> None:
         """A lease that was reserved counts."""

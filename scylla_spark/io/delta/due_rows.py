@@ -78,6 +78,13 @@ def _pruning(number: int, mark: Mark, window: Window) -> Pruning:
     return [[place, ("hour", ">=", mark.closed_hour), last], *kept_open]
 
 
+def is_leased() -> pl.Expr:
+    """Whether the newest attempt of a task is a lease that nothing has ended."""
+    import polars as pl
+
+    return (pl.col("work").struct.field("lease").is_not_null() & pl.col("next_at").is_null()).fill_null(value=False)
+
+
 def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str]) -> pl.DataFrame:
     """Keys and sizes of the first open tasks of every lane.
 
@@ -89,7 +96,7 @@ def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str])
 
     Returns:
         Grain: one row per task, lane by lane in key order. Key columns, `queue`, `priority`, `size` (bytes), `stuck` (it cannot
-        start: it waits for a retry, names no handler, or its queue is paused), `lane_rank` from 1, and `more`: whether the tables
+        start: it waits for a retry, names no handler, or its queue is paused), `leased`, `lane_rank` from 1, and `more`: whether the tables
         hold further open tasks of the lane.
     """
     import polars as pl
@@ -97,8 +104,10 @@ def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str])
     queue = pl.col("queue").fill_null(DEFAULT_QUEUE)
     stuck = (epoch_us("next_at").fill_null(0) > now) | pl.col("handler").is_null() | queue.is_in(list(paused))
     size = pl.lit(ROW_BYTES, pl.Int64) + pl.col("payload").str.len_bytes().fill_null(0)
-    keys = rows.select(*_KEY, "priority", queue=queue, stuck=stuck, size=size).collect()
-    keys = keys.sort(*_LANE, "scheduled_time", "uniqueness_key")
+    keys = rows.select(*_KEY, "priority", queue=queue, stuck=stuck, size=size, leased=is_leased()).collect()
+    keys = keys.sort(
+        *_LANE, "leased", "scheduled_time", "uniqueness_key", descending=[False, False, True, False, False]
+    )
     place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(_LANE)
     return keys.with_columns(lane_rank=place, more=pl.len().over(_LANE) > depth).filter(pl.col("lane_rank") <= depth)
 
@@ -118,8 +127,8 @@ def first_of_queues(keys: pl.DataFrame, budget: Budget) -> pl.DataFrame:
     head = pl.col("lane_rank") == 1
     share = pl.when(pl.col("queue").is_in(list(budget.listed))).then("queue")
     rows = keys.with_columns(blocked=(head & pl.col("stuck")).max().over(_LANE), share=share)
-    order = ["blocked", "lane_rank", "priority", "scheduled_time", "ordering_id"]
-    rows = rows.sort(order, descending=[False, False, True, False, False], nulls_last=True)
+    order = ["leased", "blocked", "lane_rank", "priority", "scheduled_time", "ordering_id"]
+    rows = rows.sort(order, descending=[True, False, False, True, False, False], nulls_last=True)
     rows = rows.with_columns(
         place=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("share"), bytes=pl.col("size").cum_sum().over("share")
     )
@@ -152,7 +161,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
             cap_ms=retry.field("cap_ms"), enqueued_us=epoch_us("enqueued_at"),
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),
             attempt=pl.col("attempt").fill_null(0), used=pl.col("used").fill_null(0),
-            next_us=epoch_us("next_at").fill_null(0), work=pl.col("work"),
+            next_us=epoch_us("next_at").fill_null(0), work=pl.col("work"), leased=is_leased(),
         )
         .collect()
     )  # fmt: skip

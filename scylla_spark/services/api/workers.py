@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from scylla_spark.core.lease import Answer, Call, Want
+from scylla_spark.core.lease import UNAVAILABLE, Answer, Call, Want
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, answer, answers, router
 from scylla_spark.services.api.lease_views import (
@@ -83,6 +83,7 @@ async def workers(api: Asked) -> Response:
 async def lease(api: Asked, queue: Name, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
     told = await api.leases.call(body.call(queue))
+    _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
     )
@@ -97,6 +98,7 @@ async def lease_task(api: Asked, key: TaskId, body: LeaseTaskBody) -> Response:
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
     told = await api.leases.call(Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,)))
+    _check(told)
     if not told.leases:
         raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")
     return answer(lease_view(told.leases[0]))
@@ -149,10 +151,12 @@ async def _ended(api: Asked, body: ReportsBody, outcome: Outcome) -> Response:
 
 
 def _statuses(tokens: Sequence[str], told: Answer) -> Response:
+    _check(told)
     return answer({"leases": statuses_view(tokens, told.statuses)})
 
 
 _REFUSED = {
+    UNAVAILABLE: (problems.UNREACHABLE, "The dispatcher is not certain to own its partitions at the moment."),
     "worker_replaced": (problems.REPLACED, "Another session calls itself by this worker's name."),
     "sequence_out_of_order": (problems.OUT_OF_ORDER, "A later call of this session has been taken."),
     "superseded": (problems.SUPERSEDED, "The session has called again meanwhile."),

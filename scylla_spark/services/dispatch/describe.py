@@ -157,7 +157,6 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         LaneState.STARTING: "Its start is being recorded.",
         LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}.",
         LaneState.RECORDING: "Its outcome is being recorded.",
-        LaneState.PARKED: "It names no handler and waits for a lease.",
     }
     if lane.state is LaneState.WAITING:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"

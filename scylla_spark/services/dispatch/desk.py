@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.desk_messages import (
     ANSWER,
@@ -35,7 +36,7 @@ from scylla_spark.core.desk_messages import (
     read_line,
 )
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.lease import Answer, Scarcity
+from scylla_spark.core.lease import Answer, Call, Scarcity
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -54,12 +55,16 @@ class Desk:
         settings: where it listens, and the secret.
         mailbox: of the engine.
         engine: that answers.
+        certain_until_us: boot clock until which the partitions are certainly ours.
 
     Attributes:
         address: host and port, once it has started.
     """
 
-    def __init__(self, settings: Settings, mailbox: Mailbox, engine: Engine) -> None:
+    def __init__(
+        self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int]
+    ) -> None:
+        self._certain_until_us = certain_until_us
         self.address = ""
         self._deployment = settings
         self._settings = settings.desk
@@ -167,9 +172,10 @@ class Desk:
         call = read_call(value)
         number = next(self._numbers)
         self._callers[number] = peer, call.number
-        self._mailbox.post(
-            lambda now: self._engine.call(call._replace(number=number, until_us=now + call.until_us), now)
-        )
+        self._mailbox.post(lambda now: self._begin(call._replace(number=number, until_us=now + call.until_us), now))
+
+    def _begin(self, call: Call, now: int) -> None:
+        self._engine.call(call, now, certain=self._certain_until_us() > boot_us())
 
     def _tell(self, peer: _Peer, number: int, question: Callable[[int], Any]) -> None:
         def answer(now: int) -> None:

@@ -118,7 +118,7 @@ class Dispatcher:
         self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
-        self.desk = Desk(settings, self.mailbox, self.engine)
+        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us)
         self._ticker: Ticker | None = None
         self._producer: Any = None
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
@@ -263,7 +263,7 @@ class Dispatcher:
                 began |= executor.running()
             self.engine.running(began, now)
         room = {name: executor.room() for name, executor in self.executors.items()}
-        start_by_us = self._tasks.certain_until_us() if self._tasks is not None and self._queues_known else 0
+        start_by_us = self._certain_until_us()
         self.engine.tick(now, room, start_by_us=start_by_us)
         lookups: dict[Tenure, list[TaskKey]] = {}
         for item in self.engine.take_actions():
@@ -277,6 +277,10 @@ class Dispatcher:
             self._questions.look_up(tenure, keys)
         self._report_defects()
         self._glance = _Glance(self.engine.choked, len(self.engine.runs))
+
+    def _certain_until_us(self) -> int:
+        """Boot clock until which what is held is certainly ours; 0: it is not certain, or it is not known what queues allow."""
+        return self._tasks.certain_until_us() if self._tasks is not None and self._queues_known else 0
 
     def choked(self) -> bool:
         """Whether so much is held in memory, and about to start, that reading is to wait."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.command import ENQUEUE, Command, WireRetry
+from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -14,7 +15,7 @@ from scylla_spark.io.delta.rows import work_note
 
 COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "extra",
-    "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "work", "more",
+    "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "work", "leased", "more",
 )  # fmt: skip
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
@@ -23,7 +24,7 @@ class Slice(NamedTuple):
     """What a scan found of one partition.
 
     Attributes:
-        rows: open tasks, of each lane in key order.
+        rows: open tasks, of each lane what is leased and then the others in key order.
         cuts: ordering id → last key read, for lanes of which the tables hold more.
         unloaded: fingerprints of the ordering ids of lanes of which nothing was read.
     """
@@ -45,7 +46,7 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
         partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, extra,
-        max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, more,
+        max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, leased, more,
     ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
@@ -57,6 +58,7 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         if part is None:
             part = found[partition] = Slice([], {}, set())
         part.rows.append(ScanRow(command, cancelled, attempt, used, next_us, work_note(work)))
-        if more and (ordering_id not in part.cuts or key > part.cuts[ordering_id]):
-            part.cuts[ordering_id] = key
+        read = BEFORE_ALL if leased else key  # what is leased was read before its turn
+        if more and (ordering_id not in part.cuts or read > part.cuts[ordering_id]):
+            part.cuts[ordering_id] = read
     return found

@@ -142,7 +142,6 @@ class Ownership:
     def _trust(self, partition: Partition) -> None:
         """The owner before stopped cleanly; the scan may have come before the log said so."""
         partition.cautious = False
-        partition.uncertain.clear()
 
     def _fence(self, partition: Partition, now: int) -> None:
         before = partition.mine or NO_FENCE

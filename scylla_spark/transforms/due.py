@@ -97,7 +97,7 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     """What fits the budget of every queue: what is leased, heads of lanes before those behind them, the urgent and overdue first.
 
     Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
-    they are they keep nobody else out.
+    they are they keep nobody else out. A head that is cancelled ends wherever it stands, and what is behind it may start.
 
     Args:
         rows: as `due` returns.
@@ -113,7 +113,8 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     in_order = lane.orderBy("lane_rank").rowsBetween(*upwards)
     head = F.col("lane_rank") == 1
     name = F.coalesce("queue", F.lit(DEFAULT_QUEUE))
-    stuck = head & ((F.col("next_us") > now) | F.col("handler").isNull() | name.isin(list(budget.paused)))
+    waits = (F.col("next_us") > now) | F.col("handler").isNull() | name.isin(list(budget.paused))
+    stuck = head & waits & ~F.col("cancelled")
     share = F.when(name.isin(list(budget.listed)), name)
     queue = Window.partitionBy("share").orderBy(
         ~F.col("leased"), "blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id"

@@ -14,6 +14,7 @@ from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
+    from scylla_spark.core.work_note import WorkNote
     from tests.simulation.process import Process
 
 RULES = {
@@ -182,8 +183,8 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
 }
 
 
-def _by_number_only(self: Entry, attempt: int, used: int, next_us: int) -> bool:
+def _by_number_only(self: Entry, attempt: int, used: int, next_us: int, work: WorkNote | None) -> bool:
     if attempt <= self.attempt:
         return False
-    self.attempt, self.used, self.next_us = attempt, used, max(next_us, self.key.time_us)
+    self.attempt, self.used, self.work, self.next_us = attempt, used, work, max(next_us, self.key.time_us)
     return True

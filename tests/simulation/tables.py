@@ -220,7 +220,8 @@ class ModelTables:
 
     def _blocked(self, head: ScanRow, now: int) -> bool:
         """Whether a lane cannot start: its tasks come last."""
-        return head.next_us > now or head.command.handler is None or head.command.queue == "paused"
+        waits = head.next_us > now or head.command.handler is None or head.command.queue == "paused"
+        return waits and not head.cancelled
 
     def _hour_is_open(self, mark: Mark, key: TaskKey) -> bool:
         return key.hour >= mark.closed_hour or key.hour in mark.open_hours

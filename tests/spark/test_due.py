@@ -19,11 +19,12 @@ SECOND = 1_000_000
 def frames(spark):
     from datetime import UTC, datetime
 
-    def task(lane, number, *, queue="q", priority=0, handler="h", payload="{}"):
+    def task(lane, number, *, queue="q", priority=0, handler="h", payload="{}", cancelled=False):
         at = datetime.fromtimestamp(NOW / 1e6 - 3600 + number, UTC)
         values = {
             "partition_id": 0, "hour": int(at.timestamp()) // 3600, "scheduled_time": at, "ordering_id": lane,
             "uniqueness_key": "u", "queue": queue, "priority": priority, "handler": handler, "payload": payload, "data_offset": number,
+            "cancel_offset": number if cancelled else None,
         }  # fmt: skip
         return tuple(values.get(name) for name in TASKS.names)
 
@@ -74,6 +75,15 @@ def test_lanes_that_cannot_start_keep_nobody_out(frames):
     found, _, unloaded = loaded(rows, budget=2, paused=["p"])
     assert ("fine", 9) in found
     assert len(unloaded) == 16 - len(found)
+
+
+def test_a_lane_whose_head_is_cancelled_comes_before_lanes_that_cannot_start(frames):
+    tasks = [(f"parked{number}", 0, {"handler": None}) for number in range(5)]
+    tasks += [("without data", 1, {"handler": None, "cancelled": True}), ("without data", 2, {})]
+    tasks += [("paused", 3, {"queue": "p", "cancelled": True})]
+    found, _, _ = loaded(due(frames(tasks), depth=3), budget=2, paused=["p"])
+    assert ("without data", 1) in found
+    assert ("paused", 3) in found
 
 
 def test_a_lane_is_cut_where_a_full_queue_stands_in_it(frames):

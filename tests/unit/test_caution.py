@@ -135,13 +135,43 @@ def test_what_was_cut_off_announces_its_start_though_all_that_is_loaded_before_i
     assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
 
 
+def test_what_was_cut_off_announces_its_start_though_the_log_holds_a_later_task_of_its_lane_that_is_not_due():
+    ended, cut_off = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop(OutcomeRecord(DEAD, "facts", (Fact(ended, 1, SUCCEEDED),)))
+    read_log(world)
+    world.enqueue(unique="u3", due=30)
+    world.engine.rows(world.tenure, [row(ended, 0)], Basis(), NOW)  # tables that have not heard of the end
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": ended}, Mark(), NOW)
+    world.engine.reloaded(world.tenure, "a", [row(cut_off, 1)], Basis(), NOW, more=False)
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts if fact.key == cut_off] == [(cut_off, STARTED)]
+    assert [invocation.key for invocation in world.released] == [cut_off]
+
+
+def test_a_lane_announces_one_start_though_memory_lets_go_of_it_and_its_tasks_are_read_again():
+    first, second = TaskKey(NOW - 2 * SECOND, "a", "u1"), TaskKey(NOW - SECOND, "a", "u2")
+    world = after_an_unclean_stop()
+    world.engine.rows(world.tenure, [row(first, 0)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {"a": first}, Mark(), NOW, frozenset())
+    read_log(world)
+    world.finish(world.released[-1])
+    world.pump()
+    world.engine.reloaded(world.tenure, "a", [], Basis(), NOW, more=True)
+    assert world.partition.unload(world.partition.lanes["a"])
+    world.engine.rows(world.tenure, [row(second, 1)], Basis(), NOW)
+    world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset())
+    world.pump()
+    assert [(fact.key, fact.outcome) for fact in world.facts] == [(first, STARTED), (first, SUCCEEDED)]
+    assert [invocation.key for invocation in world.released] == [first, second]
+
+
 def test_a_lane_left_to_the_tables_announces_nothing_if_its_first_open_task_is_not_due():
-    world, key = after_an_unclean_stop(), TaskKey(NOW + SECOND, "a", "u")
+    world, key = after_an_unclean_stop(), TaskKey(NOW + 6 * SECOND, "a", "u")
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(), NOW, frozenset({fingerprint("a")}))
     read_log(world)
     world.engine.rows(world.tenure, [row(key, 0)], Basis(1, 0), NOW)
     world.engine.scanned(world.tenure, NOW + 300 * SECOND, {}, Mark(1), NOW, frozenset())
-    world.at(2)
+    world.at(7)
     answer_lookups(world)
     assert world.facts == []
     assert [invocation.key for invocation in world.released] == [key]

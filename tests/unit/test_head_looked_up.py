@@ -1,6 +1,7 @@
 """A lane whose head is being looked up in the tables, while other things happen to that head."""
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.fact import Fact, OutcomeRecord
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.tenure import Basis
@@ -20,3 +21,19 @@ def test_a_lane_goes_on_where_a_cancel_ends_its_head_before_the_tables_have_answ
     assert [invocation.key for invocation in world.released] == [follower]
     world.engine.looked_up(world.tenure, {head: Known()}, Basis(), world.now)
     assert world.pump() == []
+
+
+def test_a_lane_goes_on_where_the_tables_tell_of_the_end_of_its_head_before_it_is_read_back():
+    world = Harness()
+    world.partition.ended.since_us = NOW + SECOND  # so that the tables are asked
+    head, follower = world.enqueue(unique="u1"), world.enqueue(unique="u2", due=0.5)
+    world.at(1)  # the head is looked up
+    world.command("cancel", head, request_id="r")  # … and once more, for the cancel
+    world.engine.looked_up(world.tenure, {head: Known()}, Basis(), world.now)
+    world.pump(deliver=False, patient=False)
+    ended = OutcomeRecord(world.fence, "facts", (Fact(head, 0, CANCELLED, request_id="r"),))
+    world.engine.looked_up(world.tenure, {head: Known(ended=True)}, Basis(), world.now)
+    world.engine.rows(world.tenure, [ScanRow(Command("enqueue", follower, 1, "h"))], Basis(), world.now)
+    assert world.pump(deliver=False, patient=False) == [], "the end of the head is not read back"
+    world.append(ended)
+    assert [invocation.key for invocation in world.pump()] == [follower]

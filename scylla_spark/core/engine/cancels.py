@@ -81,7 +81,9 @@ class Cancels:
             return
         entry.verified = True
         entry.note_attempt(known.attempt, known.used, known.next_us, known.work)
-        if done:
+        if (
+            done and entry.stage is OPEN
+        ):  # else the tables tell of what we wrote, and the lane waits until that is read back
             self._recorder.answer(partition, entry.key, entry.requests, now)
             lane.remove(key)
         elif entry.cancelled and entry.stage is OPEN and entry is not lane.active:

@@ -107,18 +107,15 @@ class Feed:
         if partition is None or not basis.covers(partition.floor):
             return
         partition.receiving = partition.receiving or whole
-        first = partition.cautious and not partition.scanned
         for row in rows:
             key = row.command.key
             if key.ordering_id not in partition.lanes and partition.unloaded:
                 covers = partition.unloaded.get(fingerprint(key.ordering_id), -2)
                 if covers >= (basis.tasks_offset if whole else -1):
-                    if first:
-                        partition.suspect(key.ordering_id)
                     continue  # the tables hold, or will hold, earlier ones of the lane
                 if covers >= -1:
                     partition.lanes[key.ordering_id] = Lane(key.ordering_id, partition.holding)
-            self._offer_row(partition, row, now, cautious=first)
+            self._offer_row(partition, row, now)
 
     def scanned(
         self,
@@ -145,12 +142,6 @@ class Feed:
         partition = self._state.held(tenure)
         if partition is None or not mark.basis.covers(partition.floor):
             return False
-        if partition.cautious and not partition.scanned:
-            partition.uncertain |= unloaded or frozenset()
-            # of a lane that was cut all that was read may have ended since: then what was running is still to come
-            for name in cuts:
-                if (lane := partition.lanes.get(name)) is None or not lane.starts_later(now):
-                    partition.suspect(name)
         partition.scanned, partition.receiving = True, False
         if unloaded is not None:
             self._leave(partition, unloaded, mark, now)
@@ -251,7 +242,7 @@ class Feed:
             lane.covers = -1
         lane.cut(frontier if more or not last else None)
         for row in rows:
-            self._offer_row(partition, row, now, cautious=False)
+            self._offer_row(partition, row, now)
         self._waiting.settle(partition, lane, now)
 
     def _offer(self, partition: Partition, command: Command, now: int) -> None:
@@ -273,26 +264,25 @@ class Feed:
         elif self._unloading.pressed and self._unloading.leave_to_tables(partition, lane, command, now):
             self._state.counts["offers_left"] += 1
         else:
+            if partition.cautious and partition.begins(key):
+                partition.lane(key.ordering_id).untouched = True
             entry = Entry(command, verified=False)
             self._waiting.insert(partition, entry, now)
             self._book.adopt(partition, partition.lane(key.ordering_id), entry, now)
-
-        if partition.cautious and not partition.taken and key.time_us <= now:
-            partition.suspect(key.ordering_id)
 
     def _ours(self, partition: Partition, key: TaskKey) -> bool:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
         return place_of(key.ordering_id, self._state.limits.partitions) == partition.number
 
-    def _offer_row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
+    def _offer_row(self, partition: Partition, row: ScanRow, now: int) -> None:
         try:
             if failpoint.armed:
                 failpoint.reach("engine.row", row.command.key.uniqueness_key)
-            self._row(partition, row, now, cautious=cautious)
+            self._row(partition, row, now)
         except Exception as error:
             self._defects.set_aside(partition, row.command.key, error, now)
 
-    def _row(self, partition: Partition, row: ScanRow, now: int, *, cautious: bool) -> None:
+    def _row(self, partition: Partition, row: ScanRow, now: int) -> None:
         key = row.command.key
         if key in partition.ended or key in partition.ending:
             return
@@ -300,8 +290,6 @@ class Feed:
             self._state.counts["offers_misplaced"] += 1
             return
         lane = partition.lane(key.ordering_id)
-        if cautious and key.time_us <= now:
-            partition.suspect(key.ordering_id)
         entry = lane.find(key)
         if entry is None:
             if lane.frontier is not None and key > lane.frontier:
@@ -318,6 +306,5 @@ class Feed:
             if entry.note_attempt(row.attempt, row.used, row.next_us, row.work) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
         self._book.adopt(partition, lane, entry, now)
-        partition.reassure_if_not_due(lane, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

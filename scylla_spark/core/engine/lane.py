@@ -152,11 +152,12 @@ class Lane:
         stamp: grows whenever older timer and ready marks of this lane become void.
         missed: rows past the frontier were offered while a reload was under way, so its answer may be too old.
         covers: newest offset of `tasks` among what was let go of past the frontier; a reload must read tables that hold it.
+        untouched: it was made when nothing of it was open, so no earlier owner can have begun any of its tasks.
     """
 
     __slots__ = (
         "_aside", "_heap", "_holding", "active", "asked_us", "beyond", "covers", "depth", "entries", "frontier", "held",
-        "missed", "ordering_id", "out", "reloading", "stamp", "state",
+        "missed", "ordering_id", "out", "reloading", "stamp", "state", "untouched",
     )  # fmt: skip
 
     def __init__(self, ordering_id: str, holding: Holding) -> None:
@@ -173,6 +174,7 @@ class Lane:
         self.reloading = False
         self.missed = False
         self.covers = -1
+        self.untouched = False
         self.depth = 0
         self.asked_us = 0
         self._heap: list[TaskKey] = []
@@ -224,11 +226,6 @@ class Lane:
                 return entry
             heappop(heap)
         return None
-
-    def starts_later(self, now: int) -> bool:
-        """Whether its first task is not due yet."""
-        head = self.head()
-        return head is not None and head.key.time_us > now
 
     def hold(self, entry: Entry) -> None:
         """A task is released: the lane waits for it."""

@@ -176,12 +176,15 @@ class LeaseBook:
         A stub stands for such a task, without its data, until that is loaded or the lease is over.
         """
         for key, (_, fact) in list(partition.early_facts.items()):
-            if fact.outcome != STARTED or fact.work is None or fact.work.lease is None or key in partition.cancelled:
+            if fact.outcome != STARTED or fact.work is None or fact.work.lease is None:
                 continue
             lane = partition.lane(key.ordering_id)
             if lane.find(key) is None:
-                stub = Command(ENQUEUE, key, STUB)
-                lane.load(Entry(stub, verified=True, attempt=fact.attempt, used=fact.used, work=fact.work))
+                stub = Entry(
+                    Command(ENQUEUE, key, STUB), verified=True, attempt=fact.attempt, used=fact.used, work=fact.work
+                )
+                stub.cancelled = key in partition.cancelled
+                lane.load(stub)
 
     def deliver(self, lease: Lease, now: int) -> None:
         """A worker is being told of a lease; one without a session is taken at its word that it hears it."""

@@ -142,7 +142,6 @@ class Ownership:
     def _trust(self, partition: Partition) -> None:
         """The owner before stopped cleanly; the scan may have come before the log said so."""
         partition.cautious = False
-        partition.uncertain.clear()
 
     def _fence(self, partition: Partition, now: int) -> None:
         before = partition.mine or NO_FENCE
@@ -175,11 +174,12 @@ class Ownership:
             return
         partition.state, partition.taken = ACTIVE, True
         self._state.counts["partitions_taken"] += 1
+        self._book.load_stubs(partition)
         for command in partition.held_cancels():
             self._cancels.cancel(partition, command, now)
-        self._book.load_stubs(partition)
         for lane in list(partition.lanes.values()):
-            for entry in [entry for entry in lane.entries.values() if entry.cancelled]:
+            beyond = [entry for entry in lane.beyond.values() if entry.leased]
+            for entry in [entry for entry in (*lane.entries.values(), *beyond) if entry.cancelled]:
                 if entry.stage is OPEN and entry is not lane.active and entry.verified:
                     self._cancels.close(partition, entry, now)
             for entry in [entry for entry in (*lane.entries.values(), *lane.beyond.values()) if entry.leased]:

@@ -69,8 +69,9 @@ class Partition:
         self.mine: Fence | None = None
         self.tried: set[Fence] = set()  # our own earlier fences, which the newest supersedes
         self.cautious = True  # until the log is read, which tells whether the owner before was cut off
-        # fingerprints of lanes of which something may have been running; kept here and not in lanes, which come and go
-        self.uncertain: set[int] = set()
+        self.ours_from_us = now + CLOCK_MARGIN_US  # no earlier owner can have begun what is due at or after this
+        # fingerprints of lanes of which a start was announced; kept here and not in lanes, which come and go
+        self.announced: set[int] = set()
         self.lanes: dict[str, Lane] = {}
         self.holding = Holding(meter)
         self.ended = RecentlyEnded(now + CLOCK_MARGIN_US)
@@ -111,32 +112,31 @@ class Partition:
 
     @property
     def owes_caution(self) -> bool:
-        """Whether the owner before was cut off, and tasks of it may still have to announce their start."""
-        return self.cautious and (not self.taken or bool(self.uncertain))
-
-    def suspect(self, ordering_id: str) -> None:
-        """The owner before was cut off, and may have begun a task of this lane: its next start is announced."""
-        self.uncertain.add(fingerprint(ordering_id))
+        """Whether the owner before was cut off, and tasks of it may still have to announce their start; it looks at all lanes."""
+        if not self.cautious:
+            return False
+        return (
+            not self.taken
+            or not self.announced.issuperset(self.unloaded)
+            or any(map(self.suspects, self.lanes.values()))
+        )
 
     def suspects(self, lane: Lane) -> bool:
-        """Whether the next start of the lane is to be announced."""
-        return bool(self.uncertain) and fingerprint(lane.ordering_id) in self.uncertain
+        """Whether the next start of the lane is to be announced, because the owner before may have been cut off while it ran.
+
+        Everything is suspect that was due when the partition became ours. Two things clear a lane, for good: that it announced
+        a start, or was made when nothing of it was open. All else that could be known of it may be out of date.
+        """
+        if not self.cautious or lane.untouched:
+            return False
+        head = lane.head()
+        due_before = head.key.time_us < self.ours_from_us if head is not None else lane.frontier is not None
+        return due_before and fingerprint(lane.ordering_id) not in self.announced
 
     def reassure(self, lane: Lane) -> None:
-        """Nothing of the lane can have been begun before any more without a record of it."""
-        if self.uncertain:
-            self.uncertain.discard(fingerprint(lane.ordering_id))
-
-    def reassure_if_not_due(self, lane: Lane, now: int) -> None:
-        """The lane was read from its first open task on: if that one is not due, nothing of the lane was running."""
-        if self.uncertain and lane.starts_later(now):
-            self.reassure(lane)
-
-    def dissolve(self, lane: Lane) -> None:
-        """Nothing of the lane is open; but of a scan that is coming in the rest may follow."""
-        del self.lanes[lane.ordering_id]
-        if not self.receiving:
-            self.reassure(lane)
+        """The start of the lane's head is being announced: what may have been running has a record from now on."""
+        if self.suspects(lane):
+            self.announced.add(fingerprint(lane.ordering_id))
 
     def lane(self, ordering_id: str) -> Lane:
         """The lane, made if need be; cut before its first task if its tasks were left in the tables."""
@@ -153,6 +153,10 @@ class Partition:
     def left(self, key: TaskKey) -> bool:
         """Whether earlier tasks of the key's lane were left in the tables."""
         return bool(self.unloaded) and fingerprint(key.ordering_id) in self.unloaded
+
+    def begins(self, key: TaskKey) -> bool:
+        """Whether a task from the log of `tasks` is the first of its lane, of which nothing was open, here or in the tables."""
+        return self.taken and key.ordering_id not in self.lanes and not self.left(key)
 
     def unload(self, lane: Lane) -> bool:
         """Lets go of a whole lane, if all of it can be read again; then tables are to be read that hold all that was let go of."""

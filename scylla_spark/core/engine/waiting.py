@@ -55,7 +55,7 @@ class Waiting:
         if head is None:
             lane.state = WAITING
             if lane.empty and partition.lanes.get(lane.ordering_id) is lane:  # not a later one of that name
-                partition.dissolve(lane)
+                del partition.lanes[lane.ordering_id]
         elif head.stage is CLOSING:
             lane.state, lane.active = RECORDING, head
         elif head.next_us <= now:

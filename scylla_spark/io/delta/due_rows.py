@@ -96,13 +96,14 @@ def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str])
 
     Returns:
         Grain: one row per task, lane by lane in key order. Key columns, `queue`, `priority`, `size` (bytes), `stuck` (it cannot
-        start: it waits for a retry, names no handler, or its queue is paused), `leased`, `lane_rank` from 1, and `more`: whether the tables
-        hold further open tasks of the lane.
+        start, and is not cancelled: it waits for a retry, names no handler, or its queue is paused), `leased`, `lane_rank` from
+        1, and `more`: whether the tables hold further open tasks of the lane.
     """
     import polars as pl
 
     queue = pl.col("queue").fill_null(DEFAULT_QUEUE)
-    stuck = (epoch_us("next_at").fill_null(0) > now) | pl.col("handler").is_null() | queue.is_in(list(paused))
+    waits = (epoch_us("next_at").fill_null(0) > now) | pl.col("handler").is_null() | queue.is_in(list(paused))
+    stuck = waits & pl.col("cancel_offset").is_null()
     size = pl.lit(ROW_BYTES, pl.Int64) + pl.col("payload").str.len_bytes().fill_null(0)
     keys = rows.select(*_KEY, "priority", queue=queue, stuck=stuck, size=size, leased=is_leased()).collect()
     keys = keys.sort(

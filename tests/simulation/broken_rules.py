@@ -10,6 +10,7 @@ from unittest.mock import PropertyMock, patch
 from scylla_spark.core.engine import feed, recently_ended
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.worker_session import Lease
 from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
@@ -52,6 +53,16 @@ RULES = {
 }
 """What may be broken on purpose → the switch that breaks it (`Profile.broken`)."""
 
+LEASE_RULES = {
+    "an owner that may have lost its partitions answers workers": "promises_blindly",
+    "a lease is told before its fact counts": "tells_before_the_fact",
+    "leases of an earlier owner are forgotten": "forgets_leases",
+    "leased tasks are read only when their turn comes": "reads_leased_in_turn",
+    "a lease that is known from the log alone blocks nothing": "no_stubs",
+    "leases run out although their worker calls": "ignores_calls",
+}
+"""The same for worlds with workers."""
+
 
 def apply(broken: Iterable[str], process: Process) -> None:
     """Breaks those rules that are broken inside of a process."""
@@ -66,6 +77,8 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
     with ExitStack() as stack:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "ignores_calls" in broken:
+            stack.enter_context(patch.object(Lease, "extend", lambda _lease, _now: None))
         if "resigns_owing_caution" in broken:
             stack.enter_context(patch.object(Partition, "owes_caution", new_callable=PropertyMock, return_value=False))
         yield
@@ -164,7 +177,15 @@ def _any_tenure(process: Process) -> None:
     process.engine._state.held = lambda tenure: process.engine.partitions.get(tenure.partition)  # type: ignore[method-assign]
 
 
+def _told_at_once(process: Process, method: Callable[..., Any], lease: Lease, now: int) -> None:
+    method(lease, now)
+    process.engine._book._begin(lease, now)
+
+
 _BREAKS: dict[str, Callable[[Process], None]] = {
+    "tells_before_the_fact": _wrap("announce", _told_at_once, "_book"),
+    "forgets_leases": _wrap("adopt", lambda *_: None, "_book"),
+    "no_stubs": _wrap("load_stubs", lambda *_: None, "_book"),
     "horizon_after_progress": _wrap("raise_horizon", _late_horizon),
     "scan_ignores_far_records": _wrap("raise_horizon", lambda _p, method, *args: (method(*args), -2)[1]),
     "forgets_ended": _wrap("scanned", _forget_ended),

@@ -26,9 +26,10 @@ class LeaseJudge:
         self.expired = 0
         self.given_back = 0
 
-    def is_open(self, lane: str) -> bool:
-        """Whether a task of the lane is leased, as the log says."""
-        return lane in self._open
+    def is_open(self, granted: Granted) -> bool:
+        """Whether a lease is in force, as the log says."""
+        open_lease = self._open.get(granted.key.ordering_id)
+        return open_lease is not None and open_lease[:2] == (granted.key, granted.attempt)
 
     def note(self, fact: Fact) -> None:
         """A fact of a lease counts, or the end of a task: of a lane one lease is open at a time."""

@@ -249,7 +249,7 @@ LEASE_PROFILES = (
     Profile(
         "leased, unsure", _WORKED, Trouble(crash=0.01, pause=0.02, send=0.15, tail=0.15, slow=0.1, jump=0.1, lag=0.05)
     ),
-    Profile("leased, short memory", replace(_WORKED, tasks=160), replace(_HARSH, memory_kb=_SHORT)),
+    Profile("leased, short memory", replace(_WORKED, tasks=160), replace(_HARSH, memory_kb=(60, 90))),
 )
 """Worlds with workers; they are played on their own, so that the worlds above stay what they are."""
 

@@ -7,14 +7,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.broken_rules import RULES
 from tests.simulation.judge import Violation
-from tests.simulation.profiles import profile_of
+from tests.simulation.profiles import LEASE_PROFILES, PROFILES, Profile, profile_of
 from tests.simulation.world import simulate
 
 _BLOCK = 100
@@ -34,11 +34,19 @@ def violations(first: int, count: int) -> Iterator[str]:
             yield from found
 
 
-def _play(seeds: range) -> list[str]:
+def lease_violations(first: int, count: int) -> Iterator[str]:
+    """The same in worlds with workers."""
+    blocks = [range(seed, min(seed + _BLOCK, first + count)) for seed in range(first, first + count, _BLOCK)]
+    with _pool() as pool:
+        for found in pool.map(partial(_play, profiles=LEASE_PROFILES), blocks):
+            yield from found
+
+
+def _play(seeds: range, profiles: Sequence[Profile] = PROFILES) -> list[str]:
     found = []
     for seed in seeds:
         try:
-            simulate(seed)
+            simulate(seed, profiles[seed % len(profiles)])
         except Violation as violation:
             found.append(str(violation))
     return found

@@ -6,8 +6,10 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, Report, Want, partition_of_token
+from scylla_spark.core.engine.lease_book import CONFIRM_US
+from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, Report, Want, folded, partition_of_token
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Failure
+from tests.simulation.judge import Violation
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Work:
     done_us: int
     outcome: str
     safe_until_us: int
+    reported: bool = False
 
 
 @dataclass
@@ -98,6 +101,8 @@ class ModelWorker:
         now = world.now
         done = [work for work in self.work.values() if work.done_us <= now]
         reports = tuple(_report(work, rng) for work in done)
+        for work in done:
+            work.reported = True
         room = 3 - len(self.work) + len(done)
         wants = tuple(Want(queue, rng.choice([1, room])) for queue in QUEUES) if room else ()
         held = tuple(self.work) if self._list or rng.random() < 0.02 else None
@@ -181,16 +186,20 @@ class ModelWorker:
                 judge.reported(work.granted, report.outcome)
         for token in answer.lost:
             self.work.pop(token, None)
-        for work in self.work.values():  # all that it holds of this owner was kept by the call
-            owner = self._world.group.owner.get(partition_of_token(work.granted.token) or 0)
-            if owner == number and answer.held:
-                work.safe_until_us = max(work.safe_until_us, 0)
         for granted in answer.leases:
             if granted.token not in self.work:
                 self._begin(granted, asked)
-        here = [token for token in self.work if self._world.group.owner.get(partition_of_token(token) or 0) == number]
-        if len(here) != answer.held:
+        here = {token: work for token, work in self.work.items() if self._owner(token) == number}
+        if len(here) != answer.held or folded(here) != answer.digest:
             self._list = True
+            return
+        new = {granted.token for granted in answer.leases}
+        for token, work in here.items():  # all that it holds of this owner was kept by the call
+            if token not in new:
+                work.safe_until_us = max(work.safe_until_us, asked.sent_us + LEASE_S * SECOND)
+
+    def _owner(self, token: str) -> int | None:
+        return self._world.group.owner.get(partition_of_token(token) or 0)
 
     def _begin(self, granted: Granted, asked: Asked) -> None:
         world = self._world
@@ -202,7 +211,8 @@ class ModelWorker:
         if granted.key.ordering_id in world.failing:
             outcome = FAILED
         world.judge.leases.begun(self, granted)
-        self.work[granted.token] = Work(granted, world.now + length, outcome, asked.sent_us + LEASE_S * SECOND)
+        world.workers.judge_overlap(self, granted)
+        self.work[granted.token] = Work(granted, world.now + length, outcome, asked.sent_us + CONFIRM_US)
 
 
 def _report(work: Work, rng: random.Random) -> Report:
@@ -221,9 +231,25 @@ class Workers:
 
     def __init__(self, world: World, count: int) -> None:
         self._world = world
+        self._gone: list[ModelWorker] = []
         self._workers = [ModelWorker(world, f"w{number}") for number in range(count)]
         if count:
             world.after(SECOND, self._mishap)
+
+    def judge_overlap(self, worker: ModelWorker, granted: Granted) -> None:
+        """Nobody is told of a lease in a lane while somebody else may rely on one."""
+        world, key = self._world, granted.key
+        if not world.judge.leases.is_open(granted):
+            return  # the answer came so late that it is over
+        for other in (*self._workers, *self._gone):
+            for token, work in other.work.items():
+                relies = (
+                    world.now < work.safe_until_us and not work.reported and work.granted.key not in world.judge.ended
+                )
+                if token != granted.token and work.granted.key.ordering_id == key.ordering_id and relies:
+                    raise Violation(
+                        f"{worker.name} gets {key} while {other.name} relies on its lease of {work.granted.key}"
+                    )
 
     def _mishap(self) -> None:
         world, trouble = self._world, self._world.profile.trouble
@@ -231,6 +257,7 @@ class Workers:
         for place, worker in enumerate(self._workers):
             if worker.dead:
                 if world.rng.random() < 0.5 or world.calm:
+                    self._gone.append(worker)
                     self._workers[place] = ModelWorker(world, worker.name)
             elif world.calm:
                 continue

@@ -102,7 +102,7 @@ class Outcomes:
                 next_us = max(soonest, outcome.finished_us + run.retry.wait_us(used + 1, self._state.rng))
             else:
                 verdict = FAILED
-                self._state.counts["retries_exhausted"] += not outcome.final
+                self._state.counts["retries_exhausted"] += 0 if outcome.final else 1
         self._state.counts[f"attempts_{outcome.outcome}"] += 1
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(

@@ -20,6 +20,7 @@ CANCELLED: Final = "cancelled"
 TIMED_OUT: Final = "timed_out"
 YIELDED: Final = "yielded"
 STARTED: Final = "started"  # a start fact; not an outcome
+CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the handler is gone
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
@@ -158,6 +159,11 @@ class Failure(NamedTuple):
     message: str = ""
     stack: str = ""
 
+    @property
+    def raised(self) -> bool:
+        """Whether the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
+        return bool(self.stack) and self.kind != CHILD_DIED
+
 
 class Outcome(NamedTuple):
     """How an invocation ended.
@@ -172,6 +178,7 @@ class Outcome(NamedTuple):
         after_ms: for yielded: wait before the next start.
         wait_ms: for failed and timed_out: wait before the next start; None: as the retry policy says.
         work: who had it, and what it left behind.
+        final: for failed: no other attempt follows, whatever the retry policy says.
     """
 
     id: int
@@ -183,3 +190,4 @@ class Outcome(NamedTuple):
     after_ms: int = 0
     wait_ms: int | None = None
     work: WorkNote | None = None
+    final: bool = False

@@ -86,6 +86,7 @@ class Trouble:
         memory_kb: what a dispatcher may hold; one is drawn.
         remember_s: for how long ended keys are remembered at least.
         look_ahead_s: how far ahead tasks are loaded.
+        redefine: the definition of a queue is changed.
     """
 
     crash: float = 0.02
@@ -110,6 +111,7 @@ class Trouble:
     memory_kb: tuple[int, ...] = (1_000_000,)
     remember_s: int = 60
     look_ahead_s: int = 20
+    redefine: float = 0
 
 
 NO_TROUBLE = Trouble(
@@ -252,6 +254,12 @@ LEASE_PROFILES = (
     Profile("leased, short memory", replace(_WORKED, tasks=160), replace(_HARSH, memory_kb=(60, 90))),
 )
 """Worlds with workers; they are played on their own, so that the worlds above stay what they are."""
+REDEFINED = tuple(
+    replace(profile, name=f"{profile.name}, redefined", trouble=replace(profile.trouble, redefine=0.7))
+    for profile in PROFILES
+    if profile.name in ("usual", "short memory", "killed", "moving", "bulk", "tiny memory")
+)
+"""The same worlds while definitions of queues change. They stand apart: which seed plays in which of the others is known."""
 
 
 def profile_of(seed: int) -> Profile:

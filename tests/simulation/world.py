@@ -22,6 +22,7 @@ from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.key import TaskKey, partition_of
 from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients
+from tests.simulation.definitions import Definitions
 from tests.simulation.group import Group
 from tests.simulation.judge import RETRIES, Judge, Violation
 from tests.simulation.process import Process
@@ -109,6 +110,7 @@ class World:
                 self.queue_of[lane] = self.rng.choice(workers.QUEUES)
         self.clients = Clients(self)
         self.workers = workers.Workers(self, profile.load.workers)
+        self.definitions = Definitions(self)
 
     def _block_lanes(self) -> None:
         """One lane is paused, one has no handler, one fails until all is calm; they get more tasks than others."""
@@ -182,6 +184,7 @@ class World:
     def _come_to_rest(self) -> None:
         self.calm = True
         self.failing.clear()
+        self.definitions.delete_all()
         for _ in range(60):
             self.run_until(self.now + 10 * SECOND)
             waiting = self.judge.unended()
@@ -211,6 +214,8 @@ class World:
                 dice -= chance
         if rng.random() < trouble.join:
             self.add_process()
+        if trouble.redefine and rng.random() < trouble.redefine:
+            self.definitions.change()
 
     def _set_clock(self, process: Process) -> None:
         process.skew = self.rng.choice([-20, -3, 3, 20]) * SECOND
@@ -251,6 +256,7 @@ class World:
         self.processes[self.begun_processes] = process
         self.begun_processes += 1
         process.begin()
+        self.definitions.tell_all(process)
         if instead_of is not None:
             self.group.replace(instead_of, process)
         self.group.joined()

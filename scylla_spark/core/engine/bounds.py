@@ -15,12 +15,23 @@ LEASED: Final = "lease"
 
 @dataclass(frozen=True, slots=True)
 class HandlerPolicy:
-    """How commands of one handler run: executor name (LEASED: workers run them), time limit, retry policy, and tasks per call."""
+    """How commands of one handler and queue run.
+
+    Attributes:
+        executor: its name; LEASED: workers run them.
+        timeout_ms: longest run of an attempt.
+        retry: of tasks that bring no policy.
+        max_batch: tasks per call.
+        handler: what runs tasks that name none.
+        alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
+    """
 
     executor: str
     timeout_ms: int
     retry: Retry
     max_batch: int = 1
+    handler: str = ""
+    alone: bool = False
 
 
 _own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few

@@ -78,7 +78,7 @@ class Engine:
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._book, self._leases = book, Leases(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
-        self._queue_changes = QueueChanges(gates, ready, pulls, waiting=waiting, runs=runs, book=book)
+        self._queue_changes = QueueChanges(state, gates, ready, pulls, waiting=waiting, runs=runs, book=book)
         self._feed = Feed(
             state,
             waiting=waiting,
@@ -160,6 +160,10 @@ class Engine:
     def put_queue(self, queue: str, limits: QueueLimits | None, _now: int) -> None:
         """The limits of a queue have changed; see `QueueChanges.put`."""
         self._queue_changes.put(queue, limits)
+
+    def reconsider(self, queue: str, now: int) -> None:
+        """Who runs tasks of a queue has changed, as `policy_of` says; see `QueueChanges.reconsider`."""
+        self._queue_changes.reconsider(queue, now)
 
     # -- the two feeds, and answers of the tables -------------------------------------------------------------------------
 

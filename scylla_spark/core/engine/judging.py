@@ -51,11 +51,11 @@ class Judging:
                 verdict = CANCELLED
             elif yielded:
                 next_us = max(soonest, outcome.finished_us + outcome.after_ms * 1000)
-            elif run.retry.allows(used):
+            elif not outcome.final and run.retry.allows(used):
                 next_us = max(soonest, outcome.finished_us + self._wait_us(run, outcome, used))
             else:
                 verdict = FAILED
-                self._state.counts["retries_exhausted"] += 1
+                self._state.counts["retries_exhausted"] += 0 if outcome.final else 1
         self._state.counts[f"attempts_{outcome.outcome}"] += 1
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(

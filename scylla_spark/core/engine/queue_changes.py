@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from scylla_spark.core.engine.lane import READY
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Runs
+from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 
 
@@ -14,6 +16,7 @@ class QueueChanges:
     """Gives queues other limits.
 
     Args:
+        state: of the engine.
         gates: of the queues.
         ready: lanes that wait at them for an executor.
         pulls: lanes that wait for a worker.
@@ -23,8 +26,17 @@ class QueueChanges:
     """
 
     def __init__(
-        self, gates: Gates, ready: ReadyLanes, pulls: PullQueues, *, waiting: Waiting, runs: Runs, book: LeaseBook
+        self,
+        state: EngineState,
+        gates: Gates,
+        ready: ReadyLanes,
+        pulls: PullQueues,
+        *,
+        waiting: Waiting,
+        runs: Runs,
+        book: LeaseBook,
     ) -> None:
+        self._state = state
         self._gates = gates
         self._ready = ready
         self._pulls = pulls
@@ -57,3 +69,11 @@ class QueueChanges:
         lanes += [(place.partition, place.lane) for place in self._pulls.withdraw(queue)]
         for lane in lanes:
             self._waiting.let_in(lane)
+
+    def reconsider(self, queue: str, now: int) -> None:
+        """Who runs tasks of a queue has changed: its lanes that are due wait for that from now on. It looks at all lanes."""
+        for partition in self._state.partitions.values():
+            for lane in list(partition.lanes.values()):
+                head = lane.head() if lane.state is READY else None
+                if head is not None and head.data.queue == queue:
+                    self._waiting.settle(partition, lane, now)

@@ -14,10 +14,11 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
-from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
+from scylla_spark.errors import ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Call, Ledger
+from scylla_spark.worker.refusal import refusal
 
 LONGEST_WAIT_MS: Final = 20_000
 _PATIENCE_S: Final = 25.0  # beyond the time that the server holds a call
@@ -306,7 +307,7 @@ class Conversation:
                 hint="Give every worker a name of its own, or none.",
             )
         elif reply.status not in (400, 413, 422) or not self._ledger.refused(sent.call, reply.detail):
-            raise _refusal(reply, self._site)
+            raise refusal(reply, self._site)
 
     def _take(self, sent: _Sent, reply: Reply) -> bool:
         """Takes an answer; True: ask again a little later."""
@@ -328,17 +329,3 @@ class Conversation:
             pass  # it ends by itself, when no heartbeats come
         finally:
             connection.close()
-
-
-def _refusal(reply: Reply, site: Site) -> SchedulerError:
-    if reply.status in (400, 413, 422):
-        return ArgumentError(f"The server refuses the call: {reply.detail}")
-    if reply.status in (401, 403):
-        return ConflictError(
-            f"The server at {site.url} does not let this worker in: {reply.detail}",
-            hint="Pass a token that may lease from its queues.",
-        )
-    return UnreachableError(
-        f"What answers at {site.url} is no API of ours: {reply.status}, {reply.detail}",
-        hint="Is it the right address, with the path before /v1?",
-    )

@@ -49,10 +49,12 @@ class Lease:
         epoch: (epoch, attempt) grows with every attempt; pass both to stores that can refuse older writers.
         checkpointed: what an earlier attempt left behind; None: nothing.
         cancelled: is set when the task was cancelled: stop working on it.
+        view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
     """
 
     def __init__(self, view: dict[str, Any], reporter: Reporter) -> None:
+        self.view = view
         told = view["task"]
         key = TaskKey.of(datetime.fromisoformat(told["scheduled_time"]), told["ordering_id"], told["uniqueness_key"])
         self.task = Task(key, told["payload"], told["handler"] or "", told["queue"], told["priority"])
@@ -253,6 +255,16 @@ class Lease:
         """The server does not know it any more."""
         self.settle(CANCELLED if cancelled else LOST)
 
+    def forward_report(self, text: str) -> None:
+        """Reports what a child process says of the end; `text` is the item of the call."""
+        if not self._reported:
+            self._reported = True
+            self._reporter.report(self, text)
+
+    def forward_sign(self, fields: dict[str, str]) -> None:
+        """Tells what a child process says of its work."""
+        self._sign(**fields)
+
     def _sign(self, **fields: str | None) -> None:
         if not self._reported and not self.lost.is_set():
             self._reporter.sign(self, **{name: text for name, text in fields.items() if text is not None})
@@ -262,8 +274,7 @@ class Lease:
             if not self.token:
                 return
             raise ConflictError("The lease was reported already.", hint="Report each lease once.")
-        self._reported = True
-        self._reporter.report(self, item_text(lease=self.token, outcome=outcome, raw=fields))
+        self.forward_report(item_text(lease=self.token, outcome=outcome, raw=fields))
 
 
 def _object(name: str, value: Any, most: int) -> str | None:

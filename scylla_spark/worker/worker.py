@@ -7,9 +7,11 @@ import secrets
 import socket
 import ssl as tls
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 from scylla_spark.clock import boot_us
 from scylla_spark.duration import duration_ms
@@ -17,9 +19,14 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.name import is_name
 from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
+from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.messages import item_text
+from scylla_spark.worker.processes import ChildPlace
+from scylla_spark.worker.runner import Runner, Workplace
+from scylla_spark.worker.threads import HerePlace
 
+_LOOK_S: Final = 0.5
 _FLUSH_S: Final = 10.0  # to report what is left when a worker ends
 
 
@@ -61,6 +68,7 @@ class Worker:
         self.slots = slots
         self._site = site(url, token=token, tls=ssl, ca=ca)
         self._queues = tuple(dict.fromkeys(names))
+        self._stop = threading.Event()
         self._lease_ms = None if lease is None else duration_ms(lease)
 
     def __repr__(self) -> str:
@@ -91,7 +99,7 @@ class Worker:
             given[:] = [lease for lease in given if not lease.reported and not lease.lost.is_set()]
             return most - len(waiting) - len(given)
 
-        conversation = self.conversation(handlers, room, waiting.extend)
+        conversation = self._conversation(handlers, room, waiting.extend)
         idle_us = None if idle is None else duration_ms(idle) * 1000
         conversation.start()
         try:
@@ -102,7 +110,41 @@ class Worker:
         finally:
             conversation.stop(_FLUSH_S)
 
-    def conversation(
+    def run(
+        self,
+        handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str,
+        *,
+        processes: bool = False,
+        grace: object = "30s",
+    ) -> None:
+        """Runs handlers on leases until SIGTERM, Ctrl-C or `stop`: as many at once as there are slots.
+
+        Told to stop, it takes no more, gives what runs a grace, and then gives it back.
+
+        Args:
+            handlers: functions of (task) or (task, ctx) by name; or modules or .py files of `@handler` functions. The name "*" is
+                for all tasks that no other name fits.
+            processes: in child processes instead of threads. A child that dies fails its task, and nothing else; a script that
+                asks for it needs the line `if __name__ == "__main__":`, because children import it.
+            grace: how long what runs may go on after the signal (a duration).
+
+        Raises:
+            ArgumentError: a handler is not usable.
+            ConflictError: another worker has taken the name, or the token does not let it in.
+            UnreachableError: what answers is no API.
+        """  # fmt: skip
+        source = source_of(handlers)
+        known = resolved(source)
+        place: Callable[[], Workplace] = partial(ChildPlace, source, known) if processes else partial(HerePlace, known)
+        runner = Runner([place() for _ in range(self.slots)], self._stop)
+        runner.conversation = self._conversation(asked_for(known), runner.room, runner.arrived)
+        runner.run(duration_ms(grace) / 1000)
+
+    def stop(self) -> None:
+        """Ends `run` and `leases`, from any thread: nothing more is taken."""
+        self._stop.set()
+
+    def _conversation(
         self, handlers: Sequence[str] | None, room: Callable[[], int], arrived: Callable[[Sequence[Lease]], None]
     ) -> Conversation:
         """A conversation with the server, not begun.
@@ -123,8 +165,7 @@ class Worker:
         worker = self.name, secrets.token_hex(8)
         return Conversation(self._site, worker, about, wishes=wishes, room=room, arrived=arrived)
 
-    @staticmethod
-    def _next(conversation: Conversation, waiting: deque[Lease], idle_us: int | None) -> Lease | None:
+    def _next(self, conversation: Conversation, waiting: deque[Lease], idle_us: int | None) -> Lease | None:
         until = None if idle_us is None else boot_us() + idle_us
         with conversation.lock:
             while True:
@@ -134,7 +175,7 @@ class Worker:
                         return lease
                 if conversation.error is not None:
                     raise conversation.error
-                left = None if until is None else (until - boot_us()) / 1e6
-                if left is not None and left <= 0:
+                left = _LOOK_S if until is None else min((until - boot_us()) / 1e6, _LOOK_S)
+                if left <= 0 or self._stop.is_set():
                     return None
                 conversation.lock.wait(left)

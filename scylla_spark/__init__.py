@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scylla_spark.core.task import Retry, Task, TaskContext
     from scylla_spark.errors import Abort, SchedulerError, TaskFailed, Yield
     from scylla_spark.executors.handler_registry import handler
+    from scylla_spark.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ _HOMES: Final = {
     "Yield": "errors",
     "TaskFailed": "errors",
     "SchedulerError": "errors",
+    "Worker": "worker.worker",
 }
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "TaskHandle",
     "TaskKey",
     "Trigger",
+    "Worker",
     "Yield",
     "handler",
 ]

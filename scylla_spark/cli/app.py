@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from scylla_spark.cli import calendar, event, lane, queue, rejected, schedule, service, settings, simulate, table, task
+from scylla_spark.cli import (
+    calendar,
+    event,
+    lane,
+    queue,
+    rejected,
+    schedule,
+    service,
+    settings,
+    simulate,
+    table,
+    task,
+    worker,
+)
 from scylla_spark.cli.context import parsed
 
 _EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."
@@ -23,6 +36,7 @@ for name, group in (
     ("calendar", calendar.app),
     ("queue", queue.app),
     ("lane", lane.app),
+    ("worker", worker.app),
     ("rejected", rejected.app),
     ("table", table.app),
     ("config", settings.app),

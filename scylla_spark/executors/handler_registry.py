@@ -94,6 +94,16 @@ def handler(
     return register
 
 
+def unregistered(name: str, function: Callable[..., Any]) -> Handler:
+    """A function as a handler that only the caller knows, and no other part of this process.
+
+    Raises:
+        ArgumentError: the function's signature is not usable.
+    """
+    info = HandlerInfo(name)
+    return Handler(info, function, _parameters(function, info))
+
+
 def load(modules: Sequence[str]) -> dict[str, Handler]:
     """Imports modules and returns every registered handler by the names that tasks may use.
 

@@ -22,7 +22,7 @@ _PLAN = _CORE | {"core.plan"}
 _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
 _EXECUTORS = {"executors", "executors.local", "executors.spark"}
 _SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api"}
-_FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "__init__"}
+_FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "worker", "__init__"}
 
 # Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
 ALLOWED: dict[str, set[str]] = {
@@ -51,7 +51,8 @@ ALLOWED: dict[str, set[str]] = {
     "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`
-    "__init__": {"client", "config", "core", "errors", "executors"},
+    "worker": _CORE | {"executors", "executors.local", "io.host", "worker"},  # nothing that needs a package
+    "__init__": {"client", "config", "core", "errors", "executors", "worker"},
     "demo": _FACES | {"demo"},
     "bench": _FACES | {"bench", "bench.cases"},
     "bench.cases": _FACES | {"bench", "bench.cases"},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Container
 from typing import Final, NamedTuple
 
 from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
 from scylla_spark.executors.local.child_handle import Call, ChildHandle
+from scylla_spark.executors.local.exit_status import CHILD_DIED, exit_text
 from scylla_spark.executors.local.report import Report
 
 BROKE_PROTOCOL: Final = "broke_protocol"
@@ -95,15 +95,3 @@ def lost(
         Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure)
         for item in call
     ]
-
-
-def exit_text(status: int) -> str:
-    """What an exit status says: negative is a signal."""
-    if status >= 0:
-        return f"exited with code {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "signal"
-    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-    return f"was killed by {name} ({-status}){hint}"

@@ -1,0 +1,93 @@
+"""The child process of a workplace: runs one handler at a time, and dies with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, Final
+
+from scylla_spark.errors import SchedulerError
+from scylla_spark.io.host.die_with_parent import die_with
+from scylla_spark.worker.handlers import Source, resolved
+from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.work import work
+
+READY: Final = "ready"
+BROKEN: Final = "broken"
+REPORT: Final = "report"
+SIGN: Final = "sign"
+DONE: Final = "done"
+TASK: Final = "task"
+LOST: Final = "lost"
+_ORPHANED: Final = 113
+
+
+class _Channel:
+    """The way to the parent; a `Reporter`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def say(self, *message: Any) -> None:
+        with self._lock:
+            try:
+                self._connection.send(message)
+            except OSError:
+                os._exit(_ORPHANED)
+
+    def report(self, lease: Lease, text: str) -> None:
+        self.say(REPORT, lease.token, text)
+
+    def sign(self, lease: Lease, **fields: str) -> None:
+        self.say(SIGN, lease.token, fields)
+
+    def refuse(self) -> SchedulerError | None:
+        return None
+
+
+def main(connection: Connection, parent: int, source: Source) -> None:
+    """Serves until the parent ends.
+
+    Args:
+        connection: to the parent.
+        parent: its process id.
+        source: what the handlers are made of.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent says when it ends
+    if sys.platform == "linux":
+        die_with(parent, signal.SIGKILL)
+    channel = _Channel(connection)
+    try:
+        handlers = resolved(source)
+    except BaseException:
+        channel.say(BROKEN, traceback.format_exc())
+        return
+    orders: SimpleQueue[Lease] = SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, channel, orders), daemon=True).start()
+    channel.say(READY)
+    while True:
+        lease = orders.get()
+        work(handlers, lease)
+        channel.say(DONE, lease.token)
+
+
+def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease]) -> None:
+    """Takes what the parent says; without a parent there is nothing left to do."""
+    running: Lease | None = None
+    try:
+        while True:
+            kind, *values = connection.recv()
+            if kind == TASK:
+                running = Lease(values[0], channel)
+                orders.put(running)
+            elif kind == LOST and running is not None and running.token == values[0]:
+                running.end(cancelled=values[1])
+    except (EOFError, OSError):
+        os._exit(_ORPHANED)

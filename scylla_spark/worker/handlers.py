@@ -1,0 +1,49 @@
+"""The handlers of a worker: given as functions by name, or as modules of `@handler` functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.handler_registry import Handler, load, unregistered
+
+ANY: Final = "*"
+"""The name of a handler for all tasks that have none of their own here, and for those that name none at all."""
+
+Source = Mapping[str, Callable[..., Any]] | tuple[str, ...]
+"""Functions by name, or names of modules and paths of files; either can be sent to another process."""
+
+
+def source_of(handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str) -> Source:
+    """What handlers are made of, in a form that can be sent to another process."""
+    if isinstance(handlers, Mapping):
+        return dict(handlers)
+    return (handlers,) if isinstance(handlers, str) else tuple(handlers)
+
+
+def resolved(source: Source) -> dict[str, Handler]:
+    """The handlers by the names that tasks may use.
+
+    Raises:
+        ArgumentError: there is none, or one is of a kind that only dispatchers run. Errors of modules pass through.
+    """
+    found = _by_name(source) if isinstance(source, Mapping) else load(source)
+    for name, entry in found.items():
+        if entry.info.max_batch is not None or entry.info.runs_on != "local":
+            raise ArgumentError(
+                f"Handler {name!r} takes batches, or runs on Spark: a worker runs neither.",
+                hint="Keep it in a module that only dispatchers are given.",
+            )
+    if not found:
+        raise ArgumentError("There is no handler.", hint='Pass {"render": render}, or modules of @handler functions.')
+    return found
+
+
+def asked_for(handlers: Mapping[str, Handler]) -> tuple[str, ...] | None:
+    """The names that a worker asks for; None: all tasks."""
+    return None if ANY in handlers else tuple(sorted(handlers))
+
+
+def _by_name(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
+    return {name: unregistered(name, function) for name, function in functions.items()}

@@ -1,0 +1,289 @@
+"""A lease as a worker's code sees it: the task, how far it is, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from scylla_spark.clock import boot_us, from_us, now_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import CANCELLED, LOST, OK
+from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, SUCCEEDED, YIELDED, Task, TaskContext
+from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
+from scylla_spark.executors.local.call import verdict_of
+from scylla_spark.worker.messages import error_text, item_text, json_text
+
+_NOT_YET: Final = ""
+
+
+class Reporter(Protocol):
+    """Who brings what is said of leases to the server."""
+
+    def report(self, lease: Lease, text: str) -> None:
+        """A lease ends; `text` is the item of the call that says so."""
+
+    def sign(self, lease: Lease, **fields: str) -> None:
+        """A lease goes on; `fields` are JSON texts."""
+
+    def refuse(self) -> SchedulerError | None:
+        """Why nothing can be brought any more; None: it can."""
+
+
+class Lease:
+    """One leased task.
+
+    As a context it reports by itself: left by an exception the task has failed (`Abort` and `Yield` mean what they mean in
+    handlers), left without a report it has succeeded.
+
+    Args:
+        view: the lease, as the server told of it.
+        reporter: who brings what is said of it to the server.
+
+    Attributes:
+        task: what is to be done.
+        attempt: number of this attempt, from 1.
+        epoch: (epoch, attempt) grows with every attempt; pass both to stores that can refuse older writers.
+        checkpointed: what an earlier attempt left behind; None: nothing.
+        cancelled: is set when the task was cancelled: stop working on it.
+        view: as the server told of it.
+        lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
+    """
+
+    def __init__(self, view: dict[str, Any], reporter: Reporter) -> None:
+        self.view = view
+        told = view["task"]
+        key = TaskKey.of(datetime.fromisoformat(told["scheduled_time"]), told["ordering_id"], told["uniqueness_key"])
+        self.task = Task(key, told["payload"], told["handler"] or "", told["queue"], told["priority"])
+        self.attempt: int = told["attempt"]
+        self.epoch = int(told["epoch"])
+        self.checkpointed: Any = told["checkpoint"]
+        self.cancelled = threading.Event()
+        self.lost = threading.Event()
+        self.token: str = view["lease"]
+        self.beat_ms: int = view["beat_every_ms"]
+        self._lease_ms: int = view["expires_in_ms"]
+        self._ends_us = now_us() + view["max_ms"] * 1000
+        self._kept_us = boot_us()
+        self._reporter = reporter
+        self._reported = not self.token  # handed over once, and ended with that
+        self._status = OK if self._reported else _NOT_YET
+        self._settled = threading.Event()
+        if self._reported:
+            self._settled.set()
+
+    # -- how far it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> TaskContext:
+        """What a handler may know of its attempt; the deadline is when the lease ends whatever happens."""
+        return TaskContext(self.attempt, self.epoch, from_us(self._ends_us))
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the lease surely lasts from now; negative: the server has not been reached for so long that it may have ended."""
+        return (self._kept_us + self._lease_ms * 1000 - boot_us()) / 1e6
+
+    @property
+    def reported(self) -> bool:
+        """Whether its end was reported, recorded or not."""
+        return self._reported
+
+    def progress(self, value: float) -> None:
+        """Says how far the work is, from 0 to 1; goes with the next heartbeat.
+
+        Raises:
+            ArgumentError: it is no such number.
+        """
+        if not 0 <= value <= 1:
+            raise ArgumentError(f"Progress {value!r} does not lie between 0 and 1.")
+        self._sign(value=json_text("progress", float(value), 100))
+
+    def checkpoint(self, value: dict[str, Any]) -> None:
+        """Leaves behind from where another attempt could go on; recorded once a second at most.
+
+        Args:
+            value: a JSON object of at most 64 KiB.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        self._sign(checkpoint=_object("checkpoint", value, MAX_CHECKPOINT_BYTES))
+
+    # -- how it ends ------------------------------------------------------------------------------------------------------
+
+    def complete(self, result: Any = None, *, metrics: dict[str, Any] | None = None) -> None:
+        """The task has succeeded. Returns at once; `recorded` waits until it is known.
+
+        Args:
+            result: any JSON value of at most 64 KiB; kept with the completion.
+            metrics: a JSON object of at most 16 KiB; kept with the attempt.
+
+        Raises:
+            ArgumentError: something is no JSON, or too large.
+            ConflictError: the lease was reported already.
+        """
+        self._report(
+            SUCCEEDED,
+            result=None if result is None else json_text("result", result, MAX_RESULT_BYTES),
+            metrics=_object("metrics", metrics, MAX_METRICS_BYTES),
+        )
+
+    def fail(self, why: BaseException | str, description: str = "", *, after: object = None) -> None:
+        """The attempt has failed; the retry policy says whether others follow.
+
+        Args:
+            why: an exception, of which class, message and stack are kept, or a code of yours.
+            description: with a code: in words.
+            after: how long to wait before the next attempt (a duration); default: as the retry policy says.
+
+        Raises:
+            ConflictError: the lease was reported already.
+        """
+        self._report(FAILED, error=error_text(why, description), after_ms=_after(after))
+
+    def abort(self, why: BaseException | str, description: str = "") -> None:
+        """The task has failed for good: no other attempt follows.
+
+        Args:
+            why: an exception, or a code of yours.
+            description: with a code: in words.
+
+        Raises:
+            ConflictError: the lease was reported already.
+        """
+        self._report(ABORTED, error=error_text(why, description))
+
+    def yield_(self, *, after: object = None, checkpoint: dict[str, Any] | None = None) -> None:
+        """Gives the task back; that uses up no attempt.
+
+        Args:
+            after: how long to wait before the next attempt (a duration); default: not at all.
+            checkpoint: from where it can go on.
+
+        Raises:
+            ConflictError: the lease was reported already.
+        """
+        text = _object("checkpoint", checkpoint, MAX_CHECKPOINT_BYTES)
+        self._report(YIELDED, after_ms=_after(after), checkpoint=text)
+
+    def recorded(self, timeout: float | None = None) -> bool:
+        """Waits until the server has recorded the report: True if it counts, False if the lease had been lost before.
+
+        Args:
+            timeout: most seconds to wait; None: as long as the worker runs.
+
+        Raises:
+            WaitTimeoutError: it is not known yet.
+            SchedulerError: it will not be known: the worker ended before.
+        """
+        if not self._settled.wait(timeout):
+            raise WaitTimeoutError("It is not known yet whether the report was recorded.")
+        error = self._reporter.refuse() if self._status == _NOT_YET else None
+        if error is not None:
+            raise error
+        return self._status == OK
+
+    @property
+    def status(self) -> str:
+        """What the server said of the report: ok, lease_lost, task_cancelled …; empty: nothing yet."""
+        return self._status
+
+    def __enter__(self) -> Lease:
+        """The lease."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Reports what has not been reported; an exception of the work ends here, one that ends the program does not."""
+        if error is None:
+            if not self._reported:
+                self.complete()
+            return False
+        if not self._reported:
+            if not isinstance(error, Exception):
+                self.yield_()  # Ctrl-C: it is not the task's fault
+            else:
+                self.report_exception(error)
+        return isinstance(error, Exception)
+
+    def report_exception(self, error: BaseException) -> None:
+        """Reports what an exception of the work means: `Abort` and `Yield` as in handlers, any other: failed."""
+        self.report_verdict(verdict_of(error))
+
+    def report_verdict(self, verdict: Any) -> None:
+        """Reports how a handler ended.
+
+        Args:
+            verdict: of `executors.local.call`.
+        """
+        failure = verdict.failure
+        self._report(
+            verdict.outcome,
+            result=verdict.result,
+            error=None
+            if failure is None
+            else item_text(code=failure[0] or "failed", description=failure[1], stack=failure[2]),
+            after_ms=verdict.after_ms if verdict.outcome == YIELDED else None,
+        )
+
+    # -- for the conversation ---------------------------------------------------------------------------------------------
+
+    def kept(self, sent_us: int) -> None:
+        """A call that the server took was a sign of life.
+
+        Args:
+            sent_us: when it was sent, on the boot clock.
+        """
+        self._kept_us = sent_us
+
+    def settle(self, status: str) -> None:
+        """The server has said what becomes of it; empty: it will not say."""
+        if status == CANCELLED:
+            self.cancelled.set()
+        if status not in (OK, _NOT_YET):
+            self.lost.set()
+        self._status = self._status or status
+        if self._reported or status:
+            self._settled.set()
+
+    def end(self, *, cancelled: bool) -> None:
+        """The server does not know it any more."""
+        self.settle(CANCELLED if cancelled else LOST)
+
+    def forward_report(self, text: str) -> None:
+        """Reports what a child process says of the end; `text` is the item of the call."""
+        if not self._reported:
+            self._reported = True
+            self._reporter.report(self, text)
+
+    def forward_sign(self, fields: dict[str, str]) -> None:
+        """Tells what a child process says of its work."""
+        self._sign(**fields)
+
+    def _sign(self, **fields: str | None) -> None:
+        if not self._reported and not self.lost.is_set():
+            self._reporter.sign(self, **{name: text for name, text in fields.items() if text is not None})
+
+    def _report(self, outcome: str, **fields: str | int | None) -> None:
+        if self._reported:
+            if not self.token:
+                return
+            raise ConflictError("The lease was reported already.", hint="Report each lease once.")
+        self.forward_report(item_text(lease=self.token, outcome=outcome, raw=fields))
+
+
+def _object(name: str, value: Any, most: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ArgumentError(f"{name} is a {type(value).__name__}.", hint="Pass a dict.")
+    return json_text(name, value, most)
+
+
+def _after(value: object) -> int | None:
+    return None if value is None else duration_ms(value)

@@ -1,0 +1,150 @@
+"""A workplace in a child process: what its handler does to its process, it does to its own task alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any, Final
+
+from scylla_spark.clock import boot_us
+from scylla_spark.errors import SetupError
+from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.exit_status import CHILD_DIED, exit_text
+from scylla_spark.worker import child
+from scylla_spark.worker.handlers import Source
+from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.work import handler_of
+
+_LOOK_S: Final = 0.1
+_START_S: Final = 120.0
+_CANCEL_US: Final = 5_000_000  # what a handler may go on for whose lease is lost
+_SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may deadlock
+
+
+class ChildPlace:
+    """Runs handlers in a child, and another one when that has died. The thread that opens it must live as long as the child.
+
+    Args:
+        source: what the handlers are made of, in the child.
+        handlers: the same, here.
+    """
+
+    def __init__(self, source: Source, handlers: Mapping[str, Handler]) -> None:
+        self._source = source
+        self._handlers = handlers
+        self._process: Any = None
+        self._channel: Connection | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Starts the child.
+
+        Raises:
+            SetupError: it does not become ready.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            ours, theirs = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(
+                target=child.main, args=(theirs, os.getpid(), self._source), name="worker-child", daemon=True
+            )
+            self._process.start()
+            theirs.close()
+            self._channel = ours
+        said = self._said(_START_S)
+        if said is None or said[0] != child.READY:
+            why = said[1] if said is not None else f"It {self._exit()} before it was ready."
+            self._end()
+            if not self._closed:
+                raise SetupError(f"A child process of the worker cannot start: {why}")
+
+    def work(self, lease: Lease) -> None:
+        """Runs the handler of a lease; if the child dies of it, the task has failed, and the next one gets a new child."""
+        handler = handler_of(self._handlers, lease)
+        timeout_ms = handler.info.timeout_ms if handler is not None else None
+        begun_us, lost_us = boot_us(), None
+        channel = self._channel
+        if channel is None:
+            return
+        try:
+            channel.send((child.TASK, lease.view))
+            while (said := self._said(_LOOK_S)) is None or said[0] != child.DONE:
+                if said is not None:
+                    _pass_on(lease, said)
+                    continue
+                if lost_us is None and lease.lost.is_set():
+                    lost_us = boot_us()
+                    channel.send((child.LOST, lease.token, lease.cancelled.is_set()))
+                if lost_us is not None and boot_us() - lost_us > _CANCEL_US:
+                    self._kill_for(lease, child.LOST, "Its lease was lost, and it went on.")
+                    break
+                if timeout_ms is not None and boot_us() - begun_us > timeout_ms * 1000:
+                    self._kill_for(
+                        lease, "timed_out", f"It had not ended after {timeout_ms / 1000:g} s and was killed."
+                    )
+                    break
+            else:
+                return
+        except (EOFError, OSError):
+            if not self._closed and not lease.reported:
+                lease.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
+        self._end()
+        self.open()
+
+    def close(self) -> None:
+        """Ends the child, whatever it does."""
+        with self._lock:
+            self._closed = True
+        self._end()
+
+    def _said(self, within_s: float) -> tuple[Any, ...] | None:
+        """What the child says next; None: nothing in that time.
+
+        Raises:
+            EOFError: it has died.
+        """
+        channel, process = self._channel, self._process
+        if channel is None:
+            raise EOFError
+        ready = wait([channel, process.sentinel], within_s)
+        if channel in ready:
+            told: tuple[Any, ...] = channel.recv()
+            return told
+        if ready:
+            raise EOFError
+        return None
+
+    def _kill_for(self, lease: Lease, code: str, why: str) -> None:
+        self._process.kill()
+        if not lease.reported:
+            lease.fail(code, why)
+
+    def _exit(self) -> str:
+        self._process.join(5)
+        status = self._process.exitcode
+        return exit_text(status) if status is not None else "closed its channel"
+
+    def _end(self) -> None:
+        with self._lock:
+            process, channel = self._process, self._channel
+            self._channel = None
+        if process is not None and process.pid is not None:
+            process.kill()
+            process.join(5)
+        if channel is not None:
+            channel.close()
+
+
+def _pass_on(lease: Lease, said: tuple[Any, ...]) -> None:
+    kind, token, what = said
+    if token != lease.token:
+        return
+    if kind == child.REPORT:
+        lease.forward_report(what)
+    elif kind == child.SIGN:
+        lease.forward_sign(what)

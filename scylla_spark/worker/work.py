@@ -1,0 +1,76 @@
+"""Runs a handler on a lease, wherever that is: in a thread of the worker or in a child process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.task import TaskContext
+from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.call import OK, encode_result, failed, verdict_of
+from scylla_spark.worker.handlers import ANY
+from scylla_spark.worker.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class WorkContext(TaskContext):
+    """What a handler in a worker may know of its attempt, and say of it.
+
+    Attributes:
+        lease: of the task.
+    """
+
+    lease: Lease
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Is set when the result does not matter any more: the task was cancelled, or the lease lost."""
+        return self.lease.lost
+
+    @property
+    def checkpointed(self) -> Any:
+        """What an earlier attempt left behind; None: nothing."""
+        return self.lease.checkpointed
+
+    def progress(self, value: float) -> None:
+        """Says how far the work is, from 0 to 1."""
+        self.lease.progress(value)
+
+    def checkpoint(self, value: dict[str, Any]) -> None:
+        """Leaves behind from where another attempt could go on."""
+        self.lease.checkpoint(value)
+
+
+def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
+    """The handler of a leased task; None: there is none here."""
+    return handlers.get(lease.task.handler) or handlers.get(ANY)
+
+
+def work(handlers: Mapping[str, Handler], lease: Lease) -> None:
+    """Runs the handler of a leased task, and reports how it ended. Nothing that it raises gets through."""
+    handler = handler_of(handlers, lease)
+    if handler is None:
+        name = lease.task.handler
+        lease.report_verdict(failed("handler_unknown", f"This worker has no handler {name!r}."))
+        return
+    try:
+        result = handler.function(*(lease.task, context_of(handler, lease))[: handler.parameters])
+    except BaseException as error:
+        verdict = verdict_of(error)
+    else:
+        verdict = OK if result is None else encode_result(result)
+    if not lease.reported:
+        lease.report_verdict(verdict)
+
+
+def context_of(handler: Handler, lease: Lease) -> WorkContext:
+    """The context of an attempt that begins now."""
+    told, timeout_ms = lease.context, handler.info.timeout_ms
+    deadline = told.deadline
+    if timeout_ms is not None:
+        deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
+    return WorkContext(told.attempt, told.epoch, deadline, lease)

@@ -78,5 +78,5 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
     app.openapi = lambda: described(app)  # type: ignore[method-assign]
     problems.register(app)
     for module in _ROUTES:
-        app.include_router(module.routes)
+        app.router.routes += module.routes.routes  # plain routes: a path that takes another method can say which
     return app

@@ -19,6 +19,7 @@ CANCELLED: Final = "cancelled"
 TIMED_OUT: Final = "timed_out"
 YIELDED: Final = "yielded"
 STARTED: Final = "started"  # a start fact; not an outcome
+CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the handler is gone
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
@@ -157,6 +158,11 @@ class Failure(NamedTuple):
     message: str = ""
     stack: str = ""
 
+    @property
+    def raised(self) -> bool:
+        """Whether the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
+        return bool(self.stack) and self.kind != CHILD_DIED
+
 
 class Outcome(NamedTuple):
     """How an invocation ended.
@@ -169,6 +175,7 @@ class Outcome(NamedTuple):
         result: JSON text, at most 64 KiB.
         failure: set unless succeeded, yielded or not_started.
         after_ms: for yielded: wait before the next start.
+        final: for failed: no other attempt follows, whatever the retry policy says.
     """
 
     id: int
@@ -178,3 +185,4 @@ class Outcome(NamedTuple):
     result: str | None = None
     failure: Failure | None = None
     after_ms: int = 0
+    final: bool = False

@@ -6,7 +6,7 @@ from itertools import count
 import polars as pl
 import pytest
 
-from scylla_spark import Queue
+from scylla_spark import Queue, TaskFailed
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.testing.history import NEVER
 from tests.acceptance.place import PATIENCE, SECOND, now
@@ -95,6 +95,20 @@ def test_each_change_is_a_row_and_can_be_asked_for(deployment, scheduler):
     rows = eventually(look, PATIENCE)
     assert [(row["rate"], row["deleted"]) for row in rows] == [(5.0, False), (6.0, False), (None, True)]
     assert json.loads(rows[1]["definition"]) == {"name": "rows", "rate": 6}
+
+
+def test_a_queue_says_what_becomes_of_exceptions_of_false_and_of_tasks_without_a_handler(deployment, scheduler):
+    careful = Queue("careful", on_exception="fail", on_false="redeliver", lease="500ms", default_handler="says")
+    scheduler.put_queue(careful)
+    eventually(lambda: now() > scheduler.queue("careful").get().changed_at.timestamp() * SECOND + SECOND, 60)
+    fails = scheduler.enqueue("work", {"failures": 1}, queue="careful")
+    again = scheduler.enqueue(None, {"says": [False, False, True]}, queue="careful", ordering_id="careful-again")
+    with pytest.raises(TaskFailed, match="fails as asked"):
+        fails.result(timeout=PATIENCE)
+    assert again.result(timeout=PATIENCE) is True
+    first, second, third = deployment.history("careful-again")
+    assert min(second.start - first.end, third.start - second.end) >= SECOND // 2
+    scheduler.queue("careful").delete()
 
 
 def test_the_command_line_puts_shows_pauses_and_deletes(call, deployment):

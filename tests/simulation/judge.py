@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.engine.partition import Partition
@@ -96,7 +96,7 @@ class Judge:
         self._runs_in: dict[str, list[Run]] = defaultdict(list)
         self.requests: dict[str, TaskKey] = {}
         self._answered: set[str] = set()
-        self._running_before: dict[tuple[int, str], int] = {}
+        self._running_before: dict[int, dict[str, tuple[Any, dict[str, int]]]] = {}
 
     # -- what clients were promised -------------------------------------------------------------------------------------
 
@@ -322,14 +322,7 @@ class Judge:
     def judge_engine(self, process: Process) -> None:
         """Limits hold, memory stays within its bound, and every lane will be woken."""
         engine = process.engine
-        for name, gate in engine._gates._gates.items():
-            before = self._running_before.get((process.number, name), 0)
-            if gate._slots is not None and gate.running > max(gate._slots, before):
-                raise Violation(f"{gate.running} tasks of queue {name} run where {gate._slots} may")
-            self._running_before[process.number, name] = gate.running
-            most = gate.limits.group_concurrency
-            if most is not None and any(group.running > most for group in gate._groups.values()):
-                raise Violation(f"a group of queue {name} runs more than {most} tasks")
+        self._judge_limits(process)
         self._judge_memory(process)
         if process.steps % _LOOK_EVERY == 0:
             if asleep := list(sleepers(engine)):
@@ -339,6 +332,25 @@ class Judge:
                     raise Violation(
                         f"partition {partition.number} counts {partition.holding.bytes} bytes and holds {held}"
                     )
+
+    def _judge_limits(self, process: Process) -> None:
+        """No more run than limits allow; where these were lowered, no more than before."""
+        gates = process.engine._gates
+        counted = Counter(gates.name_of(run.invocation.queue) for run in process.engine.runs.values())
+        before, self._running_before[process.number] = self._running_before.get(process.number, {}), {}
+        for name, gate in gates._gates.items():
+            if gate.running != counted[name]:
+                raise Violation(f"queue {name!r} counts {gate.running} tasks, and {counted[name]} run")
+            running = {"": gate.running} | {text: group.running for text, group in gate._groups.items()}
+            self._running_before[process.number][name] = (gate.limits, running)
+            limits, known = before.get(name, (None, {}))
+            if limits is not gate.limits:
+                continue  # they were changed in this step
+            most = {"": gate._slots} | dict.fromkeys(gate._groups, gate.limits.group_concurrency)
+            for group, number in running.items():
+                allowed = most[group]
+                if allowed is not None and number > max(allowed, known.get(group, 0)):
+                    raise Violation(f"{number} tasks of queue {name} {group} run where {allowed} may")
 
     def _judge_memory(self, process: Process) -> None:
         """Above the limit nothing is held for long that could be left to the tables."""

@@ -84,6 +84,7 @@ class Trouble:
         memory_kb: what a dispatcher may hold; one is drawn.
         remember_s: for how long ended keys are remembered at least.
         look_ahead_s: how far ahead tasks are loaded.
+        redefine: the definition of a queue is changed.
     """
 
     crash: float = 0.02
@@ -108,6 +109,7 @@ class Trouble:
     memory_kb: tuple[int, ...] = (1_000_000,)
     remember_s: int = 60
     look_ahead_s: int = 20
+    redefine: float = 0
 
 
 NO_TROUBLE = Trouble(
@@ -236,6 +238,14 @@ PROFILES = (
         replace(_HARSH, crash=0.03, pause=0.02, memory_kb=(6, 10), lag=0.3, slow=0.2),
     ),
 )
+
+
+REDEFINED = tuple(
+    replace(profile, name=f"{profile.name}, redefined", trouble=replace(profile.trouble, redefine=0.7))
+    for profile in PROFILES
+    if profile.name in ("usual", "short memory", "killed", "moving", "bulk", "tiny memory")
+)
+"""The same worlds while definitions of queues change. They stand apart: which seed plays in which of the others is known."""
 
 
 def profile_of(seed: int) -> Profile:

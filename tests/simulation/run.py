@@ -14,7 +14,7 @@ from multiprocessing import get_context
 
 from tests.simulation.broken_rules import RULES
 from tests.simulation.judge import Violation
-from tests.simulation.profiles import profile_of
+from tests.simulation.profiles import REDEFINED, profile_of
 from tests.simulation.world import simulate
 
 _BLOCK = 100
@@ -42,6 +42,15 @@ def _play(seeds: range) -> list[str]:
         except Violation as violation:
             found.append(str(violation))
     return found
+
+
+def redefined(seeds: range) -> Iterator[str]:
+    """Plays seeds while definitions of queues change; what was broken, by seed."""
+    for seed in seeds:
+        try:
+            simulate(seed, REDEFINED[seed % len(REDEFINED)])
+        except Violation as violation:
+            yield str(violation)
 
 
 def _end_with(parent: int) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.simulation.broken_rules import RULES
-from tests.simulation.run import seeds_needed, violations
+from tests.simulation.run import redefined, seeds_needed, violations
 
 SEEDS = int(os.environ.get("SEEDS", "2000"))
 FIRST = int(os.environ.get("FIRST", "0"))
@@ -24,6 +24,10 @@ LIKELY = {
 
 def test_no_seed_breaks_a_promise():
     assert list(violations(FIRST, SEEDS)) == []
+
+
+def test_no_seed_breaks_a_promise_while_definitions_of_queues_change():
+    assert list(redefined(range(60))) == []
 
 
 @pytest.mark.parametrize("switch", sorted(set(RULES.values()) - SEEN_LATE))

@@ -22,6 +22,7 @@ from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.key import TaskKey, partition_of
 from tests.simulation import broken_rules
 from tests.simulation.clients import Clients
+from tests.simulation.definitions import Definitions
 from tests.simulation.group import Group
 from tests.simulation.judge import RETRIES, Judge, Violation
 from tests.simulation.process import Process
@@ -103,6 +104,7 @@ class World:
         if held_kb < _AMPLE_KB:
             self._block_lanes()
         self.clients = Clients(self)
+        self.definitions = Definitions(self)
 
     def _block_lanes(self) -> None:
         """One lane is paused, one has no handler, one fails until all is calm; they get more tasks than others."""
@@ -176,6 +178,7 @@ class World:
     def _come_to_rest(self) -> None:
         self.calm = True
         self.failing.clear()
+        self.definitions.delete_all()
         for _ in range(60):
             self.run_until(self.now + 10 * SECOND)
             waiting = self.judge.unended()
@@ -205,6 +208,8 @@ class World:
                 dice -= chance
         if rng.random() < trouble.join:
             self.add_process()
+        if trouble.redefine and rng.random() < trouble.redefine:
+            self.definitions.change()
 
     def _set_clock(self, process: Process) -> None:
         process.skew = self.rng.choice([-20, -3, 3, 20]) * SECOND
@@ -245,6 +250,7 @@ class World:
         self.processes[self.begun_processes] = process
         self.begun_processes += 1
         process.begin()
+        self.definitions.tell_all(process)
         if instead_of is not None:
             self.group.replace(instead_of, process)
         self.group.joined()

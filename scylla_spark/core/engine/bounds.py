@@ -9,12 +9,23 @@ from scylla_spark.core.task import Retry
 
 @dataclass(frozen=True, slots=True)
 class HandlerPolicy:
-    """How commands of one handler run: executor name ("" parks the lane), time limit, retry policy, and tasks per call."""
+    """How commands of one handler and queue run.
+
+    Attributes:
+        executor: its name; "" parks the lane.
+        timeout_ms: longest run of an attempt.
+        retry: of tasks that bring no policy.
+        max_batch: tasks per call.
+        handler: what runs tasks that name none.
+        alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
+    """
 
     executor: str
     timeout_ms: int
     retry: Retry
     max_batch: int = 1
+    handler: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

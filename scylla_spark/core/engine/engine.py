@@ -69,7 +69,7 @@ class Engine:
         self._state, self._gates, self._ready, self._waiting = state, gates, ready, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
-        self._queue_changes = QueueChanges(gates, ready, waiting, runs)
+        self._queue_changes = QueueChanges(state, gates, ready, waiting, runs)
         self._feed = Feed(
             state, waiting=waiting, cancels=cancels, ownership=ownership, unloading=unloading, defects=defects
         )
@@ -138,6 +138,10 @@ class Engine:
     def put_queue(self, queue: str, limits: QueueLimits | None, _now: int) -> None:
         """The limits of a queue have changed; see `QueueChanges.put`."""
         self._queue_changes.put(queue, limits)
+
+    def reconsider(self, queue: str, now: int) -> None:
+        """Who runs tasks of a queue has changed, as `policy_of` says; see `QueueChanges.reconsider`."""
+        self._queue_changes.reconsider(queue, now)
 
     # -- the two feeds, and answers of the tables -------------------------------------------------------------------------
 

@@ -98,11 +98,11 @@ class Outcomes:
                 verdict = CANCELLED
             elif yielded:
                 next_us = max(soonest, outcome.finished_us + outcome.after_ms * 1000)
-            elif run.retry.allows(used):
+            elif not outcome.final and run.retry.allows(used):
                 next_us = max(soonest, outcome.finished_us + run.retry.wait_us(used + 1, self._state.rng))
             else:
                 verdict = FAILED
-                self._state.counts["retries_exhausted"] += 1
+                self._state.counts["retries_exhausted"] += 0 if outcome.final else 1
         self._state.counts[f"attempts_{outcome.outcome}"] += 1
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(

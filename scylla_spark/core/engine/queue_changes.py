@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from scylla_spark.core.engine.lane import PARKED, READY
 from scylla_spark.core.engine.queue import Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Runs
+from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 
 
@@ -12,13 +14,15 @@ class QueueChanges:
     """Gives queues other limits.
 
     Args:
+        state: of the engine.
         gates: of the queues.
         ready: lanes that wait at them.
         waiting: where lanes queue up again.
         runs: what executors have.
     """
 
-    def __init__(self, gates: Gates, ready: ReadyLanes, waiting: Waiting, runs: Runs) -> None:
+    def __init__(self, state: EngineState, gates: Gates, ready: ReadyLanes, waiting: Waiting, runs: Runs) -> None:
+        self._state = state
         self._gates = gates
         self._ready = ready
         self._waiting = waiting
@@ -42,3 +46,11 @@ class QueueChanges:
             self._ready.move(queue, name, self._gates.name_of(queue))
         for lane in lanes:
             self._waiting.let_in(lane)
+
+    def reconsider(self, queue: str, now: int) -> None:
+        """Who runs tasks of a queue has changed: its lanes that are due wait for that from now on. It looks at all lanes."""
+        for partition in self._state.partitions.values():
+            for lane in list(partition.lanes.values()):
+                head = lane.head() if lane.state in (PARKED, READY) else None
+                if head is not None and head.data.queue == queue:
+                    self._waiting.settle(partition, lane, now)

@@ -160,9 +160,9 @@ class Release:
 
     def _train_length(self, turn: _Turn, head: Entry) -> int:
         """How many tasks of a lane may be released together: a batch, or what a replay lane does in a moment."""
-        if not turn.gate.limits.replay or turn.gate.limited:
+        if not turn.gate.limits.replay or turn.gate.limited or turn.policy.alone:
             return turn.policy.max_batch
-        average_us = self.durations.average_us(head.data.handler or "")
+        average_us = self.durations.average_us(head.data.handler or turn.policy.handler)
         if average_us is None:
             return turn.policy.max_batch
         return max(turn.policy.max_batch, min(MAX_TRAIN, int(TRAIN_US / (average_us + 10))))
@@ -207,7 +207,7 @@ class Release:
         data, partition = entry.data, turn.partition
         assert partition.mine is not None
         invocation = Invocation(
-            self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or "", data.queue,
+            self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
             data.payload, data.priority, entry.next_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
         )  # fmt: skip
         turn.lane.hold(entry)

@@ -6,11 +6,10 @@ import signal
 from collections.abc import Container
 from typing import Final, NamedTuple
 
-from scylla_spark.core.task import FAILED, TIMED_OUT, Failure, Outcome
+from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
 from scylla_spark.executors.local.child_handle import Call, ChildHandle
 from scylla_spark.executors.local.report import Report
 
-CHILD_DIED: Final = "child_died"
 BROKE_PROTOCOL: Final = "broke_protocol"
 _PLAUSIBLE_US: Final = 10_000_000  # a record may be this old when it is read; beyond, one of the clocks was set
 _SKEW_US: Final = 1_000_000

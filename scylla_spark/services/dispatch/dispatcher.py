@@ -16,16 +16,13 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.task import Outcome, Retry
+from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Tenure
-from scylla_spark.duration import duration_ms
 from scylla_spark.executors.catalog import turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.executors.switched_off import SwitchedOff
@@ -33,7 +30,14 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
-from scylla_spark.services.dispatch.engine_terms import engine_limits, limits_of, queue_terms, start_definitions
+from scylla_spark.services.dispatch.engine_terms import (
+    engine_limits,
+    limits_of,
+    queue_terms,
+    runner_of,
+    start_definitions,
+)
+from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
@@ -104,17 +108,15 @@ class Dispatcher:
         self.mailbox = Mailbox()
         self.measures = DispatchMetrics(settings.metrics.payload_labels)
         self.failure: BaseException | None = None
-        self._known: dict[str, HandlerPolicy] = {}
-        self._default = self._terms(HandlerInfo(""))
-        self._parked = HandlerPolicy("", self._default.timeout_ms, self._default.retry)
         self.queues = QueuesInForce(start_definitions(settings))
+        self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
         self._queues_known = True  # until somebody follows them
         self._readers = TableReader(settings.tables_path)
         self._threads = Threads(self.mailbox)
         make = surroundings or (lambda _: Surroundings(now_us, boot_us, OpenTasksReader(self._readers), self._threads))
         self._around = make(self.mailbox)
-        self.engine = Engine(self._terms_of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
+        self.engine = Engine(self._policies.of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
         self._ticker: Ticker | None = None
@@ -172,7 +174,7 @@ class Dispatcher:
             outcomes: the tail of `outcomes`.
         """
         self._producer, self._tasks, self._outcomes = sender, tasks, outcomes
-        self._known = {name: self._terms(info) for name, info in self.handlers.items()}
+        self._policies.know(self.handlers)
 
     def attach(self, scan: LargeScan, ticker: Ticker) -> None:
         """Starts large scans and the look-ahead, which may have to wait for Spark.
@@ -427,7 +429,7 @@ class Dispatcher:
 
         def report(now: int) -> None:
             self.measures.finished(outcomes, self.engine.runs)
-            self.engine.finished(outcomes, now)
+            self.engine.finished(self._policies.judged(outcomes, self.engine.runs), now)
 
         self.mailbox.post(report)
 
@@ -435,12 +437,17 @@ class Dispatcher:
         """Definitions were put or deleted, or nothing is stored; nothing starts before this was told once."""
 
         def put(now: int) -> None:
-            opened = False
+            before = {name: self.queues.of(name) for name in changes}
             self.queues.put(changes)
-            for name in changes:
-                definition = self.queues.of(name)
-                opened |= self.engine.gate(name).limits.paused and not (definition and definition.paused)
-                self.engine.put_queue(name, limits_of(definition) if definition is not None else None, now)
+            self._policies.queues_changed()
+            opened = False
+            for name, old in before.items():
+                new = self.queues.of(name)
+                self.engine.put_queue(name, limits_of(new) if new is not None else None, now)
+                if runner_of(old) != runner_of(new):
+                    self.engine.reconsider(name, now)
+                    opened = True
+                opened |= old is not None and old.paused
             self._queues_known = True
             if opened:
                 self.scanner.look_again()  # what was left to the tables because it could not start
@@ -480,18 +487,3 @@ class Dispatcher:
 
     def _noted_end(self, tenure: Tenure, end: int) -> None:
         self.mailbox.post(lambda now: self.engine.noted_end(tenure, end, now))
-
-    def _terms(self, info: HandlerInfo) -> HandlerPolicy:
-        dispatch = self.settings.dispatch
-        timeout_ms = info.timeout_ms if info.timeout_ms is not None else duration_ms(dispatch.timeout)
-        return HandlerPolicy(
-            info.runs_on,
-            timeout_ms,
-            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
-            info.max_batch or 1,
-        )
-
-    def _terms_of(self, command: Command) -> HandlerPolicy:
-        if command.handler is None:
-            return self._parked
-        return self._known.get(command.handler, self._default)

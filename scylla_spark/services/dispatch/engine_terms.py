@@ -44,6 +44,11 @@ def limits_of(definition: QueueDefinition) -> QueueLimits:
     )
 
 
+def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None]:
+    """By what tasks of a queue are run that name no handler; where that changes, the engine is to look at its lanes anew."""
+    return (definition.mode, definition.default_handler) if definition is not None else ("push", None)
+
+
 def queue_terms(settings: Settings) -> dict[str, QueueLimits]:
     """The start values of the settings, by name of the queue."""
     return {name: limits_of(definition) for name, definition in start_definitions(settings).items()}

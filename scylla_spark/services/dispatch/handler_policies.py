@@ -1,0 +1,118 @@
+"""How each task is run, by what its handler and its queue say; and what its queue makes of how it ended.
+
+Of retries counts what the task itself says, then its queue (field by field), then its handler, then the deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command
+from scylla_spark.core.engine.bounds import HandlerPolicy
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
+from scylla_spark.duration import duration_ms
+from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+
+_FALSE: Final = "false"
+_UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
+
+
+class HandlerPolicies:
+    """How tasks are run.
+
+    Args:
+        settings: what holds where neither task nor queue nor handler say otherwise.
+        queues: what is in force of them.
+    """
+
+    def __init__(self, settings: Settings, queues: QueuesInForce) -> None:
+        self._settings = settings
+        self._queues = queues
+        self._known: dict[str, HandlerPolicy] = {}
+        self._default = self._of_handler(HandlerInfo(_UNKNOWN))
+        self._parked = HandlerPolicy("", self._default.timeout_ms, self._default.retry)
+        self._of_queues: dict[tuple[str | None, str], HandlerPolicy] = {}
+        self._judging: dict[str, QueueDefinition] = {}
+        self.queues_changed()
+
+    def know(self, handlers: Mapping[str, HandlerInfo]) -> None:
+        """These handlers can be run here."""
+        self._known = {name: self._of_handler(info) for name, info in handlers.items()}
+        self._of_queues = {}
+
+    def queues_changed(self) -> None:
+        """Other definitions are in force than before."""
+        self._of_queues = {}
+        listed = {name: self._queues.of(name) for name in self._queues.listed()}
+        self._judging = {name: found for name, found in listed.items() if found is not None and _judges(found)}
+
+    def of(self, command: Command) -> HandlerPolicy:
+        """How a task is run."""
+        handler = command.handler
+        if handler is not None and handler not in self._known:
+            handler = _UNKNOWN
+        queue = self._queues.of(command.queue)
+        if queue is None:
+            return self._plain(handler)
+        found = self._of_queues.get((handler, command.queue))
+        if found is None:
+            found = self._of_queues[handler, command.queue] = self._of_queue(handler, queue)
+        return found
+
+    def judged(self, outcomes: Sequence[Outcome], runs: Mapping[int, Run]) -> Sequence[Outcome]:
+        """The outcomes as the queues of their tasks want them.
+
+        Args:
+            outcomes: as executors report them.
+            runs: what is under way, by the ids that outcomes name.
+        """
+        if not self._judging:
+            return outcomes
+        found = []
+        for outcome in outcomes:
+            run = runs.get(outcome.id)
+            queue = self._judging.get(run.invocation.queue) if run is not None else None
+            found.append(_judged(outcome, queue) if queue is not None else outcome)
+        return found
+
+    def _plain(self, handler: str | None) -> HandlerPolicy:
+        return self._parked if handler is None else self._known.get(handler, self._default)
+
+    def _of_handler(self, info: HandlerInfo) -> HandlerPolicy:
+        dispatch = self._settings.dispatch
+        timeout_ms = info.timeout_ms if info.timeout_ms is not None else duration_ms(dispatch.timeout)
+        return HandlerPolicy(
+            info.runs_on,
+            timeout_ms,
+            info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
+            info.max_batch or 1,
+        )
+
+    def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
+        instead = queue.default_handler if handler is None and queue.mode == "push" else None
+        plain = self._plain(instead if instead is not None else handler)
+        alone = _redelivers(queue)
+        most = 1 if alone else plain.max_batch
+        return HandlerPolicy(plain.executor, plain.timeout_ms, queue.retry(plain.retry), most, instead or "", alone)
+
+
+def _redelivers(queue: QueueDefinition) -> bool:
+    """Whether a handler that returns False gets its task again; not of a queue that delivers each once."""
+    return queue.on_false == "redeliver" and queue.lease_us > 0
+
+
+def _judges(queue: QueueDefinition) -> bool:
+    return _redelivers(queue) or queue.on_exception == "fail"
+
+
+def _judged(outcome: Outcome, queue: QueueDefinition) -> Outcome:
+    if outcome.outcome == SUCCEEDED and outcome.result == _FALSE and _redelivers(queue):
+        return outcome._replace(outcome=YIELDED, result=None, after_ms=queue.lease_us // 1000)
+    if outcome.outcome == FAILED and queue.on_exception == "fail":
+        return outcome._replace(final=outcome.failure is not None and outcome.failure.raised)
+    return outcome

@@ -1,0 +1,209 @@
+"""How tasks are run, by what task, queue, handler and deployment say; and what a queue makes of how they ended."""
+
+import json
+import random
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Command, WireRetry
+from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
+from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.services.dispatch.engine_terms import limits_of
+from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
+from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+from tests.support.engine_harness import NOW, Harness
+
+STACK = "Traceback (most recent call last):\nValueError: x"
+
+
+def defined(**fields):
+    return read_queue({"name": "default"} | fields)
+
+
+def policies(definition=None, **handlers):
+    queues = QueuesInForce({"default": definition} if definition is not None else {})
+    made = HandlerPolicies(Settings(dispatch={"retry_base": "1s", "retry_cap": "8s", "max_retries": 2}), queues)
+    made.know({"h": HandlerInfo("h"), **{name: HandlerInfo(name, **info) for name, info in handlers.items()}})
+    return made
+
+
+def command(handler="h", **fields):
+    return Command("enqueue", TaskKey(NOW, "a", "u"), 0, handler=handler, **fields)
+
+
+class World(Harness):
+    """An engine whose policies come from a definition."""
+
+    def __init__(self, definition=None, **handlers):
+        self.policies = policies(definition, **handlers)
+        queues = {"default": limits_of(definition)} if definition is not None else None
+        super().__init__(Limits(least_wait_us=0), terms=self.policies.of, queues=queues)
+
+    def redefine(self, definition):
+        self.policies._queues.put({"default": definition})
+        self.policies.queues_changed()
+        self.engine.put_queue("default", limits_of(definition) if definition is not None else None, self.now)
+        self.engine.reconsider("default", self.now)
+        return self.pump()
+
+    def finish(self, invocation, outcome=SUCCEEDED, **fields):
+        from scylla_spark.core.task import Outcome
+
+        reported = [Outcome(invocation.id, outcome, self.now, self.now, **fields)]
+        self.engine.finished(self.policies.judged(reported, self.engine.runs), self.now)
+
+
+def outcomes(world):
+    return [fact.outcome for fact in world.facts]
+
+
+def retry(made, handler="h"):
+    found = made.of(command(handler)).retry
+    return found.max_retries, found.base_ms, found.cap_ms
+
+
+def test_of_retries_counts_the_task_then_the_queue_then_the_handler_then_the_deployment():
+    own = {"slow": {"retry": Retry(7, "5s", "50s")}}
+    assert retry(policies(None, **own)) == (2, 1_000, 8_000)
+    assert retry(policies(None, **own), "slow") == (7, 5_000, 50_000)
+    with_queue = policies(defined(maxRetries=3, retryCap="9s"), **own)
+    assert retry(with_queue) == (3, 1_000, 9_000)
+    assert retry(with_queue, "slow") == (3, 5_000, 9_000)
+    assert retry(policies(defined(maxRetries=None))) == (None, 1_000, 8_000)
+    world = World(defined(maxRetries=0))
+    world.enqueue(retry=WireRetry(1, 0, 0))
+    (first,) = world.pump()
+    world.finish(first, FAILED)
+    assert len(world.pump()) == 1, "the task's own comes first"
+
+
+def test_another_definition_holds_from_the_next_attempt_on():
+    world = World(defined(maxRetries=5))
+    world.enqueue()
+    (first,) = world.pump()
+    world.redefine(defined(maxRetries=0))
+    world.finish(first, FAILED)
+    assert world.at(2) == []
+    assert outcomes(world)[-1] == FAILED
+
+
+def test_policies_of_handlers_that_nobody_knows_take_no_memory():
+    made = policies(defined())
+    for number in range(100):
+        made.of(command(f"unknown{number}"))
+    assert len(made._of_queues) == 1
+    assert made.of(command("unknown")).executor == "local"
+
+
+def test_a_task_without_a_handler_is_run_by_that_of_its_queue():
+    world = World(defined(defaultHandler="h"))
+    world.enqueue(handler=None)
+    (one,) = world.pump()
+    assert one.handler == "h"
+
+
+def test_a_default_handler_that_comes_later_runs_what_waits_and_one_that_goes_leaves_it():
+    world = World()
+    world.enqueue(handler=None, lane="a")
+    world.enqueue(handler=None, lane="b")
+    assert world.pump() == []
+    first, second = world.redefine(defined(defaultHandler="h"))
+    world.finish(first)
+    world.finish(second)
+    world.pump()
+    world.enqueue(handler=None, lane="c")
+    assert world.pump(room=0) == []
+    assert world.redefine(None) == []
+    assert world.partition.lanes["c"].state == "parked"
+
+
+def test_a_pull_queue_gives_no_handler_to_tasks_without_one():
+    world = World(defined(defaultHandler="h", mode="pull"))
+    world.enqueue(handler=None)
+    assert world.pump() == []
+
+
+def test_an_exception_fails_a_task_at_once_where_its_queue_says_so():
+    world = World(defined(onException="fail"))
+    world.enqueue()
+    (first,) = world.pump()
+    world.finish(first, FAILED, failure=Failure("ValueError", "x", STACK))
+    world.pump()
+    (fact,) = [fact for fact in world.facts if fact.terminal]
+    assert (fact.outcome, fact.failure.stack) == (FAILED, STACK)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure"),
+    [
+        (TIMED_OUT, Failure(TIMED_OUT, "x")),
+        (FAILED, Failure(CHILD_DIED, "x", "Fatal Python error")),
+        (FAILED, Failure("handler_unknown", "x")),
+    ],
+)
+def test_what_is_no_exception_is_tried_again_all_the_same(outcome, failure):
+    world = World(defined(onException="fail"))
+    world.enqueue()
+    (first,) = world.pump()
+    world.finish(first, outcome, failure=failure)
+    world.pump()
+    assert not [fact for fact in world.facts if fact.terminal]
+    assert len(world.at(30)) == 1
+
+
+def test_a_handler_that_returns_false_gets_its_task_again_after_the_lease_and_for_ever():
+    world = World(defined(onFalse="redeliver", lease="30s", maxRetries=0))
+    world.enqueue()
+    (one,) = world.pump()
+    for number in range(1, 5):
+        world.finish(one, result=json.dumps(False))
+        assert world.at(30 * number - 1) == []
+        (one,) = world.at(30 * number + 1)
+    world.finish(one, result=json.dumps(True))
+    world.pump()
+    assert outcomes(world)[-1] == SUCCEEDED
+    assert [fact.used for fact in world.facts if fact.terminal] == [1]
+
+
+@pytest.mark.parametrize("fields", [{}, {"onFalse": "redeliver", "lease": 0}])
+def test_false_is_a_result_like_others_where_nothing_is_delivered_again(fields):
+    world = World(defined(**fields))
+    world.enqueue()
+    (one,) = world.pump()
+    world.finish(one, result="false")
+    world.pump()
+    assert outcomes(world) == [SUCCEEDED]
+
+
+def test_behind_a_task_that_may_come_again_nothing_of_its_lane_is_handed_over():
+    world = World(defined(onFalse="redeliver", order="replay"), batch={"max_batch": 5})
+    for handler in ("h", "batch"):
+        for number in range(20):
+            world.enqueue(lane=handler, unique=f"{number:02}", handler=handler)
+    for expected in ("00", "01", "02"):
+        found = world.pump()
+        assert [one.key.uniqueness_key for one in found] == [expected] * 2
+        for one in found:
+            world.finish(one, result="true")
+
+
+def test_a_cancel_ends_a_task_that_would_come_again():
+    world = World(defined(onFalse="redeliver"))
+    key = world.enqueue()
+    (one,) = world.pump()
+    world.command("cancel", key, request_id="r")
+    world.finish(one, result="false")
+    world.pump()
+    assert outcomes(world)[-1] == "cancelled"
+
+
+def test_outcomes_of_runs_that_are_gone_are_left_as_they_are():
+    from scylla_spark.core.task import Outcome
+
+    made = policies(defined(onFalse="redeliver"))
+    gone = [Outcome(random.Random(1).randrange(9), SUCCEEDED, result="false")]
+    assert made.judged(gone, {}) == gone

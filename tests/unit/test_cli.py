@@ -365,11 +365,11 @@ def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path,
     make(path)
     append(path, TASKS, [task(TaskKey(at(10), "o", unique), n, queue=unique) for n, unique in enumerate(("mail", "gpu"))])
     ours = ["--data", str(tmp_path), "-o", "jsonl"]
-    assert run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
+    assert cli.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
     assert capsys.readouterr().out == '{"queue": "gpu"}\n'
-    assert run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert cli.run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out.count("TaskKey") == 1
-    assert run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert cli.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out == "", "nothing of it has ended"
     for words in (["list", "--filter", "stat:x"], ["list", "--filter", "state:open", "--queue", "q"], ["cancel", "--filter", " "]):
-        assert run([*ours, "task", *words]) == 2
+        assert cli.run([*ours, "task", *words]) == 2

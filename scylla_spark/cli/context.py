@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
+    from scylla_spark.io.delta.task_pages import TaskPages
     from scylla_spark.io.delta.task_queries import TaskQueries
 
 
@@ -56,6 +57,13 @@ class Context:
         from scylla_spark.io.delta.task_queries import TaskQueries
 
         return TaskQueries(TableReader(self.settings().tables_path))
+
+    def pages(self) -> TaskPages:
+        """The tables, for filters."""
+        from scylla_spark.io.delta.table_reader import TableReader
+        from scylla_spark.io.delta.task_pages import TaskPages
+
+        return TaskPages(TableReader(self.settings().tables_path))
 
     def confirmed(self, what: str, *, yes: bool) -> bool:
         """Asks before a bulk change.

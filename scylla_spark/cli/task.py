@@ -32,6 +32,13 @@ States = Annotated[
 ]
 Start = Annotated[str | None, typer.Option("--from", help="Scheduled at or after: an instant, now, -1h")]
 Stop = Annotated[str | None, typer.Option("--to", help="Scheduled before")]
+Chosen = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        help="Terms instead of other options: 'state:failed queue:mail error:Timeout late:>5m scheduled:<2026-12-01'",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 _TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "ended_at")
@@ -112,13 +119,17 @@ def list_(
     limit: Annotated[
         int | None, typer.Option(help="Most rows, to 10000; needed with --from and --to, else 100")
     ] = None,
+    chosen: Chosen = None,
 ) -> None:
     """List tasks in key order, from the tables; with --from and --to those still to run in a window of at most 8 hours."""
     from scylla_spark.clock import now_us
     from scylla_spark.core.key import TaskKey
-    from scylla_spark.io.delta.task_queries import Filter
+    from scylla_spark.core.task_filter import read_filter
+    from scylla_spark.io.delta.task_queries import Filter, check_limit
 
     cli = context(ctx)
+    if chosen is not None:
+        _alone(state, queue, ordering_id, handler, partition, start, stop)
     wanted = Filter(
         _states(state),
         queue,
@@ -132,11 +143,14 @@ def list_(
     window = start is not None and stop is not None and state is None
     if window and limit is None:
         raise ArgumentError("A window needs a limit.", hint="Pass --limit, and continue with --after KEY.")
-    listings = cli.listings()
-    if window:
-        rows = listings.scheduled(wanted, limit or 0, now=now_us())
+    now, most = now_us(), 100 if limit is None else limit
+    if chosen is not None:
+        check_limit(most)
+        rows = cli.pages().page(read_filter(chosen, now), most, now=now, after=wanted.after)
+    elif window:
+        rows = cli.listings().scheduled(wanted, most, now=now)
     else:
-        rows = listings.tasks(wanted, 100 if limit is None else limit, now=now_us())
+        rows = cli.listings().tasks(wanted, most, now=now)
     cli.output.rows(
         [printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables."
     )
@@ -197,13 +211,18 @@ def cancel(
     ordering_id: OrderingId = None,
     start: Start = None,
     stop: Stop = None,
+    chosen: Chosen = None,
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """End a task without running it again (drop it); or all open tasks that the options choose."""
     cli = context(ctx)
-    keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
+    if chosen is not None:
+        _alone(key, state, queue, ordering_id, start, stop)
+        keys = _passing(cli, chosen, _open())
+    else:
+        keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["open"], queue, ordering_id, start, stop))
     if dry_run or not keys:
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
     elif key:
@@ -225,12 +244,17 @@ def retry(
     ordering_id: OrderingId = None,
     start: Start = None,
     stop: Stop = None,
+    chosen: Chosen = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Enqueue an ended task again, under a new key that is linked to the old one; or all that the options choose."""
     cli = context(ctx)
-    keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
+    if chosen is not None:
+        _alone(key, state, queue, ordering_id, start, stop)
+        keys = _passing(cli, chosen, _ended())
+    else:
+        keys = [task_key(key)] if key else _chosen(cli, _filter(state or ["failed"], queue, ordering_id, start, stop))
     if dry_run or not keys:
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
         return
@@ -267,6 +291,37 @@ def _chosen(cli: Context, wanted: Filter) -> list[TaskKey]:
     if len(rows) == _BULK:
         cli.output.say(f"Only the first {_BULK} are taken; call again for the rest.")
     return [TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in rows]
+
+
+def _passing(cli: Context, text: str, states: tuple[str, ...]) -> list[TaskKey]:
+    """All tasks that a filter chooses, of those that are in some states."""
+    from scylla_spark.clock import now_us
+    from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter
+
+    now = now_us()
+    wanted = read_filter(text, now).conditions
+    if not wanted:
+        raise ArgumentError("The filter is empty.", hint="To mean all, say so: state:open, or state:ended.")
+    found = cli.pages().keys(TaskFilter((*wanted, OneOf("state", states))), now=now)
+    return [key for some in found for key in some]
+
+
+def _open() -> tuple[str, ...]:
+    from scylla_spark.core.task_state import OPEN
+
+    return OPEN
+
+
+def _ended() -> tuple[str, ...]:
+    from scylla_spark.core.task_state import ENDED
+
+    return ENDED
+
+
+def _alone(*others: object) -> None:
+    """Refuses options beside --filter, which would say the same in another way."""
+    if any(one is not None for one in others):
+        raise ArgumentError("--filter stands alone.", hint="Write the other options as terms: state:failed queue:mail.")
 
 
 def _states(names: list[str] | None) -> list[str] | None:

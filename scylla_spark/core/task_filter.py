@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.instant import is_storable
-from scylla_spark.core.task_state import OPEN, STATES
+from scylla_spark.core.task_state import ENDED, OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown
 
@@ -25,7 +25,6 @@ DAY_US: Final = 86_400_000_000
 _TERM: Final = re.compile(r"([A-Za-z_]+):(<=|>=|<|>)?")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE: Final = re.compile(r'[^\s,"]+')
-_ENDED: Final = tuple(state for state in STATES if state not in OPEN)
 _NUMBER_CHARS: Final = 9
 
 
@@ -145,7 +144,7 @@ def _state(term: _Term, now: int) -> OneOf:
     _without_comparison(term)
     names: list[str] = []
     for value in term.values:
-        group = {"open": OPEN, "ended": _ENDED}.get(value.text)
+        group = {"open": OPEN, "ended": ENDED}.get(value.text)
         if group is None and value.text not in STATES:
             near = difflib.get_close_matches(value.text, STATES, 1)
             hint = (

@@ -14,7 +14,8 @@ READY: Final = "ready"
 RUNNING: Final = "running"
 RETRY_WAIT: Final = "retry_wait"
 OPEN: Final = (SCHEDULED, READY, RUNNING, RETRY_WAIT)
-STATES: Final = (*OPEN, *sorted(TERMINAL, reverse=True))
+ENDED: Final = tuple(sorted(TERMINAL, reverse=True))
+STATES: Final = (*OPEN, *ENDED)
 
 STATE_SQL: Final = f"""
 CASE WHEN ended IS NOT NULL THEN ended

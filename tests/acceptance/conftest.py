@@ -15,12 +15,12 @@ class Shared(Place):
     """The deployment that is up while tests ask for `deployment`."""
 
     process: Process | None = None
-    kafka = metrics = ""
+    kafka = metrics = api = ""
 
     def start(self) -> None:
         self.process = self.up()
         facts = self.process.ready()
-        self.kafka, self.metrics = facts["kafka"], facts["metrics"]
+        self.kafka, self.metrics, self.api = facts["kafka"], facts["metrics"], facts["api"]
 
     def stop(self) -> None:
         if self.process is not None:

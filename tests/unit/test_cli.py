@@ -15,7 +15,7 @@ from scylla_spark.cli.app import app
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
-from scylla_spark.cli.rejected import _repaired
+from scylla_spark.client.replay import repaired
 from scylla_spark.core.command import Rules, validate
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
@@ -281,12 +281,12 @@ def test_a_misplaced_record_is_repaired_and_a_hopeless_one_is_not():
     value = (
         b'{"orderingId":"o","scheduledTime":"2020-01-01T00:00:00Z","uniquenessKey":"u","taskData":{"a":1},"tenant":"t"}'
     )
-    assert "before the enqueueing" in _repaired(value, rules, now, reschedule=False)
-    record = _repaired(value, rules, now, reschedule=True)
+    assert "before the enqueueing" in repaired(value, rules, now, reschedule=False)
+    record = repaired(value, rules, now, reschedule=True)
     command = validate(record.partition, 0, now, record.key, record.value, rules)
     assert (command.key, command.payload, command.extra) == (TaskKey(now, "o", "u"), '{"a":1}', '{"tenant":"t"}')
     for hopeless in (b"{", b"[]", b'{"orderingId":1}', None):
-        assert isinstance(_repaired(hopeless, rules, now, reschedule=True), str)
+        assert isinstance(repaired(hopeless, rules, now, reschedule=True), str)
 
 
 def test_a_table_fits_a_terminal_of_100_columns(monkeypatch, capsys):
@@ -358,3 +358,18 @@ def test_a_command_of_a_fresh_process_has_the_exit_code_of_its_error(tmp_path):
     done = subprocess.run([*COMMAND, "task", "list"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 3
     assert done.stderr.startswith("error: There are no tables")
+
+
+def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path, capsys):
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(TaskKey(at(10), "o", unique), n, queue=unique) for n, unique in enumerate(("mail", "gpu"))])
+    ours = ["--data", str(tmp_path), "-o", "jsonl"]
+    assert cli.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
+    assert capsys.readouterr().out == '{"queue": "gpu"}\n'
+    assert cli.run([*ours, "task", "cancel", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("TaskKey") == 1
+    assert cli.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "", "nothing of it has ended"
+    for words in (["list", "--filter", "stat:x"], ["list", "--filter", "state:open", "--queue", "q"], ["cancel", "--filter", " "]):
+        assert cli.run([*ours, "task", *words]) == 2

@@ -20,7 +20,6 @@ from scylla_spark.services.api.problems import Kind, Problem
 BODY_S: Final = 20.0  # for a whole request …
 BULK_S: Final = 600.0  # … or a whole bulk,
 PIECE_S: Final = 10.0  # and for a piece of either
-SEND_S: Final = 30.0  # until a client has taken a piece of the answer
 _DRAIN_S: Final = 2.0
 MOST_REQUESTS: Final = 256
 MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
@@ -72,8 +71,11 @@ class Limits:
             return
         raw = scope.get("raw_path") or scope["path"].encode()
         scope["path"] = raw.partition(b"?")[0].decode("latin-1")
-        with contextlib.suppress(_Gone):
+        try:
             await self._app(scope, body, sent)
+        except Problem as problem:
+            if sent.status == 0:
+                await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
 
     def _refusal(self, scope: Scope, body: _Body) -> tuple[Kind, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -89,10 +91,6 @@ class Limits:
         if not length.isdigit() or int(length[:20]) > body.most:
             return problems.TOO_LARGE, f"The body has more than {body.most} bytes."
         return None
-
-
-class _Gone(Exception):
-    """The client takes no more of the answer."""
 
 
 class _Body:
@@ -128,7 +126,7 @@ class _Body:
 
 
 class _Sent:
-    """Sends an answer, which must be taken in time.
+    """Sends an answer.
 
     Attributes:
         status: of the answer; 0: it has not begun.
@@ -144,10 +142,7 @@ class _Sent:
             known = {name.lower() for name, _ in message.get("headers", ())}
             more = [pair for pair in _HEADERS if pair[0] not in known]
             message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
-        try:
-            await asyncio.wait_for(self._send(message), SEND_S)
-        except TimeoutError:
-            raise _Gone from None
+        await self._send(message)
 
 
 def permits(host: str, names: Sequence[str] | set[str]) -> bool:

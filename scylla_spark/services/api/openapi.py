@@ -6,9 +6,14 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
 
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.stream import EventView
+from scylla_spark.services.api.task_bulk import BulkItemView
 
+_OF_LINES: Final = (BulkItemView, EventView)  # of answers that are no single JSON value
+_PLACE: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {
     "title": "Problem",
     "description": "A problem document of RFC 9457. `type` is stable, all else is for people; relative to the address of the API.",
@@ -46,6 +51,8 @@ def described(app: FastAPI) -> dict[str, Any]:
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
+        _, more = models_json_schema([(model, "serialization") for model in _OF_LINES], ref_template=_PLACE)
+        schemas |= more["$defs"]
         schemas["Problem"] = _PROBLEM
         for operations in found["paths"].values():
             for operation in operations.values():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from scylla_spark.client.schedule_answers import explained, gone, missing
@@ -14,9 +16,10 @@ from scylla_spark.client.schedule_history import history
 from scylla_spark.client.schedule_times import PlannedTime, following, preceding
 from scylla_spark.client.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planned_times import times_of
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
 from scylla_spark.services.api.schedule_views import FireView, PlannedView, fire_view, instants, planned_view
@@ -27,6 +30,8 @@ routes = router()
 
 Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
 _STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+_LOOK_S = 0.02
+_LOOKS_FOR_RUN = 100
 _LOOKS = (problems.INVALID, problems.NOT_FOUND)
 
 
@@ -125,6 +130,7 @@ async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author
     """Launch a run at once, whatever else runs; the answer names its task."""
     plain, payload = name_of(name), how.payload if how is not None else None
     handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
+    await _there(api, handle.key)
     return answer(key_view(handle.key), 201)
 
 
@@ -203,6 +209,17 @@ async def fires(
         return {"fires": [fire_view(row) for row in rows], "complete": past.complete}
 
     return answer(await api.slowly(look))
+
+
+async def _there(api: Asked, key: TaskKey) -> None:
+    """Waits a moment until the task can be looked at: the planner answers before it sends."""
+    for _ in range(_LOOKS_FOR_RUN):
+        try:
+            await run_in_threadpool(api.tasks.status, key)
+        except NotFoundError:
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return
 
 
 def _times(api: Asked, name: str, listed: Any) -> Response:

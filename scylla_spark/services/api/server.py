@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import h11
+from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Api, Settings
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.app import create_app
 from scylla_spark.services.api.problems import Kind
@@ -21,6 +22,7 @@ from scylla_spark.services.api.problems import Kind
 MAX_HEADER_BYTES: Final = 32 * 1024
 HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
 IDLE_S: Final = 15.0  # between two requests
+SEND_S: Final = 30.0  # until a client has taken a piece of its answer
 _DRAIN_S: Final = 5
 
 
@@ -33,6 +35,7 @@ class BoundedProtocol(H11Protocol):
         """Takes a connection, if there is room."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
+        self._taken_by: asyncio.TimerHandle | None = None
         if len(self.connections) > self.most:
             transport.write(_raw(problems.BUSY, f"{self.most} connections are open."))
             transport.close()
@@ -49,10 +52,29 @@ class BoundedProtocol(H11Protocol):
         elif self._deadline is None and not self.transport.is_closing():
             self._await_headers()
 
+    def pause_writing(self) -> None:
+        """The client does not take what is sent; it must go on in time."""
+        super().pause_writing()
+        self._taken_by = self._taken_by or self.loop.call_later(SEND_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It goes on."""
+        super().resume_writing()
+        if self._taken_by is not None:
+            self._taken_by.cancel()
+            self._taken_by = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Lets go."""
         self._forget_deadline()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override] # asyncio allows it
+        """A client that says that it sends no more may still take its answer, if it has asked for one."""
+        asked = self.cycle is not None and not self.cycle.response_complete
+        if asked:
+            self.cycle.keep_alive = False
+        return asked
 
     def timeout_keep_alive_handler(self) -> None:
         """Ends an idle connection, even if its client does not take what was sent."""
@@ -112,11 +134,20 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
         listener: a socket that listens.
         ready: called once it serves.
     """
+    _Server(bounded(create_app(settings), settings.api), ready).run(sockets=[listener])
+
+
+def bounded(app: ASGIApp, settings: Api) -> Config:
+    """How an application is served so that no client can hold it up.
+
+    Args:
+        app: the application.
+        settings: its bounds.
+    """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    protocol = type("Protocol", (BoundedProtocol,), {"most": settings.api.max_connections})
-    config = Config(
-        create_app(settings), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False,
-        proxy_headers=False, server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_keep_alive=int(IDLE_S), timeout_graceful_shutdown=_DRAIN_S,
+    protocol = type("Protocol", (BoundedProtocol,), {"most": settings.max_connections})
+    return Config(
+        app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
+        server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
+        timeout_graceful_shutdown=_DRAIN_S,
     )  # fmt: skip
-    _Server(config, ready).run(sockets=[listener])

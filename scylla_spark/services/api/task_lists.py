@@ -14,7 +14,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.command import CANCEL, Command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter
-from scylla_spark.core.task_state import OPEN, STATES
+from scylla_spark.core.task_state import ENDED, OPEN
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.services.api import problems
@@ -134,7 +134,7 @@ async def cancel_all(api: Asked, filter: NeededFilter, dry_run: DryRun = False) 
 async def retry_all(api: Asked, filter: NeededFilter, dry_run: DryRun = False) -> Response:
     """Enqueue all ended tasks that a filter chooses once more, due now, under new keys."""
     now = now_us()
-    wanted = _with_states(read_filter(filter, now), [state for state in STATES if state not in OPEN])
+    wanted = _with_states(read_filter(filter, now), ENDED)
     return answer(await api.slowly(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
 
 

@@ -1,0 +1,223 @@
+"""Routes of queues: their definitions, which every dispatcher obeys within a second, and how many tasks they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Body as JsonBody
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from scylla_spark.client.queue_handle import QueueStatus, statuses
+from scylla_spark.client.queues import Queue
+from scylla_spark.client.trigger_shorthand import camel
+from scylla_spark.clock import now_us
+from scylla_spark.core.task_filter import OneOf, TaskFilter
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.schedules import Author, IfMatch, name_of
+
+routes = router()
+
+Name = Annotated[
+    str, Path(min_length=1, max_length=600, description="Name of the queue, percent-encoded: %2F for a slash")
+]
+Fields = Annotated[
+    dict[str, Any],
+    JsonBody(
+        description="Fields of a queue, in snake_case or camelCase; null is a value: no limit, of `max_retries` for ever",
+        examples=[{"concurrency": 5, "rate": 10}],
+    ),
+]
+Unset = Annotated[list[str] | None, Query(max_length=100, description="Fields that go back to their defaults")]
+_WRITES = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.CHANGED)
+
+
+class QueueView(BaseModel):
+    """What is in force of a queue."""
+
+    name: str
+    source: Annotated[
+        Literal["stored", "settings"], Field(description="Whether a definition was put, or the settings list it")
+    ]
+    revision: Annotated[int, Field(description="Of the definition; 0: none was put")]
+    etag: str
+    author: str
+    changed_at: str | None
+    fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
+    definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
+
+
+class QueuesView(BaseModel):
+    """All queues that are defined, by name."""
+
+    queues: list[QueueView]
+
+
+class QueueStatsView(BaseModel):
+    """How many tasks a queue has in each state, as the tables say."""
+
+    name: str
+    states: dict[str, int]
+
+
+class QueueGoneView(BaseModel):
+    """A definition that was forgotten."""
+
+    name: str
+    change: Literal["removed"]
+
+
+@routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
+def page(api: Asked) -> Response:
+    """All queues that are defined, by a definition or in the settings; others have no limits."""
+    found = api.plan.ask(lambda plan: statuses(plan, api.settings))
+    return answer({"queues": [_view(one) for one in found.values()]})
+
+
+@routes.get(
+    "/v1/queues/{name}",
+    operation_id="get_a_queue",
+    responses=answers({200: QueueView}, problems.INVALID, problems.NOT_FOUND),
+)
+def get(api: Asked, name: Name) -> Response:
+    """What is in force of a queue; the ETag is the revision of its definition."""
+    return _shown(api, name_of(name))
+
+
+@routes.put(
+    "/v1/queues/{name}", operation_id="put_a_queue",
+    responses=answers({200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES),
+)  # fmt: skip
+async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Store a definition, whole: what is left out is at its default. One that is stored needs If-Match."""
+    plain = name_of(name)
+
+    def done() -> Response:
+        revision = _revision(api, plain, if_match, needs_match=True)
+        queue = Queue.of({"name": plain} | _wire(plain, fields))
+        _ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
+        return _shown(api, plain, 200 if revision else 201)
+
+    return await api.planned(done)
+
+
+@routes.patch(
+    "/v1/queues/{name}", operation_id="change_fields_of_a_queue", responses=answers({200: QueueView}, *_WRITES)
+)
+async def patch(
+    api: Asked, name: Name, fields: Fields, unset: Unset = None, if_match: IfMatch = None, author: Author = ""
+) -> Response:
+    """Change some fields, and keep the others; of a queue that only the settings list, theirs."""
+    plain = name_of(name)
+    given, gone = _wire(plain, fields), [camel(field) for field in unset or ()]
+    return await api.planned(
+        lambda: _patched(api, plain, {"queues": [{"name": plain} | given], "unset": gone or None}, if_match, author)
+    )
+
+
+@routes.post("/v1/queues/{name}:pause", operation_id="pause_a_queue", responses=answers({200: QueueView}, *_WRITES))
+async def pause(api: Asked, name: Name, author: Author = "") -> Response:
+    """Let nothing of a queue start any more; what runs goes on."""
+    plain = name_of(name)
+    return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": True}]}, None, author))
+
+
+@routes.post("/v1/queues/{name}:resume", operation_id="resume_a_queue", responses=answers({200: QueueView}, *_WRITES))
+async def resume(api: Asked, name: Name, author: Author = "") -> Response:
+    """Let the tasks of a queue start again."""
+    plain = name_of(name)
+    return await api.planned(lambda: _patched(api, plain, {"queues": [{"name": plain, "paused": False}]}, None, author))
+
+
+@routes.delete("/v1/queues/{name}", operation_id="delete_a_queue", responses=answers({200: QueueGoneView}, *_WRITES))
+async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Forget a definition: the start values of the settings are in force again, or there are no limits."""
+    plain = name_of(name)
+
+    def done() -> Response:
+        revision = _revision(api, plain, if_match, needs_match=False)
+        expect = {plain: revision} if if_match not in (None, "*") else None
+        _ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
+        return answer({"name": plain, "change": "removed"})
+
+    return await api.planned(done)
+
+
+@routes.get(
+    "/v1/queues/{name}/stats",
+    operation_id="count_the_tasks_of_a_queue",
+    responses=answers({200: QueueStatsView}, problems.INVALID),
+)
+def stats(api: Asked, name: Name) -> Response:
+    """How many tasks a queue has in each state, as the tables say."""
+    plain = name_of(name)
+    rows = api.pages.totals(TaskFilter((OneOf("queue", (plain,)),)), now=now_us())
+    return answer({"name": plain, "states": {row["state"]: row["count"] for row in rows}})
+
+
+def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:
+    revision = _revision(api, name, if_match, needs_match=False)
+    expect = {name: revision} if if_match is not None else None
+    _ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
+    return _shown(api, name)
+
+
+def _wire(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    found = {camel(field): value for field, value in fields.items()}
+    if found.pop("name", name) != name:
+        raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
+    return found
+
+
+def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> int:
+    """The revision that is stored; 0: none.
+
+    Raises:
+        Problem: another is stored, or which is meant is not said.
+    """
+    stored: Callable[[Any], int] = lambda plan: plan.queues[name].revision if name in plan.queues else 0  # noqa: E731
+    revision = api.plan.ask(stored)
+    etag = {"ETag": _etag(revision)}
+    if if_match is None and revision and needs_match:
+        raise Problem(
+            problems.IF_MATCH_NEEDED,
+            f"A queue {name!r} is stored.",
+            hint="Send its ETag as If-Match, or If-Match: *.",
+            headers=etag,
+        )
+    tags = [part.strip() for part in (if_match or "").split(",")]
+    if if_match is not None and (not revision or (if_match != "*" and _etag(revision) not in tags)):
+        raise Problem(problems.CHANGED, f"Another version of {name!r} is stored.", headers=etag)
+    return revision
+
+
+def _ask(api: Api, kind: str, **fields: Any) -> None:
+    try:
+        api.scheduler.connection.plan.ask(kind, **fields)
+    except ConflictError as error:
+        raise Problem(problems.CHANGED, error.message, hint=error.hint) from error
+
+
+def _shown(api: Api, name: str, status: int = 200) -> Response:
+    found = api.plan.ask(lambda plan: statuses(plan, api.settings, name)).get(name)
+    if found is None:
+        raise NotFoundError(
+            f"The queue {name!r} is not defined: its tasks run without limits.", hint="PUT a definition."
+        )
+    return answer(_view(found), status, {"ETag": _etag(found.revision)})
+
+
+def _view(one: QueueStatus) -> dict[str, Any]:
+    return {
+        "name": one.name, "source": one.source, "revision": one.revision, "etag": _etag(one.revision), "author": one.author,
+        "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
+    }  # fmt: skip
+
+
+def _etag(revision: int) -> str:
+    return f'"{revision}"'

@@ -1,0 +1,194 @@
+"""Routes of schedules, calendars and events, in front of a real planner without brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.api_site import Site, kind
+from tests.support.delta_tables import make
+
+NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin", "max_running": 2}
+
+
+@pytest.fixture
+def site(tmp_path):
+    make(f"{tmp_path}/tables")
+    return Site(str(tmp_path))
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        client.put("/v1/schedules/nightly", json=NIGHTLY)
+        yield client
+
+
+def test_a_schedule_is_stored_and_shown_with_its_version(client):
+    answer = client.get("/v1/schedules/nightly")
+    found = answer.json()
+    assert (found["state"], found["handler"], found["revision"], found["etag"]) == (
+        "active",
+        "report",
+        1,
+        answer.headers["etag"],
+    )
+    assert found["definition"]["maxRunning"] == 2
+    assert found["definition"]["trigger"] == {"kind": "cron", "expression": "0 2 * * *", "tz": "Europe/Berlin"}
+
+
+@pytest.mark.parametrize("name", ["team/nightly", "a:b", "nightly:next", "x.y@z-1", "a/b/c:pause"])
+def test_names_may_hold_what_paths_set_apart(client, name):
+    from urllib.parse import quote
+
+    path = f"/v1/schedules/{quote(name, safe='')}"
+    assert client.put(path, json=NIGHTLY).status_code == 201
+    assert client.get(path).json()["name"] == name
+    assert client.post(f"{path}:pause").json() == {"name": name, "done": "paused"}
+    assert client.get(f"{path}:next").json()["paused"] is True
+    assert client.request("DELETE", path).status_code == 200
+
+
+def test_a_put_of_a_stored_one_must_say_which_version_it_replaces(client):
+    missing = client.put("/v1/schedules/nightly", json=NIGHTLY)
+    assert (kind(missing), missing.status_code) == ("/problems/if-match-needed", 428)
+    etag = missing.headers["etag"]
+    changed = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != etag
+    late = client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": etag})
+    assert (kind(late), late.headers["etag"]) == ("/problems/changed", changed.headers["etag"])
+    assert client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": "*"}).status_code == 200
+    assert kind(client.put("/v1/schedules/new", json=NIGHTLY, headers={"If-Match": "*"})) == "/problems/changed"
+
+
+def test_what_changes_between_the_look_and_the_planner_is_noticed_by_the_planner(client, site):
+    ask = site.connection.plan.ask
+
+    def late(kind_, **fields):
+        ask("pause", names=["nightly"])
+        return ask(kind_, **fields)
+
+    site.connection.plan.ask = late
+    etag = client.get("/v1/schedules/nightly").headers["etag"]
+    assert kind(client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": etag})) == "/problems/changed"
+
+
+def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
+    client.request("PATCH", "/v1/schedules/nightly", json={"note": "n", "priority": 7})
+    found = client.request("PATCH", "/v1/schedules/nightly", json={"note": None, "max_running": 3}).json()["definition"]
+    assert (found["maxRunning"], found["priority"], "note" in found) == (3, 7, False)
+    trigger = client.request("PATCH", "/v1/schedules/nightly", json={"trigger": {"expression": "0 3 * * *"}}).json()[
+        "definition"
+    ]["trigger"]
+    assert trigger == {"kind": "cron", "expression": "0 3 * * *", "tz": "Europe/Berlin"}
+    trigger = client.request("PATCH", "/v1/schedules/nightly", json={"every": "1h"}).json()["definition"]["trigger"]
+    assert trigger == {"kind": "every", "period": "1h"}
+    assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
+
+
+def test_a_schedule_is_paused_resumed_and_run(client, site):
+    assert (
+        client.post("/v1/schedules/nightly:pause", json={"note": "month end", "until": "2099-01-01T00:00:00Z"}).json()[
+            "done"
+        ]
+        == "paused"
+    )
+    found = client.get("/v1/schedules/nightly").json()
+    assert (found["state"], found["note"], found["until"]) == ("paused", "month end", "2099-01-01T00:00:00Z")
+    assert kind(client.post("/v1/schedules/nightly:pause")) == "/problems/conflict"
+    assert client.post("/v1/schedules/nightly:resume").json()["done"] == "resumed"
+    run = client.post("/v1/schedules/nightly:run", json={"payload": {"a": 1}})
+    assert run.status_code == 201
+    assert site.connection.plan.planner.sent[-1]["taskData"] == {"a": 1}
+    assert client.get("/v1/schedules/nightly").json()["runs"] == [run.json()["id"]]
+
+
+def test_times_tell_of_clock_changes(client):
+    client.put("/v1/schedules/b", json={"handler": "h", "cron": "30 2 28 3 *", "tz": "Europe/Berlin"})
+    times = client.get("/v1/schedules/b:next?count=3").json()["times"]
+    assert all(time["local"].endswith("02:30") or "clock" in time["note"] for time in times)
+    assert len(client.get("/v1/schedules/nightly:previous?count=2").json()["times"]) == 2
+    client.put("/v1/schedules/e", json={"handler": "h", "event": "stock"})
+    assert kind(client.get("/v1/schedules/e:next")) == "/problems/invalid"
+
+
+def test_it_is_told_why_a_schedule_does_not_run(client):
+    client.post("/v1/schedules/nightly:pause", json={"note": "month end"})
+    assert any("month end" in sentence for sentence in client.get("/v1/schedules/nightly:explain").json()["said"])
+    assert client.get("/v1/schedules/nightly/fires").json() == {"fires": [], "complete": False}
+    assert kind(client.get("/v1/schedules/nope:explain")) == "/problems/not-found"
+    assert kind(client.get("/v1/schedules/nope/fires")) == "/problems/not-found"
+
+
+def test_lists_choose_and_go_on(client):
+    for name in ("a", "b", "c"):
+        client.put(f"/v1/schedules/{name}", json={"handler": "h", "event": "e", "tags": ["t"], "owner": "o"})
+    client.post("/v1/schedules/b:pause")
+    names = lambda query: [one["name"] for one in client.get(f"/v1/schedules{query}").json()["schedules"]]  # noqa: E731
+    assert names("") == ["a", "b", "c", "nightly"]
+    assert names("?tag=t&state=active") == ["a", "c"]
+    assert names("?kind=time") == ["nightly"]
+    page = client.get("/v1/schedules?owner=o&limit=2").json()
+    assert ([one["name"] for one in page["schedules"]], page["next"]) == (["a", "b"], "b")
+    assert names("?owner=o&limit=2&after=b") == ["c"]
+    assert kind(client.get("/v1/schedules?state=asleep")) == "/problems/invalid"
+
+
+def test_a_set_is_compared_then_stored(client):
+    wanted = {"schedules": [{"name": "s", "handler": "h", "every": "1h", "owner": "ci"}], "prune": "ci"}
+    assert client.post("/v1/schedules:apply", json=wanted | {"dry_run": True}).json() == {
+        "changes": {"s": "added"},
+        "dry_run": True,
+    }
+    assert kind(client.get("/v1/schedules/s")) == "/problems/not-found"
+    assert client.post("/v1/schedules:apply", json=wanted).json()["changes"] == {"s": "added"}
+    other = {"schedules": [], "prune": "ci"}
+    assert client.post("/v1/schedules:apply", json=other).json()["changes"] == {"s": "removed"}
+
+
+def test_a_schedule_is_deleted_once(client):
+    assert kind(client.request("DELETE", "/v1/schedules/nightly", headers={"If-Match": '"1.1"'})) == "/problems/changed"
+    assert client.request("DELETE", "/v1/schedules/nightly").json() == {"name": "nightly", "change": "removed"}
+    assert kind(client.request("DELETE", "/v1/schedules/nightly")) == "/problems/not-found"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [({}, "handler"), ({"handler": "h"}, "trigger"), (NIGHTLY | {"nope": 1}, "nope"), (NIGHTLY | {"cron": "x"}, "cron"),
+     (NIGHTLY | {"name": "other"}, "another name"), (NIGHTLY | {"every": "1h"}, "two triggers"), (NIGHTLY | {"tz": "Mars"}, "Mars"),
+     ([], "body"), (None, "body"), ({"handler": "h", "trigger": 7}, "trigger")],
+    ids=range(10),
+)  # fmt: skip
+def test_a_definition_that_is_none_is_told_with_its_field(client, body, told):
+    answer = client.put("/v1/schedules/bad", json=body)
+    assert (kind(answer), told in answer.text) == ("/problems/invalid", True), answer.text
+
+
+def test_events_and_partitions_are_told_to_the_planner(client, site):
+    assert client.post("/v1/events", json={"name": "stock", "fields": {"site": 3}}).status_code == 202
+    assert (
+        client.post(
+            "/v1/partitions", json={"dataset": "d", "partitions": [{"rows": 3, "values": {"day": "x"}}]}
+        ).status_code
+        == 202
+    )
+    assert site.connection.plan.told == [
+        ("event", {"name": "stock", "fields": {"site": 3}}),
+        ("partitions", {"name": "d", "partitions": [{"values": {"day": "x"}, "rows": 3}]}),
+    ]
+    assert kind(client.post("/v1/events", json={"name": ""})) == "/problems/invalid"
+    assert (
+        kind(client.post("/v1/partitions", json={"dataset": "d", "partitions": [{"rows": -1}]})) == "/problems/invalid"
+    )
+
+
+def test_calendars_are_replaced_and_removed(client):
+    assert client.put("/v1/calendars/de", json={"days": ["2026-12-26", "2026-12-25", "2026-12-25"]}).json()["days"] == [
+        "2026-12-25",
+        "2026-12-26",
+    ]
+    assert client.get("/v1/calendars").json() == {"calendars": {"de": 2}}
+    assert client.put("/v1/calendars/de", json={"days": []}).json()["days"] == []
+    assert kind(client.get("/v1/calendars/de")) == "/problems/not-found"
+    assert kind(client.put("/v1/calendars/de", json={"days": ["2026-13-01"]})) == "/problems/invalid"
+    assert kind(client.put("/v1/calendars/de", json={"days": [20261225]})) == "/problems/invalid"

@@ -1,0 +1,235 @@
+"""The server below the API against clients that are slow, many, greedy, or no clients at all: others are not held up."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from uvicorn import Server
+
+from scylla_spark.config.settings import Api
+from scylla_spark.services.api import limits, server
+from scylla_spark.services.api.limits import Limits
+from scylla_spark.services.api.metrics import ApiMetrics
+from scylla_spark.services.api.server import MAX_HEADER_BYTES, bounded
+from scylla_spark.services.api.service import listening
+from tests.support.waiting import holds
+
+MOST = 20
+LIMIT_S = 0.5
+
+
+async def app(scope, receive, send):
+    """Reads the whole body; answers with its size, or with as many bytes as the path says."""
+    if scope["type"] == "lifespan":
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
+        return
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    much = int(scope["path"][1:]) if scope["path"][1:].isdigit() else 0
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    for _ in range(much):
+        await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+@pytest.fixture
+def site(monkeypatch):
+    for module, names in ((server, ("HEADERS_S", "SEND_S")), (limits, ("BODY_S", "PIECE_S"))):
+        for name in names:
+            monkeypatch.setattr(module, name, LIMIT_S)
+    settings = Api(max_connections=MOST, max_body=100_000, max_bulk=200_000)
+    listener = listening("127.0.0.1", 0)
+    running = Server(bounded(Limits(app, settings, ApiMetrics()), settings))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+    thread.start()
+    assert holds(lambda: running.started)
+    yield SimpleNamespace(port=listener.getsockname()[1], connections=running.server_state.connections)
+    running.should_exit = True
+    thread.join()
+    listener.close()
+
+
+@pytest.fixture
+def port(site):
+    return site.port
+
+
+@contextlib.contextmanager
+def line(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as found:
+        yield found
+
+
+def rest(found: socket.socket) -> bytes:
+    """Everything until the end."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := found.recv(65_536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def ask(port: int, path: str = "/", **more):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(more.pop("method", "GET"), path, **more)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def problem(raw: bytes) -> str:
+    """The type of the problem document in a raw answer."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head, raw
+    return json.loads(body)["type"]
+
+
+def quick(port: int) -> bool:
+    """Whether somebody else is answered at once."""
+    begun = time.monotonic()
+    return ask(port) == (200, b"0") and time.monotonic() - begun < LIMIT_S
+
+
+GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+def test_who_says_nothing_is_let_go_of(port):
+    with line(port) as silent:
+        assert quick(port)
+        assert problem(rest(silent)) == "/problems/too-slow"
+
+
+def test_headers_that_come_byte_by_byte_are_cut_off(port):
+    with line(port) as slow:
+        slow.sendall(GET + b"A: ")
+        begun = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - begun < 3 * LIMIT_S:
+                slow.sendall(b"x")
+                time.sleep(0.02)
+        assert problem(rest(slow)) == "/problems/too-slow"
+    assert quick(port)
+
+
+def test_the_headers_of_a_second_request_must_come_in_time_too(port):
+    with line(port) as found:
+        found.sendall(GET + b"\r\n")
+        assert found.recv(65_536).startswith(b"HTTP/1.1 200")
+        found.sendall(b"GET / HT")
+        assert b"/problems/too-slow" in rest(found)
+
+
+def test_a_body_that_stands_still_is_a_problem(port):
+    with line(port) as slow:
+        slow.sendall(GET.replace(b"GET", b"POST") + b"Content-Length: 100\r\n\r\nabc")
+        assert quick(port)
+        assert problem(rest(slow)) == "/problems/too-slow"
+
+
+def test_a_body_that_comes_byte_by_byte_has_a_limit_as_a_whole(port):
+    with line(port) as slow:
+        slow.sendall(GET.replace(b"GET", b"POST") + b"Content-Length: 1000\r\n\r\n")
+        begun = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - begun < 3 * LIMIT_S:
+                slow.sendall(b"x")
+                time.sleep(0.02)
+        assert problem(rest(slow)) == "/problems/too-slow"
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/tasks:bulk"])
+def test_a_body_that_is_too_large_is_a_problem_before_it_is_read_or_while(port, path):
+    assert (
+        problem(b"application/problem+json\r\n\r\n" + ask(port, path, method="POST", body=b"x" * 300_000)[1])
+        == "/problems/too-large"
+    )
+    pieces = (b"x" * 10_000 for _ in range(40))
+    status, body = ask(
+        port, path, method="POST", body=pieces, encode_chunked=True, headers={"Transfer-Encoding": "chunked"}
+    )
+    assert (status, json.loads(body)["type"]) == (413, "/problems/too-large")
+    assert quick(port)
+
+
+def test_a_bulk_may_be_larger_than_other_bodies(port):
+    assert ask(port, "/v1/tasks:bulk", method="POST", body=b"x" * 150_000) == (200, b"150000")
+
+
+@pytest.mark.parametrize("length", [b"-1", b"1e3", b"99999999999999999999999", b"abc", b"1, 2"])
+def test_a_length_that_is_none_is_refused(port, length):
+    with line(port) as found:
+        found.sendall(GET.replace(b"GET", b"POST") + b"Content-Length: " + length + b"\r\n\r\n")
+        assert problem(rest(found)) in ("/problems/bad-request", "/problems/too-large")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"\x16\x03\x01\x02\x00\x01\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n",
+     b"\0" * 99 + b"\r\n\r\n",
+     GET + b"A b: c\r\n\r\n", GET + b"Transfer-Encoding: gzip\r\n\r\n", GET + b"Host: b\r\n\r\n"],
+)  # fmt: skip
+def test_what_is_no_request_is_a_problem(port, raw):
+    with line(port) as found:
+        found.sendall(raw)
+        found.shutdown(socket.SHUT_WR)
+        assert problem(rest(found)) in ("/problems/bad-request", "/problems/wrong-host")
+    assert quick(port)
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [b"A: " + b"b" * 2 * MAX_HEADER_BYTES, b"".join(b"A%d: b\r\n" % n for n in range(20_000))],
+    ids=["long", "many"],
+)
+def test_headers_have_a_limit(port, bomb):
+    with line(port) as found:
+        with contextlib.suppress(ConnectionError):
+            found.sendall(GET + bomb)
+        answer = rest(found)
+        assert not answer or problem(answer) == "/problems/headers-too-large"
+    assert quick(port)
+
+
+def test_a_client_that_has_said_all_is_answered_though_it_sends_no_more(port):
+    with line(port) as half:
+        half.sendall(GET + b"Connection: close\r\n\r\n")
+        half.shutdown(socket.SHUT_WR)
+        assert rest(half).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_takes_nothing_of_its_answer_is_let_go_of(site):
+    with line(site.port) as greedy:
+        greedy.sendall(GET.replace(b"/ ", b"/2000 ", 1) + b"\r\n")
+        assert greedy.recv(1)
+        assert quick(site.port)
+        assert holds(lambda: not site.connections)
+
+
+def test_one_connection_too_many_is_told_to_come_again_and_room_comes_back(port):
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(line(port)) for _ in range(MOST + 10)]
+        answers = [rest(one) for one in held]
+    kinds = [problem(answer) for answer in answers if answer]
+    assert "/problems/busy" in kinds
+    assert kinds.count("/problems/too-slow") >= MOST - 2
+    assert quick(port)
+
+
+def test_many_idle_connections_slow_nobody(port):
+    with contextlib.ExitStack() as stack:
+        for _ in range(MOST - 5):
+            stack.enter_context(line(port)).sendall(b"GET / HT")
+        assert quick(port)

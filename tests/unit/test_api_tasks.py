@@ -1,0 +1,424 @@
+"""Routes of tasks over real tables and no brokers: what is sent, what is answered, and which problem bad input is."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from scylla_spark.clock import from_us, iso, now_us
+from scylla_spark.core.command import CANCEL
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
+from scylla_spark.services.api.task_ids import id_of, path_of
+from tests.support.api_site import Site, kind
+from tests.support.delta_tables import append, at, fact, make, rejected, task
+
+KEY = TaskKey(at(10), "cust/9 ä", "inv,17%")
+LATER = TaskKey(at(11), "cust-1", "x")
+LINES = "application/x-ndjson"
+
+
+@pytest.fixture
+def site(tmp_path):
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(KEY, 1, payload='{"a": 9007199254740993}'), task(LATER, 2, queue="mail")])
+    append(
+        path,
+        COMPLETIONS,
+        [fact(KEY, 2, "failed", 3, error_class="TimeoutError", error_message="too slow", result=None)],
+    )
+    append(path, ATTEMPTS, [fact(KEY, 1, "failed", 2, error_class="KeyError", next_at=from_us(at(10, 1)))])
+    return Site(str(tmp_path))
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+def soon() -> str:
+    return (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+
+
+# -- one task -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [id_of, path_of])
+def test_a_task_is_found_by_either_form_of_its_key(client, name):
+    found = client.get(f"/v1/tasks/{name(KEY)}").json()
+    assert (found["id"], found["ordering_id"], found["uniqueness_key"]) == (id_of(KEY), "cust/9 ä", "inv,17%")
+    assert (found["state"], found["attempts"], found["error"]["kind"]) == ("failed", 2, "TimeoutError")
+    assert found["payload"] == {"a": 9007199254740993}
+    assert found["fresh"] is False, "no broker answers"
+
+
+def test_attempts_are_listed_in_order(client):
+    found = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+    assert [(one["attempt"], one["outcome"]) for one in found] == [(1, "failed"), (2, "failed")]
+    assert found[0]["next_at"] == iso(at(10, 1))
+
+
+def test_the_result_says_whether_the_task_has_ended(client):
+    ended, waits = client.get(f"/v1/tasks/{id_of(KEY)}/result"), client.get(f"/v1/tasks/{id_of(LATER)}/result")
+    assert (ended.status_code, ended.json()["ended"], ended.json()["state"]) == (200, True, "failed")
+    assert (waits.status_code, waits.json()["ended"], waits.json()["state"]) == (202, False, "scheduled")
+
+
+def test_a_put_sends_the_task_of_the_path(client, site):
+    answer = client.put(
+        f"/v1/tasks/{path_of(LATER)}",
+        json={"handler": "h", "payload": {"a": 1}, "retry": {"max_retries": None}, "timeout": "30s"},
+    )
+    assert answer.status_code == 202
+    told = answer.json()
+    assert told["id"] == id_of(LATER)
+    assert told["receipt"]["offset"] == str(2**60 + 1), "offsets are text, since they grow beyond 2^53"
+    (sent,) = site.connection.sent
+    assert (sent.key, sent.handler, sent.payload, sent.timeout_ms) == (LATER, "h", '{"a":1}', 30_000)
+    assert sent.retry.max_retries is None
+
+
+def test_a_post_makes_up_what_is_not_given(client, site):
+    first, second = (client.post("/v1/tasks", json={"handler": "h"}).json() for _ in range(2))
+    assert first["uniqueness_key"] < second["uniqueness_key"]
+    assert first["ordering_id"] == first["uniqueness_key"]
+    assert abs(site.connection.sent[0].key.time_us - now_us()) < 60_000_000
+
+
+def test_an_idempotency_key_needs_the_time_and_is_the_uniqueness_key(client, site):
+    body = {"handler": "h", "scheduled_time": soon()}
+    again = [client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k1"}).json()["id"] for _ in range(2)]
+    assert again[0] == again[1]
+    assert (
+        kind(client.post("/v1/tasks", json={"handler": "h"}, headers={"Idempotency-Key": "k1"})) == "/problems/invalid"
+    )
+    both = body | {"uniqueness_key": "u"}
+    assert kind(client.post("/v1/tasks", json=both, headers={"Idempotency-Key": "k1"})) == "/problems/invalid"
+
+
+def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, site):
+    stored = TaskKey(at(12), "idempotency-key:k", "idempotency-key:k")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(stored, 5, payload='{"a": 1}')])
+    body = {"handler": "h", "payload": {"a": 1}, "scheduled_time": iso(at(12))}
+    same = client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
+    assert (same.status_code, same.json()["repeated"], site.connection.sent) == (202, True, [])
+    other = client.post("/v1/tasks", json=body | {"payload": {"a": 2}}, headers={"Idempotency-Key": "k"})
+    assert kind(other) == "/problems/idempotency-key-reused"
+
+
+def test_a_cancel_that_nobody_answers_stands(client, site):
+    answer = client.post(f"/v1/tasks/{id_of(LATER)}:cancel?wait_ms=50")
+    assert (answer.status_code, answer.json()["answer"]) == (202, "sent")
+    assert (site.connection.sent[0].kind, site.connection.sent[0].key) == (CANCEL, LATER)
+    assert site.connection.sent[0].request_id
+
+
+def test_an_ended_task_is_retried_under_a_new_key(client, site):
+    answer = client.post(f"/v1/tasks/{id_of(KEY)}:retry")
+    assert answer.status_code == 201
+    assert answer.json()["instead_of"] == id_of(KEY)
+    assert "retryOf" in site.connection.sent[0].extra
+    assert kind(client.post(f"/v1/tasks/{id_of(LATER)}:retry")) == "/problems/conflict"
+    assert kind(client.post(f"/v1/tasks/{id_of(KEY)}:run_now")) == "/problems/conflict"
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------------
+
+
+def test_pages_go_on_by_their_cursor(client):
+    first = client.get("/v1/tasks?limit=1").json()
+    second = client.get(f"/v1/tasks?limit=1&cursor={first['next']}").json()
+    third = client.get(f"/v1/tasks?limit=1&cursor={second['next']}").json()
+    assert [one["id"] for page in (first, second, third) for one in page["tasks"]] == [id_of(KEY), id_of(LATER)]
+    assert third == {"tasks": [], "next": None}
+
+
+def test_a_filter_chooses_and_is_counted(client):
+    assert [one["queue"] for one in client.get("/v1/tasks", params={"filter": "queue:mail"}).json()["tasks"]] == [
+        "mail"
+    ]
+    assert client.get("/v1/tasks:count", params={"filter": "error:timeout"}).json() == {"matched": 1}
+    assert client.get("/v1/tasks:totals").json()["totals"] == [
+        {"queue": "default", "state": "failed", "count": 1}, {"queue": "mail", "state": "scheduled", "count": 1},
+    ]  # fmt: skip
+    past = client.get("/v1/tasks", params={"as_of": iso(at(10))}).json()["tasks"]
+    assert [one["state"] for one in past] == ["failed"]
+
+
+def test_a_wrong_filter_says_where(client):
+    answer = client.get("/v1/tasks", params={"filter": "queue:mail stat:failed"})
+    assert kind(answer) == "/problems/invalid"
+    assert "character 12" in answer.json()["detail"]
+    assert answer.json()["hint"] == "Did you mean state?"
+
+
+def test_all_of_a_filter_is_counted_then_cancelled(client, site):
+    dry = client.post("/v1/tasks:cancel", params={"filter": "queue:mail,default", "dry_run": True}).json()
+    assert dry == {"matched": 1, "sent": 0, "dry_run": True}, "what has ended is left alone"
+    assert site.connection.sender.records == []
+    done = client.post("/v1/tasks:cancel", params={"filter": "queue:mail,default"}).json()
+    assert done == {"matched": 1, "sent": 1, "dry_run": False}
+    assert b'"type":"cancel"' in site.connection.sender.records[0].value
+
+
+def test_all_of_a_filter_is_retried(client, site):
+    assert client.post("/v1/tasks:retry", params={"filter": "error:timeout"}).json()["sent"] == 1
+    record = json.loads(site.connection.sender.records[0].value)
+    assert (record["orderingId"], record["taskData"], record["retryOf"]) == (
+        KEY.ordering_id,
+        {"a": 9007199254740993},
+        str(KEY),
+    )
+
+
+@pytest.mark.parametrize("filter_", ["", " "])
+def test_a_filter_that_chooses_all_must_say_so(client, filter_):
+    assert kind(client.post("/v1/tasks:cancel", params={"filter": filter_})) == "/problems/invalid"
+
+
+# -- bulks ------------------------------------------------------------------------------------------------------------------
+
+
+def results(answer) -> list[dict]:
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_a_bulk_of_lines_has_an_answer_for_each(client, site):
+    lines = [
+        json.dumps({"handler": "h", "ordering_id": f"o{n}", "uniqueness_key": "u", "scheduled_time": soon()})
+        for n in range(3)
+    ]
+    body = "\n".join(
+        [
+            lines[0],
+            "",
+            "{",
+            lines[1],
+            '{"handler": "h", "x": 1}',
+            '{"handler": "h", "payload": {"a": NaN}}',
+            "[]",
+            lines[2],
+        ]
+    )
+    *told, counts = results(client.post("/v1/tasks:bulk", content=body, headers={"content-type": LINES}))
+    assert counts == {"accepted": 3, "refused": 4}
+    assert [one["index"] for one in told] == list(range(7))
+    assert ["id" in one for one in told] == [True, False, True, False, False, False, True]
+    assert {one["problem"]["type"] for one in told if "problem" in one} == {"/problems/invalid"}
+    assert len(site.connection.sender.records) == 3
+
+
+def test_a_bulk_of_arrow_has_an_answer_for_each(client, site):
+    rows = {
+        "handler": ["h", "h", None, "h"], "ordering_id": ["a", "b", "c", "d"], "uniqueness_key": ["u"] * 4,
+        "scheduled_time": pa.array([at(10), at(11), at(12), None], pa.timestamp("us", "UTC")), "payload": ['{"n": 1}', "{}", None, "[1"],
+        "priority": pa.array([1, 300, 2, 3], pa.int32()),
+    }  # fmt: skip
+    table, sink = pa.table(rows), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table, max_chunksize=2)
+    kind_ = {"content-type": "application/vnd.apache.arrow.stream"}
+    *told, counts = results(client.post("/v1/tasks:bulk", content=sink.getvalue(), headers=kind_))
+    assert counts == {"accepted": 2, "refused": 2}
+    assert ["id" in one for one in told] == [True, False, True, False]
+    assert json.loads(site.connection.sender.records[0].value)["taskData"] == {"n": 1}
+    assert kind(client.post("/v1/tasks:bulk", content=sink.getvalue()[:200], headers=kind_)) == "/problems/invalid"
+    assert (
+        kind(client.post("/v1/tasks:bulk", content=b"x", headers={"content-type": "text/csv"}))
+        == "/problems/wrong-media-type"
+    )
+
+
+def test_a_bulk_that_nobody_acknowledges_says_so_of_each(client, site):
+    site.connection.down = True
+    *told, counts = results(
+        client.post("/v1/tasks:bulk", content='{"handler": "h"}\n' * 2, headers={"content-type": LINES})
+    )
+    assert counts == {"accepted": 0, "refused": 2}
+    assert {one["problem"]["type"] for one in told} == {"/problems/unreachable"}
+
+
+# -- lanes and refused records ----------------------------------------------------------------------------------------------
+
+
+def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(client):
+    found = client.get("/v1/lanes/cust-1").json()
+    assert (found["state"], [one["id"] for one in found["tasks"]]) == ("unknown", [id_of(LATER)])
+    assert kind(client.get("/v1/lanes/cust%2F9%20%C3%A4")) == "/problems/not-found", "its only task has ended"
+
+
+def test_the_head_of_a_lane_is_skipped_by_a_cancel(client, site):
+    assert client.post("/v1/lanes/cust-1:skip_head?wait_ms=10").json()["id"] == id_of(LATER)
+    assert site.connection.sent[0].kind == CANCEL
+
+
+def test_refused_records_are_listed_and_sent_again(client, site):
+    when = datetime(2026, 11, 22, tzinfo=UTC)
+    good = json.dumps(
+        {"orderingId": "o", "scheduledTime": iso(at(9)), "uniquenessKey": "u", "taskData": {}, "handler": "h"}
+    ).encode()
+    append(
+        f"{site.settings.data_dir}/tables",
+        REJECTED,
+        [rejected(7, "wrong_partition", good, when), rejected(2**60, "not_json", b"\xff", when)],
+    )
+    rows = client.get("/v1/rejected").json()["rejected"]
+    assert [(row["offset"], row["value_base64"]) for row in rows] == [(str(2**60), "/w=="), ("7", None)]
+    assert client.get("/v1/rejected?reason=not_json").json()["rejected"][0]["value"] == "\ufffd"
+    assert client.post("/v1/rejected:replay?dry_run=true").json() == {
+        "matched": 2,
+        "sent": 0,
+        "refused_again": 1,
+        "dry_run": True,
+    }
+    assert client.post("/v1/rejected:replay").json() == {"matched": 2, "sent": 1, "refused_again": 1, "dry_run": False}
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------------
+
+
+def deep(levels: int) -> str:
+    return '{"handler": "h", "payload": {"a": ' + "[" * levels + "]" * levels + "}}"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem", "told"),
+    [
+        (b"", "/problems/invalid", "body"),
+        (b"{", "/problems/not-json", "EOF"),
+        (b"\xff\xfe", "/problems/not-json", ""),
+        (b"null", "/problems/invalid", "body"),
+        (b"[]", "/problems/invalid", "body"),
+        (b'"x"', "/problems/invalid", "body"),
+        (b'{"handler": "h", "payload": {"a": NaN}}', "/problems/not-json", ""),
+        (b'{"handler": "h", "payload": {"a": 1e999}}', "/problems/invalid", ""),
+        (b'{"handler": "h", "payload": {"a": "\\ud800"}}', "/problems/not-json", ""),
+        (deep(1_000).encode(), "/problems/not-json", "recursion"),
+        (deep(100_000).encode(), "/problems/not-json", "recursion"),
+        (b'{"handler": 7}', "/problems/invalid", "body.handler"),
+        (b'{"handler": "h", "priority": "7"}', "/problems/invalid", "body.priority"),
+        (b'{"handler": "h", "priority": 1.0}', "/problems/invalid", "body.priority"),
+        (b'{"handler": "h", "priority": 300}', "/problems/invalid", "body.priority"),
+        (b'{"handler": "h", "priority": true}', "/problems/invalid", "body.priority"),
+        (b'{"handler": "h", "nope": 1}', "/problems/invalid", "body.nope"),
+        (b'{"handler": "h", "payload": []}', "/problems/invalid", "body.payload"),
+        (b'{"handler": "h h"}', "/problems/invalid", ""),
+        (b'{"handler": "h", "queue": ""}', "/problems/invalid", ""),
+        (b'{"handler": "h", "timeout": "soon"}', "/problems/invalid", "duration"),
+        (b'{"handler": "h", "timeout": -1}', "/problems/invalid", "out of range"),
+        (b'{"handler": "h", "retry": {"max_retries": -1}}', "/problems/invalid", "max_retries"),
+        (b'{"handler": "h", "scheduled_time": "2099-01-01T00:00:00"}', "/problems/invalid", "zone"),
+        (b'{"handler": "h", "scheduled_time": 4070908800}', "/problems/invalid", "text"),
+        (b'{"handler": "h", "scheduled_time": "9999-12-31T23:59:59-05:00"}', "/problems/invalid", "2261"),
+        (b'{"handler": "h", "scheduled_time": "2020-01-01T00:00:00Z"}', "/problems/invalid", "before the enqueueing"),
+        (b'{"handler": "h", "scheduled_time": "2099-01-01T00:00:00Z", "delay": 1}', "/problems/invalid", "Both"),
+        (b'{"handler": "h", "ordering_id": ""}', "/problems/invalid", ""),
+        (b'{"handler": "h", "uniqueness_key": "' + b"x" * 2_000 + b'"}', "/problems/invalid", ""),
+        (b'{"handler": "h", "payload": {"a": "' + b"x" * 300_000 + b'"}}', "/problems/invalid", "262144"),
+        (b'{"handler": "h", "payload": {"a": "' + b"x" * 10_000_000 + b'"}}', "/problems/too-large", "1048576"),
+        (b'{"handler": "h", "priority": ' + b"9" * 5_000 + b"}", "/problems/not-json", ""),
+    ],
+    ids=range(33),
+)  # fmt: skip
+def test_a_bad_body_is_a_problem_of_a_stable_type(client, site, body, problem, told):
+    answer = client.post("/v1/tasks", content=body, headers={"content-type": "application/json"})
+    assert (kind(answer), told in answer.text) == (problem, True), answer.text
+    assert site.connection.sent == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "problem"),
+    [
+        ("GET", "/", "/problems/no-such-path"),
+        ("GET", "/v1", "/problems/no-such-path"),
+        ("GET", "/v1/tasks/", "/problems/no-such-path"),
+        ("GET", "/v1/tasks/a/b/c", "/problems/no-such-path"),
+        ("GET", "/v1/tasks/nope", "/problems/invalid"),
+        ("GET", "/v1/tasks/%FF%FE", "/problems/invalid"),
+        ("GET", "/v1/tasks/2099-01-01T00:00:00Z,a,b", "/problems/not-found"),
+        ("GET", "/v1/tasks/2099-01-01T00:00:00Z,a,b/attempts", "/problems/not-found"),
+        ("GET", "/v1/tasks/2099-01-01T00:00:00Z,a,b/explain", "/problems/not-found"),
+        ("GET", "/v1/tasks/2099-01-01T00:00:00Z,a,b/result?wait_ms=10", "/problems/not-found"),
+        ("POST", "/v1/tasks/2099-01-01T00:00:00Z,a,b:retry", "/problems/not-found"),
+        ("POST", "/v1/tasks/2099-01-01T00:00:00Z,a,b:explode", "/problems/no-such-method"),
+        ("GET", "/v1/tasks?limit=0", "/problems/invalid"),
+        ("GET", "/v1/tasks?limit=10001", "/problems/invalid"),
+        ("GET", "/v1/tasks?limit=x", "/problems/invalid"),
+        ("GET", "/v1/tasks?cursor=x", "/problems/invalid"),
+        ("GET", "/v1/tasks?as_of=yesterday", "/problems/invalid"),
+        ("GET", "/v1/tasks?filter=" + "x" * 5_000, "/problems/invalid"),
+        ("POST", "/v1/tasks:cancel", "/problems/invalid"),
+        ("GET", "/v1/lanes/%FF", "/problems/invalid"),
+        ("DELETE", "/v1/tasks", "/problems/no-such-method"),
+        ("BREW", "/v1/tasks", "/problems/no-such-method"),
+        ("GET", "/readyz", "/problems/unreachable"),
+    ],
+)
+def test_a_bad_request_is_a_problem_of_a_stable_type(client, method, path, problem):
+    assert kind(client.request(method, path)) == problem
+
+
+def test_a_method_that_is_not_taken_says_which_are(client):
+    assert client.request("DELETE", f"/v1/tasks/{id_of(KEY)}").headers["allow"] == "GET, PUT"
+
+
+def test_a_body_without_its_media_type_is_not_believed(client, site):
+    answer = client.post("/v1/tasks", content=b'{"handler": "h"}', headers={"content-type": "text/plain"})
+    assert kind(answer) == "/problems/invalid"
+    assert site.connection.sent == []
+
+
+def test_a_broker_that_is_away_is_told_with_when_to_come_again(client, site):
+    site.connection.down = True
+    answer = client.post("/v1/tasks", json={"handler": "h"})
+    assert (kind(answer), answer.headers["retry-after"]) == ("/problems/unreachable", "2")
+
+
+def test_a_defect_of_ours_tells_nothing_of_itself(client, site):
+    site.app.state.api.tasks.status = lambda key: 1 / 0
+    answer = client.get(f"/v1/tasks/{id_of(KEY)}")
+    assert kind(answer) == "/problems/defect"
+    assert "division" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8099", "localhost", "[::1]:8099", "10.1.2.3"])
+def test_it_answers_to_addresses_and_names_of_its_own(client, host):
+    assert client.get("/healthz", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "[", "127.0.0.1.nip.io"])
+def test_no_site_can_rebind_its_own_name(client, host):
+    assert kind(client.get("/healthz", headers={"host": host})) == "/problems/wrong-host"
+
+
+def test_a_name_that_is_listed_is_answered(tmp_path):
+    make(f"{tmp_path}/tables")
+    with Site(str(tmp_path), allowed_hosts=("API.example",)).client() as client:
+        assert client.get("/healthz", headers={"host": "api.example:8099"}).status_code == 200
+
+
+def test_answers_cannot_be_sniffed_or_kept_and_no_other_site_is_let_in(client):
+    headers = client.get("/healthz", headers={"origin": "https://evil.example"}).headers
+    assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+    assert not any(name.startswith("access-control") for name in headers)
+    assert (
+        client.options(
+            "/v1/tasks", headers={"origin": "https://evil.example", "access-control-request-method": "POST"}
+        ).status_code
+        == 405
+    )
+
+
+def test_requests_are_counted_by_operation(client):
+    client.get("/healthz")
+    client.get("/nope")
+    told = client.get("/metrics").text
+    assert 'scyllaspark_api_requests_total{operation="say_whether_the_server_lives",status="200"} 1.0' in told
+    assert 'scyllaspark_api_requests_total{operation="none",status="404"} 1.0' in told

@@ -1,0 +1,64 @@
+"""The description of the API: the committed one is the code's, and every operation says what may come of it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from scylla_spark.services.api import problems
+from tests.support.openapi_file import FILE, text
+
+DESCRIBED = json.loads(text())
+OPERATIONS = [
+    (method, path, operation) for path, methods in DESCRIBED["paths"].items() for method, operation in methods.items()
+]
+
+
+def test_the_committed_description_is_that_of_the_code():
+    assert FILE.read_text() == text(), "renew it: .venv/bin/python -m tests.support.openapi_file"
+
+
+def test_it_is_openapi_3_1():
+    assert DESCRIBED["openapi"].startswith("3.1")
+
+
+def test_operations_have_names_of_their_own_that_read_like_sentences():
+    names = [operation["operationId"] for _, _, operation in OPERATIONS]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not re.fullmatch(r"[a-z]+(_[a-z]+)+", name)] == []
+
+
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS)
+def test_every_operation_documents_itself_and_its_problems(method, path, operation):
+    assert operation["description"].endswith((".", "!"))
+    answers = operation["responses"]
+    assert any(status.startswith("2") for status in answers)
+    told = " ".join(one["description"] for one in answers.values())
+    for kind in (problems.WRONG_HOST, problems.BUSY, problems.UNREACHABLE, problems.TOO_LARGE):
+        assert kind.type in told
+    if operation.get("parameters"):
+        assert problems.INVALID.type in told, "parameters may be wrong"
+    if method in ("put", "post", "patch") and "application/json" in operation.get("requestBody", {}).get("content", {}):
+        assert problems.NOT_JSON.type in told
+
+
+def test_every_problem_has_a_row_in_the_page():
+    page = (FILE.parent / "http.md").read_text()
+    assert [kind.type for kind in problems.KINDS if f"`{kind.type}` | {kind.status} |" not in page] == []
+
+
+def test_every_path_stands_in_the_page():
+    page = (FILE.parent / "http.md").read_text()
+    assert [path for _, path, _ in OPERATIONS if path not in page] == []
+
+
+def test_references_lead_somewhere():
+    names = set(re.findall(r'"#/components/schemas/(\w+)"', text()))
+    assert names <= DESCRIBED["components"]["schemas"].keys()
+
+
+def test_models_are_described():
+    mute = [name for name, schema in DESCRIBED["components"]["schemas"].items() if not schema.get("description")]
+    assert mute == []

@@ -1,0 +1,199 @@
+"""Pages and counts from memory say the same as the tables, before and after each change of the tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.task_filter import TaskFilter, read_filter
+from scylla_spark.io.delta.rows import progress_row
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.delta.task_pages import TaskPages
+from scylla_spark.io.delta.task_queries import Filter, TaskQueries
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, TASKS
+from tests.support.delta_tables import append, at, fact, make, task
+
+ALL = TaskFilter()
+NOW = at(10, 30)
+
+
+@pytest.fixture
+def path(tmp_path):
+    make(tmp_path)
+    return str(tmp_path)
+
+
+def key(hour: int, minute: int = 0, lane: str = "o", unique: str = "u") -> TaskKey:
+    return TaskKey(at(hour, minute), lane, unique)
+
+
+def fill(path: str) -> None:
+    """Tasks of four hours, in every state."""
+    keys = [
+        key(hour, minute, f"lane-{minute % 3}", f"u{minute}") for hour in (8, 9, 10, 11) for minute in range(0, 60, 10)
+    ]
+    rows = [
+        task(one, n, queue=("mail", None)[n % 2], priority=n % 5, handler=f"h{n % 2}") for n, one in enumerate(keys)
+    ]
+    append(path, TASKS, rows)
+    append(
+        path, COMPLETIONS, [fact(keys[0], 1, "succeeded", 1), fact(keys[1], 2, "failed", 2, error_class="TimeoutError")]
+    )
+    append(path, COMPLETIONS, [fact(keys[7], 1, "cancelled", 3), fact(keys[0], 1, "failed", 9)])
+    later = from_us(NOW) + timedelta(minutes=5)
+    append(
+        path,
+        ATTEMPTS,
+        [fact(keys[8], 1, "started", 4), fact(keys[9], 1, "failed", 5, error_class="KeyError", next_at=later)],
+    )
+
+
+def test_pages_say_what_the_tables_say(path):
+    fill(path)
+    readers = TableReader(path)
+    expected = TaskQueries(readers).tasks(Filter(), 100, now=NOW)
+    assert TaskPages(readers).page(ALL, 100, now=NOW) == expected
+    assert {row["state"] for row in expected} >= {
+        "succeeded",
+        "failed",
+        "cancelled",
+        "running",
+        "retry_wait",
+        "ready",
+        "scheduled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "keep"),
+    [
+        ("state:failed,running", lambda row: row["state"] in ("failed", "running")),
+        ("state:open queue:mail", lambda row: row["ended_at"] is None and row["queue"] == "mail"),
+        ("queue:default", lambda row: row["queue"] == "default"),
+        (
+            "handler:h1 lane:lane-0,lane-2",
+            lambda row: row["handler"] == "h1" and row["ordering_id"] in ("lane-0", "lane-2"),
+        ),
+        ("key:u10", lambda row: row["uniqueness_key"] == "u10"),
+        ("error:timeout,KEYerr", lambda row: row["error_class"] in ("TimeoutError", "KeyError")),
+        ("late:>20m", lambda row: row["state"] == "ready" and row["next_attempt_at"] < NOW - 20 * 60_000_000),
+        ("late:<20m", lambda row: row["state"] == "ready" and row["next_attempt_at"] > NOW - 20 * 60_000_000),
+        ("attempts:>=1 attempts:<2", lambda row: row["attempts"] == 1),
+        ("priority:3", lambda row: row["priority"] == 3),
+        (
+            "scheduled:>=2099-01-02T09:00:00Z scheduled:<2099-01-02T10:00:00Z",
+            lambda row: at(9) <= row["scheduled_time"] < at(10),
+        ),
+        ("scheduled:<2099-01-02", lambda row: False),
+        ("ended:2099-01-02", lambda row: row["ended_at"] is not None),
+        ("enqueued:<2099-01-02T08:00:00Z", lambda row: row["enqueued_at"] < at(8)),
+        ("lane:nobody", lambda row: False),
+    ],
+)
+def test_each_term_lets_pass_what_it_says(path, text, keep):
+    fill(path)
+    pages, wanted = TaskPages(TableReader(path)), read_filter(text, NOW)
+    expected = [row for row in pages.page(ALL, 100, now=NOW) if keep(row)]
+    assert pages.page(wanted, 100, now=NOW) == expected
+    assert pages.count(wanted, now=NOW) == len(expected)
+    assert [one for some in pages.keys(wanted, now=NOW) for one in some] == [
+        TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]) for row in expected
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+def test_pages_put_together_are_everything_once(path, limit):
+    fill(path)
+    pages, found, after = TaskPages(TableReader(path)), [], None
+    while rows := pages.page(ALL, limit, now=NOW, after=after):
+        found += rows
+        after = TaskKey(rows[-1]["scheduled_time"], rows[-1]["ordering_id"], rows[-1]["uniqueness_key"])
+    assert found == pages.page(ALL, 100, now=NOW)
+    assert len(found) == 24
+
+
+def test_what_is_remembered_follows_the_tables(path):
+    fill(path)
+    readers = TableReader(path)
+    pages = TaskPages(readers)
+    first = pages.page(ALL, 100, now=NOW)
+    late = key(10, 10, "lane-1", "u10")
+    append(path, COMPLETIONS, [fact(late, 1, "succeeded", 20)])
+    append(path, TASKS, [task(key(8, 5, "new"), 99)])
+    changed = pages.page(ALL, 100, now=NOW)
+    assert changed == TaskQueries(readers).tasks(Filter(), 100, now=NOW)
+    assert len(changed) == len(first) + 1
+    assert pages.count(read_filter("state:succeeded", NOW), now=NOW) == 2
+
+
+def test_only_hours_that_changed_are_read_again(path, monkeypatch):
+    fill(path)
+    pages, read = TaskPages(TableReader(path)), []
+    kept = TaskPages._hours
+    monkeypatch.setattr(
+        TaskPages, "_hours", lambda self, view, hours, until: read.append(list(hours)) or kept(self, view, hours, until)
+    )
+    pages.count(ALL, now=NOW)
+    append(path, COMPLETIONS, [fact(key(10, 10, "lane-1", "u10"), 1, "succeeded", 20)])
+    pages.count(ALL, now=NOW)
+    pages.count(ALL, now=NOW)
+    assert read == [[at(hour) // 3_600_000_000 for hour in (8, 9, 10, 11)], [at(10) // 3_600_000_000]]
+
+
+def test_a_small_memory_gives_the_same_answers(path):
+    fill(path)
+    readers = TableReader(path)
+    small = TaskPages(readers, most_bytes=1)
+    assert small.page(ALL, 100, now=NOW) == TaskPages(readers).page(ALL, 100, now=NOW)
+    assert small.count(ALL, now=NOW) == 24
+
+
+@pytest.mark.parametrize("minute", [0, 25])
+def test_far_tasks_are_folded_in_wherever_near_ends(path, minute):
+    """Near ends within an hour or between two: tasks stand in `tasks`, in `deferred`, or in both."""
+    fill(path)
+    edge = at(10, minute)
+    append(path, PROGRESS, [progress_row("tasks", number, Mark(folded_until_us=edge)) for number in range(4)])
+    moved = key(11, 0, "lane-0", "u0")
+    append(
+        path,
+        DEFERRED,
+        [task(key(12, 1, "far"), 50), task(key(12, 1, "far"), 51, queue="mail"), task(moved, 60, priority=9)],
+    )
+    append(path, DEFERRED, [task(key(9, 1, "old"), 52)])  # what is folded already says nothing
+    append(path, COMPLETIONS, [fact(key(12, 1, "far"), 1, "cancelled", 53)])
+    readers = TableReader(path)
+    pages = TaskPages(readers)
+    rows = pages.page(ALL, 100, now=NOW)
+    assert rows == TaskQueries(readers).tasks(Filter(), 100, now=NOW)
+    assert len(rows) == 25
+    assert (rows[-1]["ordering_id"], rows[-1]["queue"], rows[-1]["state"]) == ("far", "mail", "cancelled")
+    assert pages.count(read_filter("priority:9", NOW), now=NOW) == 1
+    assert pages.count(read_filter("scheduled:>=2099-01-02T11:00:00Z", NOW), now=NOW) == 7
+
+
+def test_the_past_is_what_rows_date_until_then(path):
+    fill(path)
+    pages = TaskPages(TableReader(path))
+    then = pages.page(ALL, 100, now=NOW, as_of_us=at(8, 5))
+    assert [(row["uniqueness_key"], row["state"]) for row in then] == [("u0", "succeeded")]
+    assert pages.count(ALL, now=NOW, as_of_us=at(9)) == 7
+    assert pages.count(read_filter("state:open", NOW), now=NOW, as_of_us=at(8, 15)) == 0
+
+
+def test_totals_add_up(path):
+    fill(path)
+    pages = TaskPages(TableReader(path))
+    totals = pages.totals(ALL, now=NOW)
+    assert sum(row["count"] for row in totals) == 24
+    assert {"queue": "default", "state": "failed", "count": 1} in totals
+
+
+def test_nothing_stored_is_an_empty_page(path):
+    pages = TaskPages(TableReader(path))
+    assert pages.page(ALL, 10, now=NOW) == []
+    assert (pages.count(ALL, now=NOW), pages.totals(ALL, now=NOW), list(pages.keys(ALL, now=NOW))) == (0, [], [])

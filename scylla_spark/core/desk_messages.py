@@ -72,5 +72,11 @@ def proof(secret: str, nonce: str) -> str:
 
 
 def proves(said: object, secret: str, nonce: str) -> bool:
-    """Whether somebody said that."""
+    """Whether somebody said that.
+
+    Args:
+        said: as it came.
+        secret: that both know.
+        nonce: that was asked with.
+    """
     return isinstance(said, str) and hmac.compare_digest(said.encode(errors="replace"), proof(secret, nonce).encode())

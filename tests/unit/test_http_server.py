@@ -245,7 +245,8 @@ def state_server(mailbox, **metrics):
     measures = SimpleNamespace(registry=CollectorRegistry(), stale=0)
     engine = SimpleNamespace(partitions={}, counts={}, runs={})
     server = MetricsServer(Metrics(**metrics))
-    Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine), server)
+    desk = SimpleNamespace(address="")
+    Description(SimpleNamespace(measures=measures, mailbox=mailbox, engine=engine, desk=desk), server)
     return server
 
 

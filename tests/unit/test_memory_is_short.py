@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.core.command import Command, WireRetry
 from scylla_spark.core.engine import action
-from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
+from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
@@ -24,7 +24,7 @@ def world():
     queues = {"paused": QueueLimits(paused=True)}
     return Harness(
         Limits(max_held_bytes=LIMIT, lane_depth=4),
-        terms=lambda command: terms if command.handler else HandlerPolicy("", 5000, RETRY),
+        terms=lambda command: terms if command.handler else HandlerPolicy(LEASED, 5000, RETRY),
         queues=queues,
     )
 

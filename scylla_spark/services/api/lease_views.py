@@ -326,6 +326,11 @@ class WorkerView(BaseModel):
 def bounded(name: str, value: Any, most: int) -> str | None:
     """The JSON text of a value that is stored; None for None.
 
+    Args:
+        name: of the field, for the error.
+        value: plain JSON.
+        most: bytes.
+
     Raises:
         ArgumentError: it has too many bytes.
     """

@@ -363,7 +363,9 @@ def test_a_command_of_a_fresh_process_has_the_exit_code_of_its_error(tmp_path):
 def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path, capsys):
     path = f"{tmp_path}/tables"
     make(path)
-    append(path, TASKS, [task(TaskKey(at(10), "o", unique), n, queue=unique) for n, unique in enumerate(("mail", "gpu"))])
+    append(
+        path, TASKS, [task(TaskKey(at(10), "o", unique), n, queue=unique) for n, unique in enumerate(("mail", "gpu"))]
+    )
     ours = ["--data", str(tmp_path), "-o", "jsonl"]
     assert cli.run([*ours, "task", "list", "--filter", "queue:gpu state:open", "--columns", "queue"]) == 0
     assert capsys.readouterr().out == '{"queue": "gpu"}\n'
@@ -371,5 +373,9 @@ def test_a_filter_chooses_tasks_to_list_and_to_cancel_and_stands_alone(tmp_path,
     assert capsys.readouterr().out.count("TaskKey") == 1
     assert cli.run([*ours, "task", "retry", "--filter", "queue:mail", "--dry-run"]) == 0
     assert capsys.readouterr().out == "", "nothing of it has ended"
-    for words in (["list", "--filter", "stat:x"], ["list", "--filter", "state:open", "--queue", "q"], ["cancel", "--filter", " "]):
+    for words in (
+        ["list", "--filter", "stat:x"],
+        ["list", "--filter", "state:open", "--queue", "q"],
+        ["cancel", "--filter", " "],
+    ):
         assert cli.run([*ours, "task", *words]) == 2

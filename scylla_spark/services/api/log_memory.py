@@ -79,7 +79,13 @@ class LogMemory:
         return {number: (share.next, share.fences.fence.epoch) for number, share in self._outcomes.items()}
 
     def skip(self, partition: int, first_tasks: int, first_outcomes: int) -> None:
-        """Says that the logs begin at these offsets: what came before is gone."""
+        """Says where the logs begin: what came before is gone.
+
+        Args:
+            partition: of both topics.
+            first_tasks: first offset of `tasks`.
+            first_outcomes: first offset of `outcomes`.
+        """
         self._tasks[partition].next = max(self._tasks[partition].next, first_tasks)
         self._outcomes[partition].next = max(self._outcomes[partition].next, first_outcomes)
 
@@ -92,11 +98,23 @@ class LogMemory:
         self._tasks[partition].add(raw, lane)
 
     def read_outcome(self, partition: int, offset: int, value: bytes | None) -> Happened | None:
-        """Takes the next record of `outcomes`; what it says, if it counts and says something of tasks."""
+        """Takes the next record of `outcomes`; what it says, if it counts and says something of tasks.
+
+        Args:
+            partition: of the record.
+            offset: of the record.
+            value: of the record.
+        """
         return self._outcomes[partition].read(offset, value)
 
     def beyond(self, key: TaskKey, partition: int, mark: Mark) -> Beyond | None:
-        """What stands of a key beyond the tables at a mark; None where not all of that is here."""
+        """What stands of a key beyond the tables; None where not all of that is here.
+
+        Args:
+            key: of the task.
+            partition: of its records.
+            mark: how far the tables are.
+        """
         tasks, outcomes = self._tasks[partition], self._outcomes[partition]
         if mark.tasks_offset < tasks.floor or mark.outcomes_offset < outcomes.floor:
             return None

@@ -257,6 +257,9 @@ class Api(Section):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(0, ge=0, le=65535, description="0: any free port (printed at start)")
+    trusted_network: bool = Field(
+        False, description="whoever reaches another address than loopback has come through a proxy with TLS and a login"
+    )
     allowed_hosts: tuple[str, ...] = Field(
         (),
         description="more names by which it may be asked (Host header), besides addresses, localhost and this machine's name",

@@ -677,3 +677,16 @@ def test_a_schedule_that_is_deleted_leaves_the_triggers_that_wait_for_it() -> No
     assert json.loads(plan.planner.state.entries["or"].text)["trigger"] == other
     assert json.loads(plan.planner.state.entries["wide"].text)["trigger"] == {"kind": "any", "of": [other, ORDERS]}
     assert set(plan.planner.state.entries) == {"or", "wide"}
+
+
+def test_a_change_of_what_was_changed_meanwhile_is_refused():
+    planner = PlannerHarness()
+    definition = {"name": "s", "handler": "work", "trigger": {"kind": "every", "period": "1h"}}
+    assert planner.ask("put", schedules=[definition], expect={"s": 1})[0] == "conflict"
+    assert planner.ask("put", schedules=[definition], expect={"s": 0})[0] == "ok"
+    seen = planner.shadow.entries["s"].changed_us
+    planner.now += 1
+    assert planner.ask("pause", names=["s"])[0] == "ok"
+    assert planner.ask("put", schedules=[definition | {"note": "x"}], expect={"s": seen})[0] == "conflict"
+    assert planner.ask("delete", names=["s"], expect={"s": seen})[0] == "conflict"
+    assert planner.ask("delete", names=["s"], expect={"s": planner.shadow.entries["s"].changed_us})[0] == "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import socket
 import sys
 
@@ -22,6 +23,7 @@ def main(listener: int, told: int) -> None:
     with open(told, "rb") as pipe:
         settings = Settings(**pickle.load(pipe))
     configure(settings.log)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the server drains first, and then raises the signal again
     serve(settings, socket.socket(fileno=listener), _say_ready)
 
 

@@ -99,22 +99,23 @@ class _Body:
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self.most = most
         self._receive = receive
-        self._seconds = seconds
-        self._until: float | None = None
+        self._left_s = seconds
         self._size = 0
         self._whole = False
 
     async def __call__(self) -> Message:
         if self._whole:  # whoever asks now waits for the client to go
             return await self._receive()
-        now = asyncio.get_running_loop().time()
-        self._until = self._until or now + self._seconds
+        begun = asyncio.get_running_loop().time()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._until - now)))
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._left_s)))
         except TimeoutError:
             raise Problem(
                 problems.TOO_SLOW, "The body did not come in time.", headers={"Connection": "close"}
             ) from None
+        self._left_s -= (
+            asyncio.get_running_loop().time() - begun
+        )  # our own work between pieces is not the client's delay
         self._size += len(message.get("body", b""))
         if self._size > self.most:
             await _drained(self._receive, None)

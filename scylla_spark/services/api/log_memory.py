@@ -79,12 +79,12 @@ class LogMemory:
         return {number: (share.next, share.fences.fence.epoch) for number, share in self._outcomes.items()}
 
     def skip(self, partition: int, first_tasks: int, first_outcomes: int) -> None:
-        """Says that the logs begin at these offsets: what came before is gone.
+        """Says where the logs begin: what came before is gone.
 
         Args:
             partition: of both topics.
-            first_tasks: oldest offset of `tasks` that is there.
-            first_outcomes: of `outcomes`.
+            first_tasks: first offset of `tasks`.
+            first_outcomes: first offset of `outcomes`.
         """
         self._tasks[partition].next = max(self._tasks[partition].next, first_tasks)
         self._outcomes[partition].next = max(self._outcomes[partition].next, first_outcomes)
@@ -101,19 +101,19 @@ class LogMemory:
         """Takes the next record of `outcomes`; what it says, if it counts and says something of tasks.
 
         Args:
-            partition: of the topic.
+            partition: of the record.
             offset: of the record.
-            value: its bytes.
+            value: of the record.
         """
         return self._outcomes[partition].read(offset, value)
 
     def beyond(self, key: TaskKey, partition: int, mark: Mark) -> Beyond | None:
-        """What stands of a key beyond the tables at a mark; None where not all of that is here.
+        """What stands of a key beyond the tables; None where not all of that is here.
 
         Args:
-            key: of a task.
-            partition: of its lane.
-            mark: how far the tables are that its reader has.
+            key: of the task.
+            partition: of its records.
+            mark: how far the tables are.
         """
         tasks, outcomes = self._tasks[partition], self._outcomes[partition]
         if mark.tasks_offset < tasks.floor or mark.outcomes_offset < outcomes.floor:

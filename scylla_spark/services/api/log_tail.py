@@ -68,12 +68,12 @@ class LogTail:
     # -- questions --------------------------------------------------------------------------------------------------------
 
     def beyond(self, key: TaskKey, partition: int, mark: Mark) -> Beyond | None:
-        """What the logs say of a key beyond the tables at a mark; None where that is not known here.
+        """What the logs say of a key beyond the tables; None where that is not known here.
 
         Args:
-            key: of a task.
-            partition: of its lane.
-            mark: how far the tables are that its reader has.
+            key: of the task.
+            partition: of its records.
+            mark: how far the tables are.
         """
         with self._lock:
             memory = self._asked()

@@ -6,6 +6,7 @@ The socket belongs to the parent, so the address stays the same whatever becomes
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import pickle
 import socket
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.settings import Settings
+from scylla_spark.config.settings import Api, Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.services.metrics_server import MetricsServer
@@ -63,12 +64,13 @@ class ApiService:
         """Listens, and starts the child.
 
         Raises:
-            ConfigError: it cannot listen there.
+            ConfigError: it cannot listen there, or others would reach it.
         """
         if find_spec("fastapi") is None or find_spec("uvicorn") is None:
             log.warning("no HTTP API: install scylla-spark[api]")
             self._settled.set()
             return
+        check_address(self._settings.api)
         self._socket = listening(self._settings.api.host, self._settings.api.port)
         host = f"[{self._settings.api.host}]" if ":" in self._settings.api.host else self._settings.api.host
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
@@ -134,6 +136,23 @@ class ApiService:
                 self._settled.set()
             said.read()
         return self._process.wait()
+
+
+def check_address(settings: Api) -> None:
+    """Refuses an address that others reach: the API has no logins of its own.
+
+    Raises:
+        ConfigError: it is no loopback address, and nothing is said to stand before it.
+    """
+    try:
+        loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback and not settings.trusted_network:
+        raise ConfigError(
+            f"The API would listen at {settings.host}, where whoever reaches it may do everything.",
+            hint="Leave api.host on loopback, behind a proxy with TLS and a login; or say that one is there: api.trusted_network = true.",
+        )
 
 
 def listening(host: str, port: int) -> socket.socket:

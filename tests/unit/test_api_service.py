@@ -1,0 +1,73 @@
+"""The parent of the API: it holds the address, and its child is started again whatever ends it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+
+from scylla_spark.config.settings import Api, Metrics, Settings
+from scylla_spark.errors import ConfigError
+from scylla_spark.services.api import service
+from scylla_spark.services.api.service import ApiService, check_address
+from scylla_spark.services.metrics_server import MetricsServer
+from tests.support.waiting import holds
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org"])
+def test_an_address_that_others_reach_is_refused_unless_it_is_said_to_be_trusted(host):
+    with pytest.raises(ConfigError, match="whoever reaches it"):
+        check_address(Api(host=host))
+    check_address(Api(host=host, trusted_network=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_nothing(host):
+    check_address(Api(host=host))
+
+
+@pytest.fixture
+def made(tmp_path):
+    server = MetricsServer(Metrics())
+    settings = Settings(
+        data_dir=tmp_path,
+        kafka={"bootstrap_servers": "127.0.0.1:1", "auth": "plain", "tls": True, "username": "u", "password": "secret"},
+        queues={"q": {"rate": 1}},
+    )
+    found = ApiService(settings, server)
+    yield found
+    found.stop()
+    server.stop()
+
+
+def health(address: str) -> object:
+    with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def test_the_child_serves_is_started_again_and_ends_with_its_parent(made, monkeypatch):
+    monkeypatch.setattr(service, "_FIRST_PAUSE_S", 0.01)
+    made.start()
+    assert holds(made.ready, 60)
+    assert health(made.address) == {"status": "ok"}
+    first = made._process
+    with open(f"/proc/{first.pid}/cmdline", "rb") as command, open(f"/proc/{first.pid}/environ", "rb") as environment:
+        assert b"secret" not in command.read() + environment.read()
+    first.kill()
+    assert health(made.address) == {"status": "ok"}, "who asks meanwhile waits"
+    assert made._process.pid != first.pid
+    assert made.alive()
+    made.stop()
+    assert made._process.returncode == 0
+
+
+def test_a_port_that_is_taken_is_told():
+    with service.listening("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="cannot be served"):
+        service.listening("127.0.0.1", taken.getsockname()[1])
+
+
+def test_without_its_packages_there_is_no_api_and_all_else_is_ready(made, monkeypatch):
+    monkeypatch.setattr(service, "find_spec", lambda name: None)
+    made.start()
+    assert (made.ready(), made.alive(), made.address) == (True, True, None)

@@ -78,7 +78,7 @@ async def bulk(api: Asked, request: Request) -> Response:
     told = _Answers(api)
     if kind in (LINES, "application/jsonl", "application/json-seq", "text/plain"):
         async for some in _lines(request, api.settings.api.max_body):
-            await run_in_threadpool(told.take, [_read_line(line) for line in some])
+            await run_in_threadpool(told.take_lines, some)
     elif kind == ARROW:
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
             async for piece in request.stream():
@@ -155,6 +155,10 @@ class _Answers:
         self._accepted = 0
         self._text = bytearray()
         self._waiting: list[tuple[int, Any, Any]] = []  # index, id or problem, future
+
+    def take_lines(self, lines: Sequence[bytes]) -> None:
+        """Sends the tasks of some lines."""
+        self.take([_read_line(line) for line in lines])
 
     def take_all(self, parts: Iterator[list[Item | Exception]]) -> None:
         """Sends all of some parts."""

@@ -1,0 +1,90 @@
+"""`leases`: overdue tasks of a pull queue, leased and completed over HTTP by eight workers, a hundred at a time.
+
+Each call reports the batch before and asks for the next. The rate is tasks over the time from the first call to the last report that
+counts. Floor: as many tasks as the same application would pass on if a call that carries a hundred cost what an empty one does. `doubled`
+are tasks that were leased twice, `lost` those that were never leased or reported.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scylla_spark.bench import report
+from scylla_spark.bench.helper_process import Helper
+from scylla_spark.bench.load import enqueue, tasks
+from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_value, place, say
+from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.clock import now_us
+from scylla_spark.services.deployment import Deployment
+from scylla_spark.services.dispatch.service import DispatchService
+
+QUEUE: Final = "leased"
+_AT_ONCE: Final = 100
+_PROCESSES: Final = 2
+_THREADS: Final = 4
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measures; default 50,000 tasks over as many lanes."""
+    count = options.tasks or 50_000
+    options = options.needing("queues", **{QUEUE: {"mode": "pull"}})
+    with place(options, "ingest", "dispatch", "api") as home:
+        assert home.spark is not None
+        api = home.addresses["api"]
+        with Scheduler(home.settings, spark=home.spark) as scheduler:
+            frame = tasks(home.spark, count, options.lanes or count, now_us(), 1)
+            enqueue(scheduler, frame, handler="noop", queue=QUEUE)
+        say(f"{count} tasks enqueued; the dispatcher takes them up")
+        await_value(
+            "the tasks to be ready", lambda: _ready(home) >= min(count, options.lanes or count) or None, pause_s=0.1
+        )
+        seen, cores = _worked_off(home, api)
+        floor = _floor(home, api)
+    keys = seen["keys"]
+    return report.rate(
+        "leases", len(set(keys)), (seen["last_us"] - seen["first_us"]) / 1e6, floor * _AT_ONCE,
+        violations=seen["refused"], lost=count - len(set(keys)), doubled=len(keys) - len(set(keys)),
+        p50_ms=round(report.percentile(seen["calls_us"], 0.5) / 1000, 3), p99_ms=round(report.percentile(seen["calls_us"], 0.99) / 1000, 3),
+        floor_calls_per_s=round(floor, 1), outstanding=_PROCESSES * _THREADS * _AT_ONCE, cpu_cores=round(cores, 3),
+    )  # fmt: skip
+
+
+def _ready(home: Deployment) -> int:
+    dispatcher = home.service(DispatchService).dispatcher
+    return dispatcher.mailbox.ask(lambda now: dispatcher.engine.scarcity(QUEUE).ready)
+
+
+def _worked_off(home: Deployment, api: str) -> tuple[dict[str, Any], float]:
+    """What all workers saw together, and cores in use meanwhile."""
+    helpers = [
+        Helper(
+            "lease_workers", home.settings, api=api, prefix=f"p{number}-", queue=QUEUE, workers=_THREADS, most=_AT_ONCE
+        )
+        for number in range(_PROCESSES)
+    ]
+    try:
+        for helper in helpers:
+            helper.answer()
+        say("workers begin")
+        costs = Costs(*[helper.pid for helper in helpers])
+        for helper in helpers:
+            helper.send(True)
+        seen = [helper.answer(LIMIT_S) for helper in helpers]
+        cores, _parts = costs.read()
+    finally:
+        for helper in helpers:
+            helper.__exit__(None, None, None)
+    return {
+        "keys": [key for one in seen for key in one["keys"]], "first_us": min(one["first_us"] for one in seen),
+        "last_us": max(one["last_us"] for one in seen), "refused": sum(one["refused"] for one in seen),
+        "calls_us": sorted(us for one in seen for us in one["calls_us"]),
+    }, cores  # fmt: skip
+
+
+def _floor(home: Deployment, api: str) -> float:
+    """Empty calls a second."""
+    with Helper("empty_calls", home.settings, api=api, workers=_PROCESSES * _THREADS, calls=250) as helper:
+        helper.answer()
+        helper.send(True)
+        rate: float = helper.answer(LIMIT_S)
+    return rate

@@ -146,6 +146,8 @@ class Leases:
             self._wait(session, call._replace(until_us=waits.until_us))
         elif session.said is not None:
             self._state.ask(action.Answered(self._answer(session, call, session.said)))
+        else:  # it was hung up on before it was answered
+            self._wait(session, call)
 
     def _begin(self, session: WorkerSession, call: Call, now: int) -> None:
         session.sequence, session.said, session.pending = call.sequence, None, 0
@@ -171,8 +173,11 @@ class Leases:
         session.call, session.looked = call, False
         self._calls[call.number] = session
         heappush(self._until, (call.until_us, call.number))
+        coming = session.reserved + len(session.fresh)  # asked for by a call that this one takes the place of
         for want in call.wants:
             number, demand = self._state.next_number(), _Demand(session, want)
+            demand.got = min(coming, want.most)
+            coming -= demand.got
             if want.key is not None:
                 self._asked[number] = demand
             else:

@@ -23,21 +23,21 @@ def source_of(handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str) 
 
 
 def resolved(source: Source) -> dict[str, Handler]:
-    """The handlers by the names that tasks may use.
+    """The handlers by the names that tasks may use; those of modules that take batches, or run on Spark, are for dispatchers only.
 
     Raises:
-        ArgumentError: there is none, or one is of a kind that only dispatchers run. Errors of modules pass through.
+        ArgumentError: there is none. Errors of modules pass through.
     """
     found = _by_name(source) if isinstance(source, Mapping) else load(source)
-    for name, entry in found.items():
-        if entry.info.max_batch is not None or entry.info.runs_on != "local":
-            raise ArgumentError(
-                f"Handler {name!r} takes batches, or runs on Spark: a worker runs neither.",
-                hint="Keep it in a module that only dispatchers are given.",
-            )
-    if not found:
-        raise ArgumentError("There is no handler.", hint='Pass {"render": render}, or modules of @handler functions.')
-    return found
+    ours = {
+        name: entry for name, entry in found.items() if entry.info.max_batch is None and entry.info.runs_on == "local"
+    }
+    if not ours:
+        raise ArgumentError(
+            "There is no handler that a worker could run.",
+            hint='Pass {"render": render}, or modules of @handler functions without max_batch and runs_on.',
+        )
+    return ours
 
 
 def asked_for(handlers: Mapping[str, Handler]) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ def refusal(reply: Reply, site: Site) -> SchedulerError:
             f"The server at {site.url} does not let this worker in: {reply.detail}",
             hint="Pass a token that may lease from its queues.",
         )
-    if reply.problem:
+    if reply.problem and reply.status != 404:
         return UnreachableError(f"The server at {site.url} cannot do it: {reply.detail}", hint="Try again in a moment.")
     return UnreachableError(
         f"What answers at {site.url} is no API of ours: {reply.status}, {reply.detail}",

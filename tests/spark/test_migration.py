@@ -143,7 +143,9 @@ def test_an_ingest_that_is_older_than_the_tables_refuses_them_unchanged(spark, o
     ingest.open_tables(TOPIC_IDS)
     ingest.tables.store(TableReader(str(old)).stored() | {"schema_version": schemas.VERSION + 7})
     versions = {table.name: TableReader(str(old)).size(table)["version"] for table in TABLES}
-    said = rf"made by a newer scylla-spark: .* version {schemas.VERSION + 7}, this one writes {schemas.VERSION}\. Upgrade"
+    said = (
+        rf"made by a newer scylla-spark: .* version {schemas.VERSION + 7}, this one writes {schemas.VERSION}\. Upgrade"
+    )
     with pytest.raises(ConfigError, match=said):
         service(spark, old.parent).open_tables(TOPIC_IDS)
     assert versions == {table.name: TableReader(str(old)).size(table)["version"] for table in TABLES}

@@ -456,3 +456,56 @@ def test_a_session_takes_up_leases_of_an_earlier_owner_by_naming_them(world):
     for second in range(5, 60, 5):
         successor.at(second)
         assert successor.answer(successor.ask(most=0)).lost == ()
+
+
+# -- the way to workers breaks ---------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_was_hung_up_on_and_comes_again_is_answered(world):
+    number = world.ask(wait=20)
+    world.pump()
+    world.engine.hang_up([number])
+    again = world.ask(wait=20, sequence=1)
+    world.put()
+    assert uniques(world.leases(again)) == ["u"]
+
+
+def test_a_report_whose_call_was_hung_up_on_is_answered_when_it_comes_again(world):
+    world.put()
+    (lease,) = world.leases(world.ask())
+    report = Report(lease.token, "succeeded")
+    number = world.ask(most=0, reports=(report,))
+    world.engine.hang_up([number])
+    again = world.ask(most=0, sequence=2, reports=(report,))
+    assert world.answer(again).statuses == (OK,)
+    assert world.outcomes() == ["started", "succeeded"]
+
+
+def test_workers_that_were_cut_off_have_a_whole_term_to_say_that_they_got_their_leases(world):
+    world.put()
+    (lease,) = world.leases(world.ask())
+    world.at(1)
+    world.engine.cut_off(world.now)
+    world.at(9)
+    assert world.leases(world.ask("other")) == []
+    answer = world.answer(world.ask(most=0))
+    assert (answer.held, answer.digest) == (1, folded([lease.token]))
+
+
+def test_what_nobody_confirms_after_a_cut_is_ready_again_after_a_term(world):
+    world.put()
+    world.leases(world.ask())
+    world.engine.cut_off(world.now)
+    world.at(10.1)
+    assert len(world.leases(world.ask("other"))) == 1
+
+
+def test_what_was_given_for_an_earlier_call_counts_against_what_the_next_one_wants(world):
+    for n in range(9):
+        world.put(f"lane{n}", f"u{n}")
+    first = world.ask(most=3, wait=20)
+    world.answer(first, deliver=False)
+    second = world.ask(most=3, wait=20)
+    assert world.answer(first).refusal == "superseded"
+    world.partition.outbox.again()
+    assert len(world.leases(second)) == 3

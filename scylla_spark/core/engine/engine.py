@@ -223,6 +223,10 @@ class Engine:
         """Nobody hears the answers to these calls; see `Leases.hang_up`."""
         self._leases.hang_up(numbers)
 
+    def cut_off(self, now: int) -> None:
+        """A process of the API is gone, with all that it was about to tell workers and to hear of them."""
+        self._book.bear_with(now)
+
     def leave(self, worker: str, session: str, now: int) -> int:
         """A session of a worker ends; see `Leases.leave`."""
         return self._leases.leave(worker, session, now)

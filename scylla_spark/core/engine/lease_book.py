@@ -222,6 +222,12 @@ class LeaseBook:
             if lease.held:
                 self._set_deadline(lease, now + (lease.note.lease_ms * 1000 if lease.confirmed else CONFIRM_US))
 
+    def bear_with(self, now: int) -> None:
+        """Workers were cut off: those that were just told of a lease have a whole term to say that they got it."""
+        for lease in self._leases.values():
+            if lease.held and not lease.confirmed:
+                self._set_deadline(lease, now + max(lease.note.lease_ms * 1000, CONFIRM_US))
+
     def _set_deadline(self, lease: Lease, deadline_us: int) -> None:
         lease.deadline_us = deadline_us
         heappush(self._deadlines, (deadline_us, self._state.next_number(), lease))

@@ -172,8 +172,11 @@ class Leases:
         session.call, session.looked = call, False
         self._calls[call.number] = session
         heappush(self._until, (call.until_us, call.number))
-        for want in call.wants if not session.fresh else ():  # what is there already is the answer
+        coming = session.reserved + len(session.fresh)  # asked for by a call that this one takes the place of
+        for want in call.wants:
             number, demand = self._state.next_number(), _Demand(session, want)
+            demand.got = min(coming, want.most)
+            coming -= demand.got
             if want.key is not None:
                 self._asked[number] = demand
             else:

@@ -134,7 +134,9 @@ class Desk:
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
             log.warning("a connection of the desk ended", why=repr(error)[:300])
         finally:
-            self._peers.discard(peer)
+            if peer in self._peers:
+                self._peers.discard(peer)
+                self._mailbox.post(self._engine.cut_off)
             gone = [number for number, (caller, _) in self._callers.items() if caller is peer]
             for number in gone:
                 self._callers.pop(number, None)

@@ -1,0 +1,319 @@
+"""Workers on real processes: what a lease promises holds whatever dies, freezes or comes too late."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from itertools import count
+
+import pytest
+
+from scylla_spark import Queue
+from scylla_spark.testing import judge
+from scylla_spark.testing.history import Fault
+from tests.acceptance import worker_handlers
+from tests.acceptance.place import PATIENCE, SECOND, now
+from tests.acceptance.wire import Wire, alive, api_process, children, joined, script, worker
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.acceptance
+
+HANDLERS = worker_handlers.__file__
+_NUMBERS = count()
+
+
+@pytest.fixture
+def wire(deployment):
+    return Wire(deployment.process.ready()["api"])
+
+
+@pytest.fixture
+def queue(scheduler, wire):
+    """A queue of its own that workers lease from."""
+    return pull_queue(scheduler, wire)
+
+
+def pull_queue(scheduler, wire, **fields):
+    name = f"pull-{next(_NUMBERS)}"
+    scheduler.put_queue(Queue(name, mode="pull", **fields))
+    task = wire.put(name)
+    (lease,) = eventually(lambda: wire.lease(name, wait_ms=1_000), PATIENCE, "the queue is for workers")
+    assert wire.end("complete", lease) == "ok"
+    assert wire.state(task) == "succeeded"
+    return name
+
+
+@pytest.fixture
+def workers(deployment, wire):
+    """Starts workers; whatever becomes of the test, they end."""
+    started = []
+
+    def start(queue, *words, name=None):
+        told = name or f"worker-{next(_NUMBERS)}"
+        started.append(worker(deployment, wire.url, told, queue, *words, handlers=HANDLERS))
+        joined(wire, started[-1])
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.running:
+            process.signal(signal.SIGKILL)
+            process.signal(signal.SIGCONT)
+            process.ended()
+
+
+def succeeded(place, prefix, number):
+    """The completions of so many tasks, all of them good."""
+    found = eventually(
+        lambda: done if len(done := place.completions(prefix)) >= number else None, PATIENCE, f"{number} of {prefix}"
+    )
+    assert {row["outcome"] for row in found.values()} == {"succeeded"}
+    assert len(found) == number
+    return found
+
+
+# -- who gets what ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_most_urgent_of_a_queue_is_leased_first(scheduler, wire, queue):
+    other = pull_queue(scheduler, wire)
+    for priority in (100, 10, 50):
+        wire.put(queue, priority=priority)
+    wire.put(other, priority=120)
+    eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE)
+    assert {lease["task"]["priority"] for lease in wire.lease(queue, 2)} == {100, 50}
+    for priority in (9, 127):
+        wire.put(other, priority=priority)
+    eventually(lambda: wire("GET", f"/v1/queues/{other}/scale")["ready"] == 3, PATIENCE)
+    assert [lease["task"]["priority"] for lease in wire.lease(other, 3)] == [127, 120, 9]
+
+
+PROGRAM = """
+import sys
+from scylla_spark import Worker
+url, queue, name = sys.argv[1:]
+for lease in Worker(url, queue, name=name).leases(n=50, idle=4):
+    with lease:
+        lease.complete({"worker": name})
+    print(lease.task.ordering_id, lease.attempt, flush=True)
+    last = lease
+"""
+
+
+def test_twenty_workers_lease_a_thousand_tasks_once_each(deployment, wire, queue):
+    prefix = f"{queue}-"
+    programs = [script(deployment, PROGRAM, wire.url, queue, f"{queue}-w{n}") for n in range(20)]
+    wire.put_all(queue, 1_000, prefix)
+    told = [program.communicate(timeout=PATIENCE) for program in programs]
+    assert [program.returncode for program in programs] == [0] * 20, told
+    lines = [line.split() for out, _ in told for line in out.splitlines()]
+    assert len(lines) == len({lane for lane, _ in lines}) == 1_000
+    assert {attempt for _, attempt in lines} == {"1"}
+    rows = succeeded(deployment, prefix, 1_000)
+    assert {row["attempt"] for row in rows.values()} == {1}
+
+
+def test_a_lease_of_no_time_is_one_delivery(wire, queue):
+    task = wire.put(queue)
+    (lease,) = wire.lease(queue, wait_ms=10_000, lease_ms=0)
+    assert (lease["lease"], wire.state(task)) == ("", "succeeded")
+    assert wire.lease(queue) == []
+
+
+# -- how leases end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_without_heartbeat_is_ready_again_within_a_second_and_history_says_so(wire, queue):
+    task = wire.put(queue)
+    (first,) = wire.lease(queue, wait_ms=10_000, lease_ms=1_000, worker="silent")
+    leased_at = time.monotonic()
+    (second,) = wire.lease(queue, wait_ms=10_000, worker="other")
+    assert 0.9 < time.monotonic() - leased_at < 2
+    assert second["task"]["attempt"] == 2
+    assert wire.end("complete", first) == "lease_lost"
+    assert wire.end("complete", second) == "ok"
+    timeout, last = wire.attempts(task)[-2:]
+    assert (timeout["outcome"], timeout["error"]["kind"]) == ("timed_out", "lease_expired")
+    assert "'silent'" in timeout["error"]["message"]
+    assert last["outcome"] == "succeeded"
+
+
+def test_a_yield_at_a_tenth_is_ready_again_at_once_and_history_ends_with_it(wire, queue):
+    task = wire.put(queue)
+    (lease,) = wire.lease(queue, wait_ms=10_000)
+    assert wire.end("extend", lease, value=0.1) == "ok"
+    assert wire.end("yield", lease, checkpoint={"row": 7}) == "ok"
+    outcomes = [attempt["outcome"] for attempt in wire.attempts(task)]
+    assert outcomes[-1] == "yielded"
+    assert "timed_out" not in outcomes
+    (again,) = wire.lease(queue, wait_ms=1_000)
+    assert (again["task"]["checkpoint"], wire.end("complete", again)) == ({"row": 7}, "ok")
+
+
+def test_cancel_and_complete_race_and_both_are_told_who_won(wire, queue):
+    tasks = [wire.put(queue) for _ in range(20)]
+    leases = {}
+    while len(leases) < len(tasks):
+        leases |= {lease["task"]["id"]: lease for lease in wire.lease(queue, 20, wait_ms=10_000)}
+    told = {task: {} for task in tasks}
+
+    def race(task, start):
+        def cancel():
+            start.wait()
+            told[task]["cancel"] = wire.cancel(task)
+
+        def complete():
+            start.wait()
+            told[task]["complete"] = wire.end("complete", leases[task])
+
+        threads = [threading.Thread(target=one) for one in (cancel, complete)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    for task in tasks:
+        race(task, threading.Barrier(2))
+    for task in tasks:
+        state = wire.state(task)
+        assert (
+            told[task]
+            == {
+                "succeeded": {"complete": "ok", "cancel": "too late"},
+                "cancelled": {"complete": "task_cancelled", "cancel": "cancelled"},
+            }[state]
+        )
+    print("won by complete:", sum(said["complete"] == "ok" for said in told.values()), "of", len(tasks))
+
+
+# -- what becomes of workers -----------------------------------------------------------------------------------------------
+
+
+def test_a_frozen_worker_that_wakes_up_cannot_complete_and_its_task_is_done_once(deployment, wire, queue, workers):
+    frozen = workers(queue, "--lease", "2s", "--slots", "1")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 1, prefix, handler="work", payload={"ms": 1_500})
+    eventually(lambda: deployment.history(prefix), PATIENCE, "it has begun")
+    begun = now()
+    frozen.signal(signal.SIGSTOP)
+    workers(queue, "--lease", "2s", "--slots", "1")
+    rows = succeeded(deployment, prefix, 1)
+    frozen.signal(signal.SIGCONT)
+    thaw = now()
+    eventually(lambda: sum(run.ok is True for run in deployment.history(prefix)) == 2, PATIENCE, "it has gone on")
+    assert frozen.stop() == 0
+    assert [row["attempt"] for row in rows.values()] == [2]
+    assert len(deployment.completions(prefix)) == 1
+    runs = deployment.history(prefix)
+    assert judge.misnumbered(runs) == judge.overlapping(runs, [Fault("freeze", begun, thaw)]) == []
+
+
+def test_the_api_is_killed_and_workers_go_on(deployment, scheduler, wire, workers):
+    queue = pull_queue(scheduler, wire, lease="60s")
+    for _ in range(2):
+        workers(queue, "--slots", "4")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 300, prefix, handler="work", payload={"ms": 50})
+    eventually(lambda: len(deployment.history(prefix)) > 40, PATIENCE, "some have run")
+    os.kill(api_process(deployment.process.pid), signal.SIGKILL)
+    rows = succeeded(deployment, prefix, 300)
+    runs = deployment.history(prefix)
+    assert judge.doubled(runs) == judge.overlapping(runs) == judge.misnumbered(runs) == []
+    assert {row["attempt"] for row in rows.values()} == {1}, "no lease was lost"
+
+
+def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_rest_back(
+    deployment, wire, queue, workers
+):
+    first = workers(queue, "--slots", "2", "--grace", "2s")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 1, prefix + "short", handler="work", payload={"ms": 1_000})
+    wire.put_all(queue, 1, prefix + "long", handler="work", payload={"ms": 20_000})
+    wire.put_all(queue, 3, prefix + "next", handler="work")
+    eventually(lambda: len(deployment.history(prefix)) == 2, PATIENCE, "two have begun")
+    asked = time.monotonic()
+    assert first.stop() == 0, first.told()
+    assert time.monotonic() - asked < 15
+    (short,) = [run for run in deployment.history(prefix) if run.key.ordering_id.startswith(prefix + "short")]
+    assert short.ok
+    (again,) = [one for one in wire.lease(queue, 9, wait_ms=10_000) if "long" in one["task"]["ordering_id"]]
+    outcomes = [attempt["outcome"] for attempt in wire.attempts(again["task"]["id"])]
+    assert (outcomes[-1], again["task"]["attempt"]) == ("yielded", 2)
+    assert wire.end("complete", again) == "ok"
+
+
+@pytest.mark.parametrize("how", ["exit", "segfault"])
+def test_a_child_that_dies_fails_its_own_task_and_no_other(deployment, wire, queue, workers, how):
+    workers(queue, "--slots", "3", "--processes")
+    prefix = f"{queue}-"
+    bad = wire.put(queue, handler="misbehave", payload={"how": how}, retry={"max_retries": 0})
+    wire.put_all(queue, 30, prefix, handler="work", payload={"ms": 20})
+    succeeded(deployment, prefix, 30)
+    eventually(lambda: wire.state(bad) == "failed", PATIENCE)
+    (last,) = wire.attempts(bad)[-1:]
+    assert (last["outcome"], last["error"]["kind"]) == ("failed", "child_died")
+
+
+def test_a_killed_worker_leaves_no_children_and_its_tasks_go_to_others(deployment, wire, queue, workers):
+    victim = workers(queue, "--slots", "2", "--processes", "--lease", "2s")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 2, prefix, handler="work", payload={"ms": 3_000})
+    eventually(lambda: len(deployment.history(prefix)) == 2, PATIENCE, "both have begun")
+    theirs = children(victim.pid)
+    assert len(theirs) >= 2
+    deployment.kill(victim)
+    eventually(
+        lambda: not any(map(alive, theirs)), 10, "no child is left", lambda: [pid for pid in theirs if alive(pid)]
+    )
+    workers(queue, "--slots", "2", "--lease", "2s")
+    rows = succeeded(deployment, prefix, 2)
+    assert {row["attempt"] for row in rows.values()} == {2}
+
+
+def test_who_takes_the_name_of_a_worker_ends_it_with_a_clear_error(wire, queue, workers):
+    first = workers(queue, name=f"{queue}-twin")
+    second = workers(queue, name=f"{queue}-twin")
+    assert first.ended() == 4
+    assert "Another process has joined as worker" in first.told()
+    assert second.stop() == 0
+
+
+# -- what becomes of dispatchers -------------------------------------------------------------------------------------------
+
+
+def test_leases_outlive_a_dispatcher_that_is_killed_and_nobody_else_gets_them_meanwhile(place, free_port):
+    words = ("--set", "queues.gpu.mode=pull", "--set", "queues.gpu.lease=20s", "--set", f"api.port={free_port}")
+    up = place.up(*words)
+    wire = Wire(up.ready()["api"])
+    steady = worker(place, wire.url, "steady", "gpu", "--slots", "3", handlers=HANDLERS)
+    joined(wire, steady)
+    wire.put_all("gpu", 3, "kept-", handler="work", payload={"ms": 60_000})
+    wire.put_all("gpu", 5, "more-", handler="work")
+    eventually(lambda: len(place.history("kept-")) == 3, PATIENCE, "three have begun")
+    silent = wire.put("gpu", handler="other")
+    (orphan,) = wire.lease("gpu", handlers=["other"], wait_ms=10_000)
+    killed = now()
+    place.kill(up)
+    again = place.up(*words)
+    again.ready()
+    ready = now()
+    print("back after", (ready - killed) / 1e6, "s")
+    eventually(
+        lambda: wire.lease("gpu", handlers=["other"], wait_ms=5_000), PATIENCE, "the lease that nobody kept is over"
+    )
+    assert now() - ready > 5 * SECOND, "it had a grace"
+    assert wire.end("complete", orphan) == "lease_lost"
+    assert wire.state(silent) == "running"
+    found = succeeded(place, "kept-", 3)
+    assert {row["attempt"] for row in found.values()} == {1}, "the leases were kept, and reported"
+    succeeded(place, "more-", 5)
+    assert len(place.history("kept-")) == 3, "nobody else got them"
+    assert steady.stop() == again.stop() == 0
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -2,7 +2,7 @@
 // One conversation: each call keeps all leases alive, brings results, and waits for work. SIGTERM and Ctrl-C stop it gracefully.
 package main
 
-import ("bytes"; "context"; "encoding/json"; "fmt"; "log"; "math/rand"; "net/http"; "os"; "os/signal"; "slices"; "strconv"; "syscall"; "time")
+import ("bytes"; "context"; "encoding/json"; "fmt"; "log"; "math/rand"; "net/http"; "os"; "os/signal"; "strconv"; "syscall"; "time")
 
 type object = map[string]any
 type lease struct { Lease string; Beat int `json:"beat_every_ms"`; Task struct { Payload struct{ N, Ms int } } }
@@ -15,15 +15,14 @@ func handle(ctx context.Context, one lease) (any, error) { // your work; ctx end
 	case <-ctx.Done(): return nil, ctx.Err()
 	}
 }
-
+func least(a, b int) int { if a < b { return a }; return b }
 func work(ctx context.Context, one lease) object {
 	result, err := handle(ctx, one)
 	if err == nil { return object{"lease": one.Lease, "outcome": "succeeded", "result": result} }
 	return object{"lease": one.Lease, "outcome": "failed", "error": object{"code": "error", "description": err.Error()}}
 }
-
 func post(ctx context.Context, url string, body []byte) (*answer, string) { // until it is answered: the same seq gets the same answer
-	for pause := 100; ; pause = min(2*pause, 2000) {
+	for pause := 100; ; pause = least(2*pause, 2000) {
 		request, _ := http.NewRequestWithContext(ctx, "POST", url, bytes.NewReader(body))
 		request.Header.Set("Content-Type", "application/json") // and Authorization: Bearer …, where tokens are asked for
 		if reply, err := http.DefaultClient.Do(request); err == nil {
@@ -39,7 +38,7 @@ func post(ctx context.Context, url string, body []byte) (*answer, string) { // u
 func main() {
 	url, queue := os.Args[1], os.Args[2]
 	slots, _ := strconv.Atoi(os.Args[3]); host, _ := os.Hostname()
-	path, session := fmt.Sprintf("%s/v1/workers/%s-%d-go", url, host, os.Getpid()), strconv.FormatInt(rand.Int63(), 36)
+	path, session := fmt.Sprintf("%s/v1/workers/%s-%d-go", url, host, os.Getpid()), strconv.FormatInt(time.Now().UnixNano(), 36)
 	held, ended, done := map[string]holding{}, map[string]object{}, make(chan object, 10_000) // whose end is not recorded; how they ended
 	signals, deadline, listing := make(chan os.Signal, 1), time.Time{}, false
 	keep := func(one object) { if token := one["lease"].(string); held[token].stop != nil { ended[token] = one } }
@@ -48,12 +47,13 @@ func main() {
 		for len(done) > 0 { keep(<-done) }
 		results, kept, sum, wait, free := []object{}, []string{}, uint64(0), 20_000, 0
 		for token, one := range held {
-			wait = min(wait, one.beat)
+			wait = least(wait, one.beat)
 			if result := ended[token]; result != nil { results = append(results, result); continue }
 			number, _ := strconv.ParseUint(token[len(token)-8:], 16, 64)
 			kept, sum = append(kept, token), sum^number
 		}
-		if deadline.IsZero() { free = max(0, slots-len(kept)) } else { wait = min(wait, max(0, int(time.Until(deadline).Milliseconds()))) }
+		if deadline.IsZero() && slots > len(kept) { free = slots - len(kept) }
+		if !deadline.IsZero() { wait = least(wait, int(time.Until(deadline)/time.Millisecond)+1) }
 		mine := object{"count": len(kept), "digest": fmt.Sprintf("%08x", sum)}
 		if listing { mine = object{"count": len(kept), "leases": kept} }
 		want := []object{{"queue": queue, "max": free}}
@@ -68,11 +68,11 @@ func main() {
 		if overtake(); told == nil { continue }
 		for _, one := range told.Accepted { if one.Status != "unavailable" { told.Lost = append(told.Lost, one.Lease) } }
 		for _, token := range told.Lost { if one, known := held[token]; known { one.stop(); delete(held, token); delete(ended, token) } }
-		listing = slices.ContainsFunc(told.Commands, func(one struct{ Type string }) bool { return one.Type == "list_leases" })
+		for _, one := range told.Commands { listing = listing || one.Type == "list_leases" }
 		for _, one := range told.Leases {
 			ctx, stop := context.WithCancel(context.Background())
 			if one.Lease != "" { held[one.Lease] = holding{one.Beat, stop} } // without one the task has ended with being handed over
-			go func() { done <- work(ctx, one) }()
+			go func(one lease) { done <- work(ctx, one) }(one)
 		}
 	}
 	request, _ := http.NewRequest("DELETE", path+"?session="+session, nil)

@@ -62,13 +62,18 @@ class Wishes(NamedTuple):
 class _Sent:
     """A call on its way.
 
+    Args:
+        call: what is said.
+        room: for how many more leases there was room.
+
     Attributes:
         sent_us: when it was sent first, on the boot clock.
         answer: None: there is none yet.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, room: int) -> None:
         self.call = call
+        self.room = room
         self.sent_us = boot_us()
         self.answer: Reply | UnreachableError | None = None
 
@@ -228,7 +233,8 @@ class Conversation:
     def _round(self) -> None:
         """One call and its answer, unless the next call overtakes it."""
         with self._changed:
-            sent = _Sent(self._next_call())
+            room = 0 if self._stop_us is not None else self._room()
+            sent = _Sent(self._next_call(room), room)
             self._free_line().send(sent)
             while not self._is_answered(sent):
                 if self._is_urgent(sent):
@@ -241,12 +247,12 @@ class Conversation:
                     self._take(overtaken, overtaken.answer)
             self._judge(sent)
 
-    def _next_call(self) -> Call:
+    def _next_call(self, room: int) -> Call:
         stopping = self._stop_us is not None
         wait_ms = 0 if stopping else self._ledger.beat_ms(LONGEST_WAIT_MS)
         if self._ledger.signs:
             self._signs_us = boot_us()
-        return self._ledger.call([] if stopping else self._wishes.wants(self._room()), wait_ms)
+        return self._ledger.call([] if stopping else self._wishes.wants(room), wait_ms)
 
     def _free_line(self) -> _Line:
         self._changed.wait_for(lambda: not all(line.busy for line in self._lines))
@@ -272,7 +278,7 @@ class Conversation:
         if not sent.call.may_be_overtaken or sent.answer is not None or self._overtaken is not None:
             return False
         signs = self._ledger.signs and boot_us() - self._signs_us >= _SIGNS_US
-        return bool(self._ledger.unsaid) or signs or self._stop_us is not None
+        return bool(self._ledger.unsaid) or signs or self._stop_us is not None or self._room() > sent.room
 
     def _pause(self, told_s: float | None = None) -> None:
         """Waits before the server is asked again: longer each time, and never as long as others."""

@@ -199,17 +199,17 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Reports what has not been reported; an exception of the work ends here, one that ends the program does not."""
-        if error is None:
-            if not self._reported:
-                self.complete()
+        """Reports what has not been reported; an exception that is reported so goes no further, unless it ends the program."""
+        if self._reported:
             return False
-        if not self._reported:
-            if not isinstance(error, Exception):
-                self.yield_()  # Ctrl-C: it is not the task's fault
-            else:
-                self.report_exception(error)
-        return isinstance(error, Exception)
+        if error is None:
+            self.complete()
+        elif isinstance(error, Exception):
+            self.report_exception(error)
+            return True
+        else:
+            self.yield_()  # Ctrl-C: it is not the task's fault
+        return False
 
     def report_exception(self, error: BaseException) -> None:
         """Reports what an exception of the work means: `Abort` and `Yield` as in handlers, any other: failed."""

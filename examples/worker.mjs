@@ -1,0 +1,71 @@
+// A worker in plain Node, 18 or newer, without packages:  node worker.mjs http://127.0.0.1:8080 gpu 4
+// One conversation: each call keeps all leases alive, brings results, and waits for work. SIGTERM and Ctrl-C stop it gracefully.
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const [url, queue, slots = "4"] = process.argv.slice(2);
+const path = `${url}/v1/workers/${hostname()}-${process.pid}-js`, session = randomUUID(), grace = 10_000;
+const held = new Map(); // lease → { stop, beat } of all leases whose end the server has not recorded
+const ended = new Map(); // lease → how it ended, until the server has taken that
+let seq = 0, listing = false, stopAt = Infinity, wake = () => {};
+
+async function handle(task, signal) { // your work; `signal` aborts when the task is cancelled, or the lease lost
+  await sleep(task.payload.ms ?? 0, undefined, { signal });
+  return { doubled: 2 * (task.payload.n ?? 0) };
+}
+
+async function work({ lease, beat_every_ms, task }) {
+  const stop = new AbortController();
+  if (lease) held.set(lease, { stop, beat: beat_every_ms }); // without one the task has ended with being handed over
+  try {
+    ended.set(lease, { lease, outcome: "succeeded", result: await handle(task, stop.signal) });
+  } catch (error) {
+    ended.set(lease, { lease, outcome: "failed", error: { code: error.name, description: error.message, stack: error.stack } });
+  }
+  if (!held.has(lease)) ended.delete(lease); // lost meanwhile: somebody else does it
+  wake();
+}
+
+function take(answer) {
+  for (const { lease, status } of answer.accepted) {
+    if (status !== "unavailable") { held.delete(lease); ended.delete(lease); }
+    if (!["ok", "unavailable"].includes(status)) console.error(`${status}: a result came to nothing`);
+  }
+  for (const lease of answer.lost) { // cancelled ones are among them
+    held.get(lease)?.stop.abort();
+    held.delete(lease); ended.delete(lease);
+  }
+  listing ||= answer.commands.some(({ type }) => type === "list_leases");
+  answer.leases.forEach(work);
+}
+
+async function call(body) { // until it is answered: the same seq gets the same answer, so nothing is lost or done twice
+  for (let pause = 100; ; pause = Math.min(2 * pause, 2_000)) {
+    const headers = { "Content-Type": "application/json" }; // and Authorization: `Bearer ${token}`, where tokens are asked for
+    const reply = await fetch(`${path}/sync`, { method: "POST", headers, body: JSON.stringify(body) }).catch(() => null);
+    if (reply?.ok) return take(await reply.json());
+    const problem = reply ? await reply.json().catch(() => ({})) : {};
+    if (/superseded|sequence-out-of-order/.test(problem.type)) return; // a later call has taken its place
+    if (reply && reply.status < 500 && ![408, 429].includes(reply.status)) throw new Error(`${problem.title}: ${problem.detail}`);
+    await sleep(pause * (0.5 + Math.random() / 2));
+  }
+}
+
+for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => { stopAt = Date.now() + grace; wake(); });
+while ((held.size || stopAt === Infinity) && Date.now() < stopAt) {
+  const results = [...ended.values()].slice(0, 100);
+  const kept = [...held.keys()].filter((lease) => !results.some((result) => result.lease === lease));
+  const digest = kept.reduce((sum, lease) => (sum ^ parseInt(lease.slice(-8), 16)) >>> 0, 0).toString(16).padStart(8, "0");
+  const mine = listing ? { count: kept.length, leases: kept } : { count: kept.length, digest };
+  const free = stopAt === Infinity ? Math.max(0, slots - held.size + ended.size) : 0;
+  const wait_ms = Math.min(20_000, stopAt - Date.now(), ...[...held.values()].map(({ beat }) => beat));
+  const woken = new Promise((resolve) => { wake = resolve; });
+  const first = results.length || listing; // nothing may overtake what says something
+  listing = false;
+  const answered = call({ seq: ++seq, session, wait_ms: Math.max(0, wait_ms), want: [{ queue, max: free }], held: mine, results });
+  answered.catch((error) => { console.error(error.message); process.exit(1); });
+  await (first ? answered : Promise.race([answered, woken])); // a result does not wait for the call that waits for work
+}
+await fetch(`${path}?session=${session}`, { method: "DELETE" }); // what is still held goes to others at once
+process.exit(0);

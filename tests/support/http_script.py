@@ -1,0 +1,145 @@
+"""Small HTTP servers for tests of clients: one that answers from a list, and one that plays the other side of a worker's conversation."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+
+class Request(NamedTuple):
+    """What came."""
+
+    method: str
+    path: str
+    headers: Any
+    body: Any
+
+
+def lease_view(
+    number: int, *, handler: str | None = "h", payload: Any = None, checkpoint: Any = None, beat_ms: int = 3_000
+) -> dict[str, Any]:
+    """A lease as the API tells of it."""
+    return {
+        "lease": f"0.{number + 1:032x}", "expires_in_ms": 10_000, "beat_every_ms": beat_ms, "max_ms": 60_000,
+        "task": {
+            "id": f"id{number}", "scheduled_time": "2026-01-31T09:00:00Z", "ordering_id": f"lane{number}", "uniqueness_key": "u",
+            "handler": handler, "queue": "q", "priority": 0, "payload": {} if payload is None else payload, "attempt": 1, "epoch": "5",
+            "checkpoint": checkpoint,
+        },
+    }  # fmt: skip
+
+
+class Script:
+    """Answers each request with the next pair of status and document, the last one again and again."""
+
+    def __init__(self, answers: list[tuple[int, Any]] | None = None) -> None:
+        self.requests: list[Request] = []
+        self._answers = list(answers or [])
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _serve(self) -> None:
+                text = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = json.loads(text) if text else None
+                answer = script.answer(Request(self.command, self.path, self.headers, body))
+                if answer is None:
+                    self.close_connection = True
+                    return
+                told = json.dumps(answer[1]).encode()
+                self.send_response(answer[0])
+                self.send_header("Content-Length", str(len(told)))
+                self.end_headers()
+                self.wfile.write(told)
+
+            do_GET = do_POST = do_DELETE = _serve
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # clients may go whenever they like
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Any:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def answer(self, request: Request) -> tuple[int, Any] | None:
+        """Status and document; None: the connection is closed instead."""
+        self.requests.append(request)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+class SyncScript(Script):
+    """Gives out so many tasks, holds calls until there is something to tell, and answers what is overtaken.
+
+    Args:
+        tasks: how many there are.
+        beat_ms: how often leases ask for a call.
+        broken: so many calls are not answered, from the second on.
+    """
+
+    def __init__(self, tasks: int, beat_ms: int = 3_000, broken: int = 0) -> None:
+        super().__init__()
+        self.results: list[Any] = []
+        self.broken: list[Any] = []
+        self.calls = 0
+        self.waits = self.left = self.replaced = False
+        self._tasks, self._given, self._beat_ms = tasks, 0, beat_ms
+        self._break, self._newest = broken, 0
+        self._changed = threading.Condition()
+
+    def answer(self, request: Request) -> tuple[int, Any] | None:
+        """Plays the server."""
+        with self._changed:
+            if request.method == "DELETE":
+                self.left = True
+                self._changed.notify_all()
+                return 200, {"given_back": 0}
+            body = request.body
+            self.calls += 1
+            self._newest = max(self._newest, body["seq"])
+            self._changed.notify_all()
+            if body["seq"] == 2 and len(self.broken) < self._break:
+                self.broken.append(body)
+                return None
+            return self._sync(body)
+
+    def _sync(self, body: Any) -> tuple[int, Any]:
+        self.results += body["results"]
+        if not self._may_lease(body) and not body["results"] and body["want"]:
+            self.waits = True
+            over = lambda: self.left or self.replaced or self._newest > body["seq"]  # noqa: E731
+            self._changed.wait_for(over, body["wait_ms"] / 1000)
+            self.waits = False
+        if self.replaced:
+            return 409, {"type": "/problems/worker-replaced", "title": "t", "detail": "d"}
+        if self._newest > body["seq"]:
+            return 409, {"type": "/problems/superseded", "title": "t", "detail": "d"}
+        leases = []
+        while self._may_lease(body) and len(leases) < body["want"][0]["max"]:
+            leases.append(lease_view(self._given, payload={"n": self._given}, beat_ms=self._beat_ms))
+            self._given += 1
+        accepted = [{"lease": one["lease"], "status": "ok"} for one in body["results"] + body["progress"]]
+        return 200, {
+            "seq": body["seq"],
+            "accepted": accepted,
+            "leases": leases,
+            "lost": [],
+            "commands": [],
+            "queues": [],
+        }
+
+    def _may_lease(self, body: Any) -> bool:
+        return self._given < self._tasks and bool(body["want"]) and body["want"][0]["max"] > 0

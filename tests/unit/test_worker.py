@@ -1,0 +1,382 @@
+"""A worker without a server: what it says, what it takes, and what it makes of trouble."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from scylla_spark import Abort, Worker, Yield
+from scylla_spark.core.lease import folded
+from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
+from scylla_spark.worker.connection import Connection, Reply, site
+from scylla_spark.worker.conversation import Wishes
+from scylla_spark.worker.handlers import asked_for, resolved
+from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.ledger import Ledger
+from scylla_spark.worker.refusal import refusal
+from scylla_spark.worker.work import work
+from tests.support.http_script import Script, SyncScript, lease_view
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+WANT = [{"queue": "gpu", "max": 4}]
+
+
+class Desk:
+    """A ledger and the other side, by hand; a `Reporter`."""
+
+    def __init__(self):
+        self.ledger = Ledger("s", "{}")
+        self.calls = 0
+
+    def report(self, lease, text):
+        self.ledger.report(lease, text)
+
+    def sign(self, lease, **fields):
+        self.ledger.sign(lease, fields)
+
+    def refuse(self):
+        return None
+
+    def call(self):
+        call = self.ledger.call(WANT, 1_000)
+        return call, json.loads(call.body)
+
+    def answer(self, call, *views, statuses=(), lost=(), commands=()):
+        told = {"accepted": [{"status": status} for status in statuses], "lost": lost, "commands": commands}
+        new = [Lease(view, self) for view in views]
+        self.ledger.take(call, told, 0, new)
+        return new
+
+    def lease(self, number=1, **task):
+        call, _ = self.call()
+        return self.answer(call, lease_view(number, **task))[0]
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+# -- what it says ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_says_what_is_held_without_what_it_reports(desk):
+    one, two = desk.lease(1), desk.lease(2)
+    one.complete({"a": 1}, metrics={"ms": 3})
+    call, body = desk.call()
+    assert body["results"] == [{"lease": one.token, "outcome": "succeeded", "result": {"a": 1}, "metrics": {"ms": 3}}]
+    assert body["held"] == {"count": 1, "digest": f"{folded([two.token]):08x}"}
+    assert (body["seq"], body["session"], body["want"], body["wait_ms"]) == (3, "s", WANT, 1_000)
+    desk.answer(call, statuses=["ok"])
+    assert (one.status, one.recorded(0)) == ("ok", True)
+    assert desk.call()[1]["results"] == []
+
+
+def test_what_cannot_be_taken_now_is_said_again(desk):
+    lease = desk.lease()
+    lease.complete()
+    call, _ = desk.call()
+    desk.answer(call, statuses=["unavailable"])
+    assert [one["lease"] for one in desk.call()[1]["results"]] == [lease.token]
+
+
+def test_asked_for_a_list_the_next_call_names_all_leases(desk):
+    leases = [desk.lease(n) for n in (1, 2)]
+    call, _ = desk.call()
+    desk.answer(call, commands=[{"type": "list_leases"}])
+    call, body = desk.call()
+    assert body["held"] == {"count": 2, "leases": [lease.token for lease in leases]}
+    assert not call.may_be_overtaken
+    assert "digest" in desk.call()[1]["held"]
+
+
+def test_progress_and_checkpoints_go_once_and_the_newest_wins(desk):
+    lease = desk.lease()
+    lease.progress(0.1)
+    lease.progress(0.4)
+    lease.checkpoint({"row": 7})
+    call, body = desk.call()
+    assert body["progress"] == [{"lease": lease.token, "value": 0.4, "checkpoint": {"row": 7}}]
+    desk.answer(call, statuses=["ok"])
+    assert desk.call()[1]["progress"] == []
+
+
+def test_a_call_that_was_not_taken_loses_nothing(desk):
+    lease = desk.lease()
+    lease.progress(0.1)
+    call, _ = desk.call()
+    lease.checkpoint({"row": 1})
+    desk.ledger.unheard(call)
+    assert desk.call()[1]["progress"] == [{"lease": lease.token, "value": 0.1, "checkpoint": {"row": 1}}]
+
+
+def test_a_report_that_the_server_refuses_is_found_and_fails_alone(desk):
+    leases = [desk.lease(n) for n in (1, 2)]
+    for lease in leases:
+        lease.complete("x")
+    call, _ = desk.call()
+    assert desk.ledger.refused(call, "no")
+    call, body = desk.call()
+    assert [one["lease"] for one in body["results"]] == [leases[0].token]
+    assert desk.ledger.refused(call, "no")
+    call, body = desk.call()
+    assert (body["results"][0]["outcome"], body["results"][0]["error"]["code"]) == ("failed", "report_refused")
+    assert not desk.ledger.refused(call, "not even that")
+
+
+def test_calls_stay_within_the_bytes_that_a_server_takes(desk):
+    for n in range(20):
+        desk.lease(n).complete("x" * 60_000)
+    sizes = []
+    while desk.ledger.unsaid:
+        call, _ = desk.call()
+        sizes.append(len(call.body))
+        desk.answer(call, statuses=["ok"] * len(call.results))
+    assert len(sizes) > 2
+    assert max(sizes) < 1024 * 1024
+
+
+def test_room_is_shared_out_among_queues():
+    wishes = Wishes(("a", "b", "c"), ("h",), 500)
+    assert [want["max"] for want in wishes.wants(8)] == [3, 3, 2]
+    assert [want["max"] for want in wishes.wants(1)] == [1, 1, 1]
+    assert [want["max"] for want in wishes.wants(0)] == [0, 0, 0]
+    assert wishes.wants(0)[0] == {"queue": "a", "max": 0, "handlers": ("h",), "lease_ms": 500}
+
+
+# -- how leases end --------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_lease_is_told_to_its_code_and_not_held_any_more(desk):
+    lost, cancelled = desk.lease(1), desk.lease(2)
+    call, _ = desk.call()
+    tokens = [lost.token, cancelled.token]
+    desk.answer(call, lost=tokens, commands=[{"type": "cancel", "lease": cancelled.token}])
+    assert (lost.lost.is_set(), lost.cancelled.is_set()) == (True, False)
+    assert (cancelled.lost.is_set(), cancelled.cancelled.is_set()) == (True, True)
+    lost.complete()
+    assert lost.recorded(0) is False
+    assert (desk.call()[1]["results"], desk.call()[1]["held"]["count"]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "code"),
+    [(ValueError("no"), "failed", "ValueError"), (Abort("declined"), "aborted", "Abort"), (Yield(2), "yielded", None)],
+)
+def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, outcome, code):
+    with desk.lease():
+        raise error
+    (told,) = desk.call()[1]["results"]
+    assert (told["outcome"], told.get("error", {}).get("code")) == (outcome, code)
+    if outcome == "failed":
+        assert told["error"]["description"] == "no"
+        assert "test_worker.py" in told["error"]["stack"]
+    assert told.get("after_ms") == (2_000 if outcome == "yielded" else None)
+
+
+def test_leaving_without_a_report_completes(desk):
+    with desk.lease():
+        pass
+    assert [one["outcome"] for one in desk.call()[1]["results"]] == ["succeeded"]
+
+
+def test_ctrl_c_gives_the_task_back_and_goes_through(desk):
+    with pytest.raises(KeyboardInterrupt), desk.lease():
+        raise KeyboardInterrupt
+    assert [one["outcome"] for one in desk.call()[1]["results"]] == ["yielded"]
+
+
+def test_an_exception_after_the_report_is_not_swallowed(desk):
+    def use(lease):
+        with lease:
+            lease.complete()
+            raise ValueError("later")
+
+    with pytest.raises(ValueError, match="later"):
+        use(desk.lease())
+
+
+def test_a_lease_is_reported_once(desk):
+    lease = desk.lease()
+    lease.fail("E1", "in words", after="90s")
+    with pytest.raises(ConflictError, match="reported already"):
+        lease.complete()
+    (told,) = desk.call()[1]["results"]
+    assert (told["outcome"], told["after_ms"]) == ("failed", 90_000)
+    assert told["error"] == {"code": "E1", "description": "in words"}
+
+
+@pytest.mark.parametrize("result", [{1, 2}, float("nan"), "x" * 65_537, b"bytes"])
+def test_a_result_that_cannot_be_stored_is_refused_where_it_is_reported(desk, result):
+    lease = desk.lease()
+    with pytest.raises(ArgumentError):
+        lease.complete(result)
+    assert not lease.reported
+
+
+def test_what_is_handed_over_once_is_not_held(desk):
+    call, _ = desk.call()
+    (lease,) = desk.answer(call, lease_view(1) | {"lease": ""})
+    lease.complete()
+    assert (lease.recorded(0), desk.call()[1]["held"]["count"]) == (True, 0)
+
+
+# -- handlers --------------------------------------------------------------------------------------------------------------
+
+
+def test_handlers_are_functions_of_a_task_or_of_a_task_and_a_context(desk):
+    def one(task):
+        return task.payload["n"]
+
+    def two(task, ctx):
+        ctx.progress(0.5)
+        return [ctx.attempt, ctx.checkpointed, ctx.token]
+
+    handlers = resolved({"one": one, "two": two})
+    assert asked_for(handlers) == ("one", "two")
+    work(handlers, desk.lease(1, handler="one", payload={"n": 3}))
+    work(handlers, desk.lease(2, handler="two", checkpoint={"row": 1}))
+    work(handlers, desk.lease(3, handler="three"))
+    told = desk.call()[1]["results"]
+    assert [one.get("result") for one in told] == [3, [1, {"row": 1}, [5, 1]], None]
+    assert told[2]["error"]["code"] == "handler_unknown"
+
+
+def test_a_handler_may_be_for_all_tasks(desk):
+    handlers = resolved({"*": lambda task: task.handler})
+    assert asked_for(handlers) is None
+    work(handlers, desk.lease(1, handler=None))
+    assert desk.call()[1]["results"][0]["result"] == ""
+
+
+def test_a_worker_without_handlers_is_refused():
+    with pytest.raises(ArgumentError, match="no handler"):
+        Worker("http://localhost", "q").run({})
+
+
+# -- the way to the server -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["localhost:80", "ftp://x", "http://", "http://h:port", "http://h/?q", "http://u@h"])
+def test_what_is_no_url_of_an_api_is_refused(url):
+    with pytest.raises(ArgumentError):
+        Worker(url, "q")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"queue": "a b"}] + [{"queue": "q"} | more for more in ({"slots": 0}, {"name": "a/b"}, {"token": "a\nb"})],
+)
+def test_arguments_that_cannot_be_used_are_refused(fields):
+    with pytest.raises(ArgumentError):
+        Worker("http://h", **fields)
+
+
+def test_a_path_and_a_token_go_with_every_request():
+    with Script([(200, {"ok": 1})]) as server:
+        place = site(server.url + "/base/", token="secret")
+        connection = Connection(place)
+        assert connection.request("POST", "/v1/x", b"{}", 5) == Reply(200, {"ok": 1})
+        connection.close()
+    (request,) = server.requests
+    assert (request.path, request.headers["Authorization"]) == ("/base/v1/x", "Bearer secret")
+    assert "secret" not in repr(Worker(server.url, "q", token="secret"))
+
+
+def test_who_is_not_let_in_is_told_so():
+    place = site("http://h:1/base")
+    assert isinstance(refusal(Reply(401, {"detail": "x"}), place), ConflictError)
+    assert "right address" in str(refusal(Reply(404, {"type": "/problems/no-such-path"}), place))
+    assert isinstance(refusal(Reply(422, {"detail": "x"}), place), ArgumentError)
+
+
+# -- the conversation ------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_call_comes_again_until_it_is_answered():
+    with SyncScript(tasks=2, broken=3) as server:
+        leases = Worker(server.url, "q", name="w").leases(1)
+        first = next(leases)
+        eventually(lambda: len(server.broken) == 3, 10)
+        first.complete()
+        next(leases).complete()
+        leases.close()
+    assert len(server.results) == 2
+    assert len({(body["seq"], json.dumps(body)) for body in server.broken}) == 1
+
+
+def test_a_result_does_not_wait_for_the_call_that_waits_for_work():
+    with SyncScript(tasks=1) as server:
+        leases = Worker(server.url, "q", name="w").leases(2, idle="10s")
+        lease = next(leases)
+        eventually(lambda: server.waits, 10)
+        lease.complete({"a": 1})
+        assert lease.recorded(5)
+        leases.close()
+    assert server.left
+
+
+def test_heartbeats_go_on_while_the_code_works():
+    with SyncScript(tasks=1, beat_ms=50) as server:
+        leases = Worker(server.url, "q", name="w").leases(1)
+        lease = next(leases)
+        before = server.calls
+        eventually(lambda: server.calls > before + 5, 10)
+        assert lease.seconds_left > 0
+        leases.close()
+
+
+def test_who_was_replaced_ends_with_a_clear_error():
+    problem = {"type": "/problems/worker-replaced", "title": "t", "detail": "d"}
+    with Script([(409, problem)]) as server, pytest.raises(ConflictError, match="replaced"):
+        next(Worker(server.url, "q", name="w").leases())
+
+
+def test_a_report_that_nobody_will_answer_raises_instead_of_waiting_for_ever():
+    with SyncScript(tasks=1) as server:
+        leases = Worker(server.url, "q", name="w").leases(1)
+        lease = next(leases)
+        server.replaced = True
+        with pytest.raises(ConflictError):
+            next(leases)
+    assert lease.lost.is_set()
+    assert lease.recorded(5) is False
+
+
+def test_a_worker_that_runs_stops_when_told_to():
+    done = threading.Event()
+    with SyncScript(tasks=3) as server:
+        worker = Worker(server.url, "q", name="w", slots=2)
+        seen = []
+
+        def handle(task):
+            seen.append(task.payload["n"])
+            if len(seen) == 3:
+                done.set()
+
+        thread = threading.Thread(target=worker.run, args=({"*": handle},))
+        thread.start()
+        assert done.wait(10)
+        worker.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert sorted(seen) == [0, 1, 2]
+    assert (len(server.results), server.left) == (3, True)
+
+
+def test_importing_a_worker_needs_no_package():
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import scylla_spark; scylla_spark.Worker; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT)], capture_output=True, text=True, check=True)  # fmt: skip
+    foreign = {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names
+    assert foreign <= {"scylla_spark", "__main__", "__mp_main__", "_sysconfigdata__linux_x86_64-linux-gnu"}, foreign
+
+
+def test_a_server_that_is_not_there_is_tried_again_until_the_worker_stops():
+    worker = Worker("http://127.0.0.1:9", "q", name="w")
+    assert list(worker.leases(idle=0.3)) == []
+    with pytest.raises(UnreachableError):
+        Connection(site("http://127.0.0.1:9")).request("GET", "/", None, 1)

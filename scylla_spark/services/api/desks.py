@@ -66,19 +66,16 @@ class DeskConnection:
         """
         host, _, port = address.rpartition(":")
         try:
-            reader, writer = await asyncio.wait_for(
-                asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES), _PATIENCE_S
-            )
-            _, version, nonce = read_line(await asyncio.wait_for(reader.readline(), _PATIENCE_S))
-            mine = secrets.token_hex(16)
-            writer.write(line(HELLO, proof(secret, str(nonce)), mine))
-            kind, said = read_line(await asyncio.wait_for(reader.readline(), _PATIENCE_S))
+            opening = asyncio.open_connection(host, int(port), limit=MAX_LINE_BYTES)
+            reader, writer = await asyncio.wait_for(opening, _PATIENCE_S)
         except (OSError, ValueError, TimeoutError) as error:
-            raise UnreachableError(
-                f"The desk at {address} does not answer: {error!r}.",
-                hint="Is desk.secret the same for dispatchers and the API, and desk.host reachable from here?",
-            ) from None
-        if kind != WELCOME or version != VERSION or not proves(said, secret, mine):
+            raise _silent(address, error) from None
+        try:
+            known = await asyncio.wait_for(_greeted(reader, writer, secret), _PATIENCE_S)
+        except (OSError, ValueError, TimeoutError) as error:
+            writer.close()
+            raise _silent(address, error) from None
+        if not known:
             writer.close()
             raise UnreachableError(f"What listens at {address} is no desk of this deployment.")
         return cls(reader, writer)
@@ -146,6 +143,22 @@ class DeskConnection:
         future = self._waiting.pop(number, None)
         if future is not None and not future.done():
             future.set_result(value)
+
+
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: str) -> bool:
+    """Whether both ends know the secret, and speak alike."""
+    _, version, nonce = read_line(await reader.readline())
+    mine = secrets.token_hex(16)
+    writer.write(line(HELLO, proof(secret, str(nonce)), mine))
+    kind, said = read_line(await reader.readline())
+    return kind == WELCOME and version == VERSION and proves(said, secret, mine)
+
+
+def _silent(address: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
+        f"The desk at {address} does not answer: {error!r}.",
+        hint="Is desk.secret the same for dispatchers and the API, and desk.host reachable from here?",
+    )
 
 
 class Desks:

@@ -1,0 +1,129 @@
+"""The desk of a dispatcher: who is let in, what it takes, and what becomes of a call whose caller is gone."""
+
+import asyncio
+import secrets
+import socket
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.desk_messages import HELLO, MAX_LINE_BYTES, line, proof, read_line
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
+from scylla_spark.errors import UnreachableError
+from scylla_spark.services.api.desks import DeskConnection
+from scylla_spark.services.dispatch.desk import Desk
+
+NOW = 1_700_000_000_000_000
+
+
+class Engine:
+    """Notes what it is asked; a call is answered by hand."""
+
+    def __init__(self):
+        self.calls, self.gone, self.cut = [], [], 0
+
+    def call(self, call, now, *, certain):
+        self.calls.append((call, certain))
+
+    def hang_up(self, numbers):
+        self.gone += numbers
+
+    def cut_off(self, now):
+        self.cut += 1
+
+    def scarcity(self, queue):
+        return Scarcity(queue, 3, NOW - 5_000_000, "is paused")
+
+    sessions = ()
+
+
+class Mailbox:
+    def post(self, message):
+        message(NOW)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = Desk(Settings(_env_file=None, data_dir=tmp_path), Mailbox(), Engine(), lambda: 1 << 62)
+    desk.start()
+    yield desk
+    desk.stop()
+
+
+def secret_of(tmp_path):
+    return (tmp_path / "desk.secret").read_text().strip()
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_call_goes_there_and_its_answer_comes_back(desk, tmp_path):
+    lease = Granted(
+        "0." + "a" * 32, TaskKey(NOW, "a\n", "ü"), 1, 2, None, "q", '{"n":"\\n"}', 0, NOW, 10_000, NOW + 7_000_000
+    )
+
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        asked = connection.call(Call(0, "w", "s", 1, 2_000_000, (Want("q", 2, frozenset({"h"})),)))
+        await until(lambda: desk._engine.calls)
+        call, certain = desk._engine.calls[0]
+        assert (certain, call.until_us, call.wants[0].handlers) == (True, NOW + 2_000_000, frozenset({"h"}))
+        desk.answer(Answer(call.number, ("ok",), (lease,), queues=(Scarcity("q", 1, NOW - 1_000, ""),)), NOW)
+        answer = await asyncio.wait_for(asked, 10)
+        assert answer.leases == (lease._replace(until_us=7_000_000),)
+        assert answer.queues[0].oldest_us == 1_000
+        assert (await asyncio.wait_for(connection.ask("queue", "q"), 10)) == ["q", 3, 5_000_000, "is paused"]
+        connection.close()
+        await until(lambda: not desk._peers)
+
+    asyncio.run(play())
+
+
+def test_nobody_is_let_in_without_the_secret_and_nobody_tells_it_to_a_stranger(desk, tmp_path):
+    async def play():
+        with pytest.raises(UnreachableError):
+            await DeskConnection.open(desk.address, "guessed")
+        assert secret_of(tmp_path) not in str(desk._peers)
+
+    asyncio.run(play())
+    assert (tmp_path / "desk.secret").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "said", [b"\n", b"[]\n", b"nonsense\n", b'["hello"]\n', b"\xff\xfe\n", b'["hello",1,2]\n', b"[" * 5000 + b"\n"]
+)
+def test_whatever_a_stranger_says_ends_its_own_connection_only(desk, tmp_path, said):
+    host, port = desk.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as stranger:
+        stranger.recv(1000)
+        stranger.sendall(said)
+        stranger.settimeout(10)
+        assert stranger.recv(1000) == b""
+
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        connection.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "said", [b"nonsense\n", b'["call"]\n', b'["call",[1]]\n', b'["call",{"number":1}]\n', b'["leave",1]\n']
+)
+def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_its_calls(desk, tmp_path, said):
+    host, port = desk.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as peer:
+        reader = peer.makefile("rb")
+        nonce = read_line(reader.readline())[2]
+        peer.sendall(line(HELLO, proof(secret_of(tmp_path), nonce), secrets.token_hex(8)))
+        assert read_line(reader.readline())[0] == "welcome"
+        peer.sendall(line("call", Call(7, "w")) + said)
+        peer.settimeout(10)
+        assert reader.readline() == b""
+    asyncio.run(until(lambda: desk._engine.gone))
+    assert len(desk._engine.gone) == 1
+    assert len(said) < MAX_LINE_BYTES

@@ -249,15 +249,24 @@ def _fitted(fact: Fact) -> Fact:
 
 
 def _fitted_note(work: WorkNote | None) -> WorkNote | None:
-    """The note without what is too large; whoever takes it from a worker refuses that before."""
+    """The note as it can be stored; whoever takes it from a worker refuses what is too large before."""
     if work is None:
         return None
-    checkpoint, metrics = work.checkpoint, work.metrics
-    return work._replace(
-        worker=clean(work.worker)[: fact_fields.MAX_WORKER_CHARS] if work.worker else None,
-        checkpoint=clean(checkpoint) if checkpoint and len(checkpoint) <= MAX_CHECKPOINT_BYTES else None,
-        metrics=clean(metrics) if metrics and len(metrics) <= MAX_METRICS_BYTES else None,
+    lease, progress = work.lease, work.progress
+    return WorkNote(
+        clean(work.worker)[: fact_fields.MAX_WORKER_CHARS] if work.worker else None,
+        clean(lease) if lease and len(lease) <= fact_fields.MAX_LEASE_CHARS else None,
+        min(max(work.lease_ms, 0), LATEST_US // 1000),
+        min(max(work.since_us, 0), LATEST_US - 1),
+        min(max(work.until_us, 0), LATEST_US - 1),
+        min(max(progress, 0.0), 1.0) if progress is not None and progress == progress else None,
+        _bounded_text(work.checkpoint, MAX_CHECKPOINT_BYTES),
+        _bounded_text(work.metrics, MAX_METRICS_BYTES),
     )
+
+
+def _bounded_text(text: str | None, most: int) -> str | None:
+    return clean(text) if text is not None and len(text) <= most else None
 
 
 def decode(value: bytes | None) -> OutcomeRecord | Unreadable:

@@ -16,6 +16,7 @@ MAX_EPOCH: Final = 2**62
 MAX_COUNT: Final = 2**31 - 1
 MAX_ADDRESS_CHARS: Final = 2_000
 MAX_WORKER_CHARS: Final = 256
+MAX_LEASE_CHARS: Final = 64
 NUMBERS: Final = {
     "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
 }  # fmt: skip
@@ -52,7 +53,7 @@ class _Failure(TypedDict):
 @with_config(_STRICT)
 class _Work(TypedDict, total=False):
     worker: Annotated[str, Field(min_length=1, max_length=MAX_WORKER_CHARS)] | None
-    lease: Annotated[str, Field(min_length=1, max_length=64)] | None
+    lease: Annotated[str, Field(min_length=1, max_length=MAX_LEASE_CHARS)] | None
     lease_ms: Annotated[int, Field(ge=0, le=LATEST_US // 1000)]
     since_us: Annotated[int, Field(ge=0, lt=LATEST_US)]
     until_us: Annotated[int, Field(ge=0, lt=LATEST_US)]

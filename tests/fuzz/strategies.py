@@ -11,6 +11,7 @@ from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence, enco
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Failure
+from scylla_spark.core.work_note import WorkNote
 
 NOW = 1_790_000_000_000_000
 DAY = 86_400_000_000
@@ -165,6 +166,17 @@ keys = st.builds(
     TaskKey, near, names | st.sampled_from(["\x01" * 1024, "😀" * 1024]), names | st.sampled_from(["é" * 1024])
 )
 failures = st.builds(Failure, names, st.text(max_size=30), st.text(max_size=30))
+notes = st.builds(
+    WorkNote,
+    st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256),
+    st.none() | st.text("0123456789abcdef", min_size=1, max_size=64),
+    st.sampled_from([0, 1, 10_000, LATEST_US // 1000]),
+    moments,
+    st.sampled_from([0, 1, LATEST_US - 1]),
+    st.none() | st.floats(0, 1),
+    st.none() | st.sampled_from(['{"row":1}', '"' + "\x01" * 60_000 + '"']),
+    st.none() | st.sampled_from(["{}", '{"é":1}']),
+)
 ends = st.builds(
     Fact,
     keys,
@@ -178,6 +190,7 @@ ends = st.builds(
     st.none() | st.sampled_from(['{"ok":true}', '"\\u0000é😀"', '"' + "x" * 65_000 + '"']),
     st.none() | failures,
     st.none() | names,
+    st.none() | notes,
 )
 waits = st.builds(
     lambda fact, outcome, next_us: fact._replace(outcome=outcome, next_us=next_us),
@@ -189,16 +202,22 @@ facts = ends | waits
 wild_text = st.sampled_from(["\x01", "😀", "\ud800", "\\", '"', "é", "x"]).flatmap(
     lambda letter: st.sampled_from([0, 1, 200, 16_384, 200_000]).map(lambda count: letter * count)
 )
+wild_numbers = st.integers(-(2**70), 2**70)
+wild_notes = st.builds(
+    WorkNote, wild_text, wild_text, wild_numbers, wild_numbers, wild_numbers, st.floats(), wild_text, wild_text
+)
 wild_facts = st.builds(
-    lambda fact, failure, result: fact._replace(failure=failure, result=result),
+    lambda fact, failure, result, note: fact._replace(failure=failure, result=result, work=note),
     facts,
     st.none() | st.builds(Failure, wild_text, wild_text, wild_text),
     st.none() | wild_text,
+    st.none() | wild_notes,
 )
 COLUMNS = {
     "time_us": f"[{NOW}]", "ordering_id": '["a"]', "uniqueness_key": '["b"]', "attempt": "[1]", "outcome": '["failed"]',
     "started_us": f"[{NOW}]", "finished_us": f"[{NOW}]", "planned_us": f"[{NOW}]", "used": "[1]", "next_us": f"[{NOW}]",
     "result": "[null]", "failure": '[{"kind":"E","message":"m","stack":"s"}]', "request_id": '["r"]', "colour": '["blue"]',
+    "work": '[{"worker":"w","lease":"a","lease_ms":1,"progress":0.5}]',
 }  # fmt: skip
 COUNTS = ["-1", "2147483647", "2147483648"]
 MOMENTS = [*map(str, INSTANTS), "1.5", "null"]

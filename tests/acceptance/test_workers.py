@@ -121,6 +121,36 @@ def test_a_lease_of_no_time_is_one_delivery(wire, queue):
     assert wire.lease(queue) == []
 
 
+def test_never_more_than_asked_for_never_before_its_time_and_each_once(wire, queue):
+    wire.put_all(queue, 50, f"{queue}-future", delay="1h")
+    wire.put_all(queue, 250, f"{queue}-due")
+    seen = []
+    while len(seen) < 250:
+        leases = wire.lease(queue, 100, wait_ms=10_000)
+        assert 0 < len(leases) <= 100
+        seen += [lease["task"]["ordering_id"] for lease in leases]
+        ended = wire("POST", "/v1/leases:complete", {"leases": [{"lease": lease["lease"]} for lease in leases]})
+        assert {one["status"] for one in ended["leases"]} == {"ok"}
+    assert sorted(seen) == [f"{queue}-due{n:05}" for n in range(250)]
+    assert wire.lease(queue, 100) == []
+
+
+def test_a_leased_task_still_counts_one_that_has_ended_does_not_and_looking_changes_nothing(wire, queue):
+    def count():
+        return wire("GET", f"/v1/tasks:count?filter=queue:{queue}%20state:open")["matched"]
+
+    task = wire.put(queue, payload={"n": 1})
+    eventually(lambda: count() == 1, PATIENCE)
+    assert wire("GET", f"/v1/tasks/{task}")["payload"] == {"n": 1}
+    (lease,) = wire.lease(queue, wait_ms=10_000, lease_ms=600_000)
+    assert lease["task"]["attempt"] == 1, "looking is no attempt"
+    started = "GET", f"/v1/tasks?filter=queue:{queue}%20state:running"
+    eventually(lambda: wire(*started)["tasks"], PATIENCE, "the tables know of the lease")
+    assert count() == 1
+    assert wire.end("complete", lease) == "ok"
+    eventually(lambda: count() == 0, PATIENCE)
+
+
 # -- how leases end --------------------------------------------------------------------------------------------------------
 
 

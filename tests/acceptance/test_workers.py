@@ -82,11 +82,11 @@ def test_the_most_urgent_of_a_queue_is_leased_first(scheduler, wire, queue):
         wire.put(queue, priority=priority)
     wire.put(other, priority=120)
     eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE)
-    assert {lease["task"]["priority"] for lease in wire.lease(queue, 2)} == {100, 50}
+    assert {lease["task"]["priority"] for lease in wire.lease(queue, 2, wait_ms=10_000)} == {100, 50}
     for priority in (9, 127):
         wire.put(other, priority=priority)
     eventually(lambda: wire("GET", f"/v1/queues/{other}/scale")["ready"] == 3, PATIENCE)
-    assert [lease["task"]["priority"] for lease in wire.lease(other, 3)] == [127, 120, 9]
+    assert [lease["task"]["priority"] for lease in wire.lease(other, 3, wait_ms=10_000)] == [127, 120, 9]
 
 
 PROGRAM = """

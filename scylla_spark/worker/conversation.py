@@ -237,15 +237,28 @@ class Conversation:
             sent = _Sent(self._next_call(room), room)
             self._free_line().send(sent)
             while not self._is_answered(sent):
+                self._hear_overtaken(0)
                 if self._is_urgent(sent):
                     self._overtaken = sent
                     return
-            overtaken, self._overtaken = self._overtaken, None
-            if overtaken is not None:
-                self._changed.wait_for(lambda: overtaken.answer is not None, _OVERTAKEN_S)
-                if isinstance(overtaken.answer, Reply) and overtaken.answer.status == 200:
-                    self._take(overtaken, overtaken.answer)
+            self._hear_overtaken(_OVERTAKEN_S)
             self._judge(sent)
+
+    def _hear_overtaken(self, patience_s: float) -> None:
+        """Takes what the call was given that the last one overtook.
+
+        Args:
+            patience_s: how long its answer is waited for, and then forgotten; 0: another time.
+        """
+        sent = self._overtaken
+        if sent is None:
+            return
+        self._changed.wait_for(lambda: sent.answer is not None, patience_s)
+        if sent.answer is None and not patience_s:
+            return
+        self._overtaken = None
+        if isinstance(sent.answer, Reply) and sent.answer.status == 200:
+            self._take(sent, sent.answer)
 
     def _next_call(self, room: int) -> Call:
         stopping = self._stop_us is not None

@@ -239,7 +239,7 @@ class Lease:
         Args:
             sent_us: when it was sent, on the boot clock.
         """
-        self._kept_us = sent_us
+        self._kept_us = max(sent_us, self._kept_us)
 
     def settle(self, status: str) -> None:
         """The server has said what becomes of it; empty: it will not say."""

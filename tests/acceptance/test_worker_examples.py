@@ -12,7 +12,6 @@ import pytest
 from tests.acceptance.place import PATIENCE, ROOT
 from tests.acceptance.test_workers import PROGRAM, pull_queue, succeeded
 from tests.acceptance.wire import Wire, children
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 TASKS = 200
@@ -56,59 +55,44 @@ def needs(program):
     return found
 
 
-def drained(place, wire, queue, process, prefix):
-    """A worker has done all its tasks, and stops when it is told to."""
+def put_to_the_test(place, wire, queue, process):
+    """A worker drains a queue, keeps what takes longer than its lease, lets go of what is cancelled, and stops when it is told to."""
+    kept = wire.put(queue, payload={"n": 21, "ms": 3_500})
+    prefix = f"{queue}-"
     wire.put_all(queue, TASKS, prefix, payload={"n": 21})
     found = succeeded(place, prefix, TASKS)
-    assert {row["result"] for row in found.values()} == {'{"doubled":42}'}
-    assert {row["attempt"] for row in found.values()} == {1}
-    if process is not None:
-        process.send_signal(signal.SIGTERM)
-        return process.wait(PATIENCE)
-    return 0
+    assert {(row["result"], row["attempt"]) for row in found.values()} == {('{"doubled":42}', 1)}
+    wire.outcomes(kept, "succeeded")  # in one attempt: heartbeats kept it
+    cancelled = wire.put(queue, payload={"ms": 60_000})
+    wire.becomes(cancelled, "running")
+    assert wire.cancel(cancelled) == "cancelled"
+    given_back = wire.put(queue, payload={"ms": 60_000})
+    wire.becomes(given_back, "running")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    (again,) = wire.lease(queue, 9, wait_ms=10_000)
+    wire.outcomes(given_back, "yielded", "started")
+    assert wire.end("complete", again) == "ok"
 
 
-def long_one(wire, queue, lease_s=1):
-    """A task that takes longer than its lease: only heartbeats keep it."""
-    return wire.put(queue, payload={"n": 21, "ms": 3_500})
-
-
-def test_the_worker_in_javascript_drains_a_queue(deployment, scheduler, wire, start):
+def test_the_worker_in_javascript(deployment, scheduler, wire, start):
     queue = pull_queue(scheduler, wire, lease="1s")
     process = start(needs("node"), str(ROOT / "examples" / "worker.mjs"), wire.url, queue, "8")
-    kept = long_one(wire, queue)
-    assert drained(deployment, wire, queue, None, f"{queue}-") == 0
-    eventually(lambda: wire.state(kept) == "succeeded", PATIENCE)
-    assert len(wire.attempts(kept)) == 1, "heartbeats kept it"
-    cancelled_while_it_runs(wire, queue)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE) == 0
+    put_to_the_test(deployment, wire, queue, process)
 
 
-def test_the_worker_in_go_drains_a_queue(deployment, scheduler, wire, start, tmp_path):
+def test_the_worker_in_go(deployment, scheduler, wire, start, tmp_path):
     queue = pull_queue(scheduler, wire, lease="1s")
-    program = str(tmp_path / "worker")
-    build = [needs("go"), "build", "-o", program, str(ROOT / "examples" / "worker.go")]
-    environment = os.environ | {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
-    subprocess.run(build, check=True, capture_output=True, cwd=tmp_path, env=environment, timeout=PATIENCE)
-    process = start(program, wire.url, queue, "8")
-    kept = long_one(wire, queue)
-    assert drained(deployment, wire, queue, None, f"{queue}-") == 0
-    eventually(lambda: wire.state(kept) == "succeeded", PATIENCE)
-    assert len(wire.attempts(kept)) == 1, "heartbeats kept it"
-    cancelled_while_it_runs(wire, queue)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE) == 0
+    program, source = str(tmp_path / "worker"), str(ROOT / "examples" / "worker.go")
+    environment = os.environ | {"GOTOOLCHAIN": "local"}
+    subprocess.run([needs("go"), "build", "-o", program, source], check=True, cwd=tmp_path, env=environment, timeout=PATIENCE)  # fmt: skip
+    put_to_the_test(deployment, wire, queue, start(program, wire.url, queue, "8"))
 
 
-def cancelled_while_it_runs(wire, queue):
-    """A cancel ends a task that runs, and the worker lets go of it: it has room for the next."""
-    task = wire.put(queue, payload={"ms": 60_000})
-    eventually(lambda: wire.state(task) == "running", PATIENCE)
-    assert wire.cancel(task) == "cancelled"
-    (mine,) = [one for one in wire("GET", "/v1/workers") if queue in str(one) or one["leases"] >= 0][:1]
-    assert mine is not None
-    eventually(lambda: all(one["leases"] == 0 for one in wire("GET", "/v1/workers")), PATIENCE, "nothing is held")
+def test_the_examples_are_short():
+    lines = {path.name: path.read_text().count("\n") for path in (ROOT / "examples").iterdir() if path.is_file()}
+    assert {"worker.mjs", "worker.go", "curl.sh"} <= lines.keys()
+    assert max(lines.values()) <= 80
 
 
 def test_the_worker_in_shell_does_what_it_is_asked_for(wire, queue, start):
@@ -117,7 +101,8 @@ def test_the_worker_in_shell_does_what_it_is_asked_for(wire, queue, start):
     tasks = [wire.put(queue, payload={"n": n}) for n in range(3)]
     process = start("bash", str(ROOT / "examples" / "curl.sh"), wire.url, queue, "3")
     assert process.wait(PATIENCE) == 0
-    assert [wire("GET", f"/v1/tasks/{task}/result")["result"] for task in tasks] == [{"doubled": 2 * n} for n in range(3)]  # fmt: skip
+    for n, task in enumerate(tasks):
+        assert wire("GET", f"/v1/tasks/{task}/result?wait_ms=10000")["result"] == {"doubled": 2 * n}
 
 
 def test_a_worker_needs_python_and_our_wheel_and_nothing_else(deployment, wire, queue, tmp_path):

@@ -66,9 +66,21 @@ class Wire:
     def state(self, task: str) -> str:
         return self("GET", f"/v1/tasks/{task}")["state"]
 
-    def attempts(self, task: str) -> list[dict[str, Any]]:
-        told = self("GET", f"/v1/tasks/{task}/attempts")
-        return told["attempts"] if isinstance(told, dict) else told
+    def becomes(self, task: str, state: str) -> None:
+        """Waits until a task is shown in a state: the API reads the log by itself, a moment after a report is answered."""
+        eventually(lambda: self.state(task) == state, PATIENCE, f"{task} is {state}", lambda: self.state(task))
+
+    def outcomes(self, task: str, *wanted: str) -> list[dict[str, Any]]:
+        """Waits until the attempts of a task have these outcomes; the attempts."""
+
+        def look() -> list[dict[str, Any]] | None:
+            found = self("GET", f"/v1/tasks/{task}/attempts")["attempts"]
+            return found if [one["outcome"] for one in found] == list(wanted) else None
+
+        def tell() -> Any:
+            return self("GET", f"/v1/tasks/{task}/attempts")
+
+        return eventually(look, PATIENCE, f"attempts of {task}: {wanted}", tell)
 
 
 def worker(place: Place, url: str, name: str, queue: str, *words: str, handlers: str) -> Process:

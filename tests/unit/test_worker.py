@@ -368,6 +368,17 @@ def test_a_worker_that_runs_stops_when_told_to():
     assert (len(server.results), server.left) == (3, True)
 
 
+def test_a_call_that_overtook_another_can_be_overtaken_itself():
+    with SyncScript(tasks=0) as server:
+        worker = Worker(server.url, "q", name="w", slots=1)
+        thread = threading.Thread(target=worker.run, args=({"*": lambda task: None},))
+        thread.start()
+        eventually(lambda: server.calls >= 2, 10, "more room overtook the first call")
+        worker.stop()
+        thread.join(5)
+        assert not thread.is_alive(), "it did not wait until the second came back"
+
+
 def test_importing_a_worker_needs_no_package():
     code = "import sys; sys.path.insert(0, sys.argv[1]); import scylla_spark; scylla_spark.Worker; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT)], capture_output=True, text=True, check=True)  # fmt: skip

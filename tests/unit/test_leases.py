@@ -3,6 +3,7 @@
 import pytest
 
 from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Call, Report, Sign, Want, folded
+from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
@@ -431,6 +432,19 @@ def test_a_recorded_lease_of_a_dead_worker_ends_a_whole_term_after_the_take(worl
     assert successor.leases(successor.once(1)) == []
     successor.at(10.1)
     assert successor.leases(successor.once(1))[0].attempt == 2
+
+
+def test_an_owner_that_is_still_reading_calls_no_lease_lost(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    world.engine.doubt(world.now)
+    world.engine.drop(0)
+    assert world.report(lease.token) == "unavailable"
+    successor = PullWorld()
+    successor.tenure = successor.engine.assign(0, Mark(), successor.now)
+    assert successor.report(lease.token) == "unavailable"
+    assert successor.answer(successor.ask(most=0, held=(lease.token,))).lost == ()
+    assert successor.report("99." + "0" * 32) == LOST
 
 
 def test_leases_go_on_elsewhere_when_a_partition_is_left_and_nobody_is_told_they_are_lost(world):

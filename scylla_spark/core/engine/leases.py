@@ -16,7 +16,7 @@ from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.lane import LOOKUP, RECORDING, Entry
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.pull_queue import PullPlace, PullQueues
 from scylla_spark.core.engine.queue import Gate, Gates
 from scylla_spark.core.engine.runs import Run
@@ -41,6 +41,7 @@ from scylla_spark.core.lease import (
     digest_of_token,
     folded,
     new_token,
+    partition_of_token,
 )
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED, YIELDED, Invocation, Outcome
 from scylla_spark.core.task import CANCELLED as TASK_CANCELLED
@@ -214,8 +215,7 @@ class Leases:
 
     def _report(self, session: WorkerSession, index: int, report: Report, now: int) -> str:
         """Ends a lease, or says why not; the answer is given once the fact of it counts."""
-        digest = digest_of_token(report.token)
-        lease = self._found(session, digest)
+        lease = self._found(session, report.token)
         if isinstance(lease, str):
             return self._again(session, index, report, lease)
         note = lease.note
@@ -246,16 +246,24 @@ class Leases:
             return ENDED
         return CANCELLED if ended == TASK_CANCELLED else refusal
 
-    def _found(self, session: WorkerSession, digest: str) -> Lease | str:
+    def _found(self, session: WorkerSession, token: str) -> Lease | str:
         """The lease, if the caller may speak for it; else why not."""
-        lease = self._book.get(digest)
+        lease = self._book.get(digest_of_token(token))
         if lease is None or not lease.held:
-            return LOST
+            return LOST if self._is_known(token) else UNAVAILABLE
         return FOREIGN if session.worker and lease.note.worker != session.worker else lease
+
+    def _is_known(self, token: str) -> bool:
+        """Whether all leases of the token's partition are known here; while it is taken they are still being read."""
+        number = partition_of_token(token)
+        if number is None or number >= self._state.limits.partitions:
+            return True  # it never was a lease
+        partition = self._state.partitions.get(number)
+        return partition is not None and partition.state is ACTIVE
 
     def _sign(self, session: WorkerSession, sign: Sign, now: int) -> str:
         digest = digest_of_token(sign.token)
-        lease = self._found(session, digest)
+        lease = self._found(session, sign.token)
         if isinstance(lease, str):
             return CANCELLED if self._book.how_ended(digest) == TASK_CANCELLED else lease
         lease.token = sign.token
@@ -279,13 +287,13 @@ class Leases:
         for token in tokens:
             digest = digest_of_token(token)
             said.add(digest)
-            lease = self._found(session, digest)
+            lease = self._found(session, token)
             if not isinstance(lease, str):
                 lease.token = token
                 self._keep(session, lease, now)
             elif self._book.how_ended(digest) == TASK_CANCELLED:
                 session.cancelled.append(token)
-            else:
+            elif lease != UNAVAILABLE:
                 session.lost.append(token)
         for lease in list(session.held.values()):
             if lease.digest not in said and lease.confirmed:

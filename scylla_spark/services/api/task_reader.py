@@ -12,7 +12,6 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
-from scylla_spark.errors import NotFoundError
 from scylla_spark.io.kafka.sender import Place
 from scylla_spark.services.api.log_tail import LogTail
 
@@ -81,7 +80,7 @@ class TaskReader:
         for command in [*stored, *beyond.commands]:
             folded.add(command)
         if folded.data is None and folded.cancel is None and not facts:
-            raise NotFoundError("There is no such task.", hint="Check all three parts of its key.")
+            return None  # perhaps somebody sent it a moment ago: the broker is asked
         return folded, facts
 
 

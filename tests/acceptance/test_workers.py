@@ -261,7 +261,13 @@ def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_r
     assert time.monotonic() - asked < 15
     (short,) = [run for run in deployment.history(prefix) if run.key.ordering_id.startswith(prefix + "short")]
     assert short.ok
-    (again,) = [one for one in wire.lease(queue, 9, wait_ms=10_000) if "long" in one["task"]["ordering_id"]]
+    found = []
+
+    def given_back():
+        found.extend(wire.lease(queue, 9, wait_ms=1_000))
+        return [one for one in found if "long" in one["task"]["ordering_id"]]
+
+    (again,) = eventually(given_back, PATIENCE, "the long task was given back")
     wire.outcomes(again["task"]["id"], "yielded", "started")
     assert again["task"]["attempt"] == 2
     assert wire.end("complete", again) == "ok"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import urllib.error
 import urllib.request
@@ -64,5 +63,4 @@ def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(place):
     eventually(lambda: status(address, reader) == 401, 6, "a revoked token is refused")
     for secret in (reader[-64:], leaser[-64:]):
         assert secret not in listed.stdout + process.told()
-    process.signal(signal.SIGTERM)
-    assert process.ended() == 0
+    assert process.stop() == 0, process.told()[-3000:]

@@ -44,11 +44,12 @@ class TokenView:
             UnreachableError: the log cannot be read, and there are tokens, or nobody knows.
         """
         age = self._age(self._read_at)
-        missing = unknown and self._tokens is not None and unknown not in self._tokens and age > _ONCE_MORE_S
-        if age > OLDEST_S or missing:
+        if age > OLDEST_S:
             await self._look(wait=not self._open_and_down())
         elif age > FRESH_S:
             await self._look(wait=False)
+        if unknown and self._tokens and unknown not in self._tokens:
+            await self._look_for(unknown)
         if self._tokens is None or (self._tokens and self._age(self._read_at) > OLDEST_S):
             raise UnreachableError(
                 "Who may come in cannot be told at the moment: Kafka does not answer.", hint="Ask again in a moment."
@@ -67,6 +68,14 @@ class TokenView:
             self._reading = asyncio.create_task(self._renew())
         if wait:
             await asyncio.shield(self._reading)
+
+    async def _look_for(self, unknown: str) -> None:
+        """Reads what may have been written until now; those who ask at the same time share it, so that strangers cost little."""
+        asked = _time()
+        await asyncio.sleep(max(0.0, _ONCE_MORE_S - self._age(self._read_at)))
+        await self._look(wait=True)
+        if self._read_at < asked and self._age(self._failed_at) > OLDEST_S and unknown not in (self._tokens or ()):
+            await self._look(wait=True)  # what was under way had begun before
 
     async def _renew(self) -> None:
         begun = _time()  # what it tells may be as old as this

@@ -257,6 +257,24 @@ QUEUES: Final = Table(
     (),
     "one row per change of the definition of a queue",
 )
+TOKENS: Final = Table(
+    "tokens",
+    (
+        Column("id", "string", "of the token, the part between the underscores; its newest row is in force"),
+        Column("changed_at", "timestamp", "when"),
+        Column("deleted", "boolean", "it is gone"),
+        Column("name", "string", "for people; null: deleted"),
+        Column("scopes", "string", "JSON list of what it allows"),
+        Column("namespaces", "string", "JSON list of beginnings of names of queues; empty: all queues"),
+        Column("expires_at", "timestamp", "from when on it is worth nothing; null: never"),
+        Column("revoked", "boolean", "it is worth nothing any more"),
+        Column("author", "string", "who changed it"),
+        Column("request_id", "string", "id of the request that did; empty: it had none"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change of a token for the HTTP API; secrets and their digests stand in no table",
+)
 TABLES: Final = (
-    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, PROGRESS, DEPLOYMENT
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, PROGRESS, DEPLOYMENT
 )  # fmt: skip

@@ -19,6 +19,7 @@ from scylla_spark.cli import (
     simulate,
     table,
     task,
+    token,
     worker,
 )
 from scylla_spark.cli.context import parsed
@@ -37,6 +38,7 @@ for name, group in (
     ("queue", queue.app),
     ("lane", lane.app),
     ("worker", worker.app),
+    ("token", token.app),
     ("rejected", rejected.app),
     ("table", table.app),
     ("config", settings.app),

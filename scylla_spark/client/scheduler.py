@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -292,6 +292,24 @@ class Scheduler:
             as_of: only what was changed until then (aware); default: all.
         """
         return self._until("queues", "changed_at", as_of)
+
+    # -- access to the HTTP API ------------------------------------------------------------------------------------------
+
+    def create_token(
+        self, name: str, scopes: Sequence[str], *, namespaces: Sequence[str] = (), expires_at: datetime | None = None, author: str = ""
+    ) -> str:  # fmt: skip
+        """Makes a token for the HTTP API; its text, which nobody can show again. See `client.tokens.create`.
+
+        Args:
+            name: for people.
+            scopes: what it allows, such as ["read", "lease:gpu"].
+            namespaces: beginnings of the names of the queues that exist for it; empty: all do.
+            expires_at: from when on it is worth nothing (aware); default: never.
+            author: who makes it.
+        """
+        from scylla_spark.client import tokens
+
+        return tokens.create(self.connection.plan, name, scopes, namespaces, expires_at, author)
 
     # -- frames ---------------------------------------------------------------------------------------------------------
 

@@ -260,6 +260,14 @@ class Api(Section):
     trusted_network: bool = Field(
         False, description="whoever reaches another address than loopback has come through a proxy with TLS and a login"
     )
+    tokens: Literal["when_defined", "always"] = Field(
+        "when_defined",
+        description="who needs a token: everybody once one is stored, or also before (then another address than loopback is fine)",
+    )
+    token_rate: float = Field(
+        100, gt=0, allow_inf_nan=False, description="requests per second of one token, in each process of the API"
+    )
+    token_burst: int = Field(200, ge=1, description="and how many at once after a pause")
     allowed_hosts: tuple[str, ...] = Field(
         (),
         description="more names by which it may be asked (Host header), besides addresses, localhost and this machine's name",

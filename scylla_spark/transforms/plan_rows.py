@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.plan_log import Change, Group
 from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.stored_token import TOKEN, read_token_change
 from scylla_spark.core.queue_definition import read_queue
-from scylla_spark.schemas import CALENDARS, FIRES, JOBS, QUEUES, REJECTED, SCHEDULES, Table
+from scylla_spark.schemas import CALENDARS, FIRES, JOBS, QUEUES, REJECTED, SCHEDULES, TOKENS, Table
 
-PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES)}
+PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS)}
 REFUSED: Final = "plan_rejected"
 """The kind of rows that go to `rejected`."""
 KINDS: Final[dict[str, Table]] = {**PLAN_TABLES, REFUSED: REJECTED}
@@ -133,6 +134,21 @@ def _main_fields(text: str) -> dict[str, Any]:
     return {"mode": queue.mode, "concurrency": queue.concurrency, "rate": queue.rate, "paused": queue.paused}
 
 
+def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    id, stored = read_token_change(change)
+    common = {
+        "id": id, "changed_at": iso(at_us), "deleted": stored is None, "author": change[2]["author"],
+        "request_id": change[2].get("request", ""),
+    }  # fmt: skip
+    if stored is None:
+        yield TOKENS.name, common
+        return
+    yield TOKENS.name, {
+        **common, "name": stored.name, "scopes": json.dumps(stored.scopes), "namespaces": json.dumps(stored.namespaces),
+        "expires_at": iso(stored.expires_us) if stored.expires_us is not None else None, "revoked": stored.revoked,
+    }  # fmt: skip
+
+
 def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     _, offset, append_us, reason, detail, text, size = change
     yield REFUSED, {
@@ -147,5 +163,6 @@ def _iso(us: int) -> str | None:
 
 _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
     "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, QUEUE: _queue,
+    TOKEN: _token,
     "refuse": _refuse,
 }  # fmt: skip

@@ -21,8 +21,7 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, Unr
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_requests import Answer
 from scylla_spark.io.kafka.sender import Place, Sender
-from scylla_spark.services.api.app import application
-from scylla_spark.services.api.limits import Limits
+from scylla_spark.services.api.app import application, guarded
 from tests.support.planner_harness import PlannerHarness
 
 _ERRORS = {"conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError}
@@ -148,7 +147,7 @@ class Site:
     @contextmanager
     def client(self) -> Iterator[Client]:
         """A client that talks to it without a network."""
-        bounded = Limits(self.app, self.settings.api, self.app.state.api.metrics)
+        bounded = guarded(self.app, self.settings)
         with start_blocking_portal() as portal:
             transport = httpx.ASGITransport(bounded, raise_app_exceptions=False)
             yield Client(portal, httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))

@@ -148,3 +148,4 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.graves == folded.graves
     assert live.queues == folded.queues
     assert live.queue_revision == folded.queue_revision
+    assert live.tokens == folded.tokens

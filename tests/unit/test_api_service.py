@@ -20,6 +20,7 @@ def test_an_address_that_others_reach_is_refused_unless_it_is_said_to_be_trusted
     with pytest.raises(ConfigError, match="whoever reaches it"):
         check_address(Api(host=host))
     check_address(Api(host=host, trusted_network=True))
+    check_address(Api(host=host, tokens="always"))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

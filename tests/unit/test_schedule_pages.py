@@ -49,7 +49,20 @@ def test_every_command_of_the_wire_is_shown_once_and_valid():
     read = [read_command(line.encode()) for line in lines]
     assert all(isinstance(one, PlanCommand) for one in read), read
     assert sorted(one.type for one in read) == sorted(
-        ["put", "pause", "resume", "delete", "run", "event", "partitions", "calendar", "put_queue", "delete_queue"]
+        [
+            "put",
+            "pause",
+            "resume",
+            "delete",
+            "run",
+            "event",
+            "partitions",
+            "calendar",
+            "put_queue",
+            "delete_queue",
+            "put_token",
+            "delete_token",
+        ]
     )
     for definition in json.loads(lines[0])["schedules"]:
         read_schedule(definition)

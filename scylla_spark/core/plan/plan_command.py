@@ -55,6 +55,8 @@ class _Fields(TypedDict, total=False):
             "calendar",
             "put_queue",
             "delete_queue",
+            "put_token",
+            "delete_token",
         ]
     ]
     id: _Identifier
@@ -81,6 +83,7 @@ class _Fields(TypedDict, total=False):
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
     queues: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
+    tokens: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
     patch: bool
     unset: Annotated[list[Text], Field(max_length=100)]
     expect: Annotated[dict[Name, _Count], Field(max_length=MOST_NAMES)]
@@ -88,7 +91,8 @@ class _Fields(TypedDict, total=False):
 
 _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
-    "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",),
+    "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
+    "delete_token": ("names",),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

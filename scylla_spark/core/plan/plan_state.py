@@ -11,6 +11,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
 from scylla_spark.core.plan.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
+from scylla_spark.core.plan.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 
 LAUNCHED: Final = "launched"
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
@@ -26,6 +27,7 @@ class PlanState:
         calendars: name → days.
         queues: name → definition that was put.
         queue_revision: of the newest change of any queue.
+        tokens: id → token for the HTTP API.
         commands: next offset of `schedules`.
         outcomes: partition → position in `outcomes`.
         partly: what of the next input is done.
@@ -42,6 +44,7 @@ class PlanState:
     calendars: dict[str, frozenset[date]] = field(default_factory=dict)
     queues: dict[str, StoredQueue] = field(default_factory=dict)
     queue_revision: int = 0
+    tokens: dict[str, StoredToken] = field(default_factory=dict)
     commands: int = 0
     outcomes: dict[int, Position] = field(default_factory=dict)
     partly: Partly | None = None
@@ -133,6 +136,14 @@ def _queue(state: PlanState, change: Change) -> None:
 
 def _queue_revision(state: PlanState, change: Change) -> None:
     state.queue_revision = max(state.queue_revision, change[1])
+
+
+def _token(state: PlanState, change: Change) -> None:
+    id, stored = read_token_change(change)
+    if stored is not None:
+        state.tokens[id] = stored
+    else:
+        state.tokens.pop(id, None)
 
 
 def _send(state: PlanState, change: Change) -> None:
@@ -227,6 +238,8 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     QUEUE: _queue,
     QUEUE_ENTRY: _queue,
     "queue_revision": _queue_revision,
+    TOKEN: _token,
+    TOKEN_ENTRY: _token,
     "send": _send,
     "unsent": _unsent,
     "grave": _grave,

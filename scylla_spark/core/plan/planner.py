@@ -25,9 +25,11 @@ from scylla_spark.core.plan.plan_log import Group, Partly, Position
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.queue_commands import QueueCommands
 from scylla_spark.core.plan.stored_queue import QUEUE_ENTRY
+from scylla_spark.core.plan.stored_token import TOKEN_ENTRY
 from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.timing import Timing
+from scylla_spark.core.plan.token_commands import TokenCommands
 from scylla_spark.core.plan.watching import Occurrence, Watching
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError
 
@@ -42,6 +44,7 @@ _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of wh
 _MOST_WORDS_BYTES: Final = 8_192
 _SECOND: Final = "~"  # is greater than all that names begin with
 _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in a snapshot do
+_OF_TOKEN: Final = "^"  # likewise those of tokens
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
@@ -81,6 +84,7 @@ class Planner:
         self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
         self._queues = QueueCommands(self._journal, queues or {})
+        self._tokens = TokenCommands(self._journal)
         self.tables = TableWatch(self._journal, self._watching)
         self._groups: list[Group] = []
         self._moved: dict[int, Position] = {}
@@ -247,7 +251,8 @@ class Planner:
         )  # fmt: skip
         self._groups.append(group)
         state.number += 1
-        return [*state.entries, *(_OF_QUEUE + name for name in state.queues)]
+        queues, tokens = (_OF_QUEUE + name for name in state.queues), (_OF_TOKEN + id for id in state.tokens)
+        return [*state.entries, *queues, *tokens]
 
     def snapshot(self, names: list[str], now: int) -> None:
         """Writes some schedules and queues of a snapshot; takes their names off the list."""
@@ -257,6 +262,8 @@ class Planner:
             name = names.pop()
             if name.startswith(_OF_QUEUE):
                 self._keep_queue(name.removeprefix(_OF_QUEUE))
+            elif name.startswith(_OF_TOKEN):
+                self._keep_token(name.removeprefix(_OF_TOKEN))
             elif (entry := self.state.entries.get(name)) is not None:
                 self._journal.keep("entry", entry.to_json())
         self._seal(now)
@@ -265,6 +272,11 @@ class Planner:
         stored = self.state.queues.get(name)
         if stored is not None:
             self._journal.keep(QUEUE_ENTRY, name, stored._asdict())
+
+    def _keep_token(self, id: str) -> None:
+        stored = self.state.tokens.get(id)
+        if stored is not None:
+            self._journal.keep(TOKEN_ENTRY, id, {"token": stored._asdict()})
 
     def end_snapshot(self, begins: int) -> None:
         """All that a snapshot holds was read back; it begins at an offset."""
@@ -301,6 +313,7 @@ class Planner:
         changes = {
             "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume,
             "put_queue": self._queues.put, "delete_queue": self._queues.delete,
+            "put_token": self._tokens.put, "delete_token": self._tokens.delete,
         }  # fmt: skip
         if command.type in changes:
             last = self._resume.name if self._resume is not None and self._resume[:2] == (COMMANDS, offset) else ""

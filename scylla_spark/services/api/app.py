@@ -27,9 +27,12 @@ from scylla_spark.services.api import (
     tasks,
     workers,
 )
+from scylla_spark.services.api.access import Access
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.limits import Limits
 from scylla_spark.services.api.openapi import described
+from scylla_spark.services.api.own_queues import check_queues
+from scylla_spark.services.api.token_view import TokenView
 
 _ROUTES = (
     workers,
@@ -56,11 +59,18 @@ def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIAp
         scheduler: a client to ask through, which stays open; default: one of its own.
     """
     app = application(settings, scheduler)
-    return Limits(app, settings.api, app.state.api.metrics)
+    return guarded(app, settings)
+
+
+def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
+    """The routes behind what bounds requests, and behind what lets only those in who may."""
+    api: Api = app.state.api
+    view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
+    return Limits(Access(app, settings.api, view), settings.api, api.metrics)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
-    """The routes alone, without bounds in front of them; see `create_app`."""
+    """The routes alone, which answer nobody without `guarded` in front of them; see `create_app`."""
     api = Api(settings, scheduler or Scheduler(settings))
 
     @asynccontextmanager
@@ -80,6 +90,7 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
         description="Tasks, schedules and lanes of one deployment.",
     )  # fmt: skip
     app.state.api = api
+    app.state.check_queues = check_queues  # handed over, as routes cannot import what imports them
     app.openapi = lambda: described(app)  # type: ignore[method-assign]
     problems.register(app)
     for module in _ROUTES:

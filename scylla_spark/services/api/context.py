@@ -24,6 +24,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.access import may
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.lease_calls import LeaseCalls
@@ -142,13 +143,19 @@ class _StrictRequest(Request):
 
 
 class _StrictRoute(APIRoute):
-    """A route that reads requests strictly."""
+    """A route that lets nobody do what he may not, and reads requests strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         inner = super().get_route_handler()
 
+        operation = self.operation_id or ""
+
         async def handle(request: Request) -> Response:
-            answer: Response = await inner(_StrictRequest(request.scope, request.receive))
+            strict = _StrictRequest(request.scope, request.receive)
+            rights = may(request.scope, operation)
+            if rights is not None:
+                await request.app.state.check_queues(_api(request), strict, operation, rights)
+            answer: Response = await inner(strict)
             return answer
 
         return handle
@@ -192,7 +199,8 @@ def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, 
 
 
 _ALWAYS: Final = (
-    problems.BAD_REQUEST, problems.WRONG_HOST, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
+    problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.WRONG_HOST,
+    problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
 )  # fmt: skip
 
 

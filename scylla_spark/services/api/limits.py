@@ -66,7 +66,7 @@ class Limits:
         body = _Body(receive, self._settings.max_bulk if bulk else self._settings.max_body, BULK_S if bulk else BODY_S)
         refusal = self._refusal(scope, body)
         if refusal is not None:
-            await _drained(receive, scope)
+            await drained(receive, scope)
             await _refuse(*refusal, scope, receive, sent)
             return
         raw = scope.get("raw_path") or scope["path"].encode()
@@ -118,7 +118,7 @@ class _Body:
         )  # our own work between pieces is not the client's delay
         self._size += len(message.get("body", b""))
         if self._size > self.most:
-            await _drained(self._receive, None)
+            await drained(self._receive, None)
             raise Problem(
                 problems.TOO_LARGE, f"The body has more than {self.most} bytes.", headers={"Connection": "close"}
             )
@@ -163,7 +163,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-async def _drained(receive: Receive, scope: Scope | None) -> None:
+async def drained(receive: Receive, scope: Scope | None) -> None:
     """Reads on for a moment: a client that is still sending would see a broken connection instead of the answer."""
     if scope is not None and any(name == b"expect" for name, _ in scope["headers"]):
         return

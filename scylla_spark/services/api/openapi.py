@@ -37,6 +37,11 @@ _PROBLEM: Final = {
     },
 }
 
+_TOKEN: Final = {
+    "type": "http", "scheme": "bearer", "bearerFormat": "ss_<id>_<secret>",
+    "description": "Needed by all but /healthz, unless no token is stored and the API listens on loopback.",
+}  # fmt: skip
+
 
 def described(app: FastAPI) -> dict[str, Any]:
     """The description of an app; made once."""
@@ -54,6 +59,8 @@ def described(app: FastAPI) -> dict[str, Any]:
         _, more = models_json_schema([(model, "serialization") for model in _OF_LINES], ref_template=_PLACE)
         schemas |= more["$defs"]
         schemas["Problem"] = _PROBLEM
+        found["components"]["securitySchemes"] = {"token": _TOKEN}
+        found["security"] = [{"token": []}, {}]
         for operations in found["paths"].values():
             for operation in operations.values():
                 operation["summary"] = operation["operationId"].replace("_", " ").capitalize()

@@ -139,19 +139,20 @@ class ApiService:
 
 
 def check_address(settings: Api) -> None:
-    """Refuses an address that others reach: the API has no logins of its own.
+    """Refuses an address that others reach without a token.
 
     Raises:
-        ConfigError: it is no loopback address, and nothing is said to stand before it.
+        ConfigError: it is no loopback address, tokens are not always needed, and nothing is said to stand before it.
     """
     try:
         loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         loopback = False
-    if not loopback and not settings.trusted_network:
+    if not loopback and not settings.trusted_network and settings.tokens != "always":
         raise ConfigError(
-            f"The API would listen at {settings.host}, where whoever reaches it may do everything.",
-            hint="Leave api.host on loopback, behind a proxy with TLS and a login; or say that one is there: api.trusted_network = true.",
+            f"The API would listen at {settings.host}, where whoever reaches it may do everything while no token is stored.",
+            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always"; or say that a proxy with TLS and a login '
+            "stands before it: api.trusted_network = true.",
         )
 
 

@@ -9,10 +9,22 @@ from typing import Any, Final
 
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, QUEUES, REJECTED, SCHEDULES, TASKS, Table
+from scylla_spark.schemas import (
+    ATTEMPTS,
+    COMPLETIONS,
+    DEFERRED,
+    FIRES,
+    JOBS,
+    QUEUES,
+    REJECTED,
+    SCHEDULES,
+    TASKS,
+    TOKENS,
+    Table,
+)
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open
 
-COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES)
+COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES, TOKENS)
 _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written
 _FILES_AT_ONCE: Final = 400  # some three seconds

@@ -1,0 +1,90 @@
+"""Scopes: what the owner of a token may do; and namespaces, beginnings of the names of queues that exist for him at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from scylla_spark.errors import ArgumentError
+from scylla_spark.name import is_name
+
+READ: Final = "read"
+TASKS_WRITE: Final = "tasks:write"
+LEASE: Final = "lease"
+SCHEDULES_WRITE: Final = "schedules:write"
+QUEUES_WRITE: Final = "queues:write"
+ADMIN: Final = "admin"
+PLAIN: Final = (READ, TASKS_WRITE, LEASE, SCHEDULES_WRITE, QUEUES_WRITE, ADMIN)
+"""Scopes for all queues."""
+_OF_QUEUE: Final = ((TASKS_WRITE, f"{TASKS_WRITE}:queue="), (LEASE, f"{LEASE}:"))
+_HINT: Final = f"Scopes: {', '.join(PLAIN)}; of one queue tasks:write:queue=NAME, lease:NAME."
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What somebody may do.
+
+    Attributes:
+        everywhere: scopes that hold for all queues that exist for him.
+        of_queues: (scope, queue): those that hold for one queue.
+        namespaces: beginnings of the names of the queues that exist for him; empty: all do.
+    """
+
+    everywhere: frozenset[str] = frozenset()
+    of_queues: frozenset[tuple[str, str]] = frozenset()
+    namespaces: tuple[str, ...] = ()
+
+    @property
+    def bounded(self) -> bool:
+        """Whether some queues do not exist for him."""
+        return bool(self.namespaces)
+
+    def sees(self, queue: str) -> bool:
+        """Whether a queue exists for him."""
+        return not self.namespaces or queue.startswith(self.namespaces)
+
+    def has(self, scope: str) -> bool:
+        """Whether a scope is his for all queues that he sees."""
+        return scope in self.everywhere or ADMIN in self.everywhere
+
+    def has_some(self, scope: str) -> bool:
+        """Whether a scope is his for one queue at least."""
+        return self.has(scope) or any(one == scope for one, _ in self.of_queues)
+
+    def has_for(self, scope: str, queue: str) -> bool:
+        """Whether a scope is his for a queue."""
+        return self.sees(queue) and (self.has(scope) or (scope, queue) in self.of_queues)
+
+
+EVERYTHING: Final = Rights(frozenset({ADMIN}))
+
+
+def read_rights(scopes: Iterable[str], namespaces: Iterable[str]) -> Rights:
+    """The rights of a token.
+
+    Args:
+        scopes: their texts.
+        namespaces: beginnings of names of queues.
+
+    Raises:
+        ArgumentError: a text is no scope, or no name of a queue begins so.
+    """
+    everywhere, of_queues = set(), set()
+    for text in scopes:
+        if text in PLAIN:
+            everywhere.add(text)
+        else:
+            of_queues.add(_of_queue(text))
+    prefixes = tuple(dict.fromkeys(namespaces))
+    for prefix in prefixes:
+        if not is_name(prefix):
+            raise ArgumentError(f"No queue has a name that begins with {prefix[:200]!r}.", hint="Such as team-a/.")
+    return Rights(frozenset(everywhere), frozenset(of_queues), prefixes)
+
+
+def _of_queue(text: str) -> tuple[str, str]:
+    for scope, beginning in _OF_QUEUE:
+        if text.startswith(beginning) and is_name(text.removeprefix(beginning)):
+            return scope, text.removeprefix(beginning)
+    raise ArgumentError(f"{text[:200]!r} is no scope.", hint=_HINT)

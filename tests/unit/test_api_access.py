@@ -1,0 +1,329 @@
+"""Who is let in by the API and for what: tokens that hold and others, scopes, namespaces, rates, and that no route is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+import structlog
+
+from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.scopes import PLAIN
+from scylla_spark.core.token_text import digest_of, new_token
+from scylla_spark.errors import UnreachableError
+from scylla_spark.schemas import TASKS
+from scylla_spark.services.api import access, token_view
+from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED
+from scylla_spark.services.api.task_ids import path_of
+from scylla_spark.services.api.token_view import TokenView
+from tests.support.api_site import Site, kind
+from tests.support.delta_tables import append, at, make, task
+from tests.support.openapi_file import text
+
+MAIL = TaskKey(at(10), "o", "mail")
+GPU = TaskKey(at(10), "o", "gpu")
+NONE = TaskKey(at(10), "o", "none")
+MISSING = "/problems/unauthenticated"
+OPERATIONS = {
+    operation["operationId"]: (method, path)
+    for path, methods in json.loads(text())["paths"].items()
+    for method, operation in methods.items()
+}
+
+
+def made(tmp_path, **settings) -> Site:
+    make(f"{tmp_path}/tables")
+    append(f"{tmp_path}/tables", TASKS, [task(MAIL, 1, queue="mail"), task(GPU, 2, queue="gpu")])
+    return Site(str(tmp_path), **settings)
+
+
+@pytest.fixture
+def site(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+def give(site, *scopes, **more) -> dict[str, str]:
+    """Stores a token; the headers that show it."""
+    token = new_token()
+    fields = {"id": token.id, "digest": digest_of(token), "name": "t", "scopes": list(scopes)} | more
+    site.connection.plan.ask("put_token", tokens=[fields])
+    return {"Authorization": f"Bearer {token.text}"}
+
+
+# -- no route is forgotten ------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_says_what_it_needs_and_nothing_else_does():
+    assert NEEDS.keys() == OPERATIONS.keys()
+    assert {need.scope for need in NEEDS.values()} <= {None, "", *PLAIN}
+    assert [name for name, need in NEEDS.items() if need.scope is None] == ["say_whether_the_server_lives"]
+    assert NEEDS.keys() >= NOT_AUDITED
+
+
+def test_what_changes_something_needs_more_than_reading():
+    assert [
+        name for name, (method, _) in OPERATIONS.items() if method != "get" and NEEDS[name].scope in ("", "read", None)
+    ] == []
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_every_operation_but_one_refuses_strangers_and_tokens_without_its_scope(tmp_path, name):
+    site = made(tmp_path)
+    weak = give(site, "lease:nothing") if NEEDS[name].scope != "lease" else give(site, "read")
+    method, path = OPERATIONS[name]
+    with site.client() as client:
+        stranger, other = client.request(method, path), client.request(method, path, headers=weak)
+    if NEEDS[name].scope is None:
+        assert (stranger.status_code, other.status_code) == (200, 200)
+        return
+    assert kind(stranger) == MISSING
+    if NEEDS[name].scope:
+        assert kind(other) == "/problems/forbidden"
+
+
+def test_routes_without_what_guards_them_answer_nobody(site):
+    with pytest.raises(access.Problem):
+        access.may({}, "list_tasks")
+    with pytest.raises(access.Problem):
+        access.may({"caller": access.Caller("a", "a", access.read_rights(["read"], []))}, "an_operation_of_tomorrow")
+
+
+# -- who is let in --------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_token_all_is_open(client):
+    assert client.get("/v1/tasks").status_code == 200
+    assert client.post("/v1/tasks", json={}).status_code == 202
+
+
+def test_with_tokens_always_needed_nobody_comes_in_while_there_is_none(tmp_path):
+    with made(tmp_path, tokens="always").client() as client:
+        assert kind(client.get("/v1/tasks")) == MISSING
+        assert client.get("/healthz").status_code == 200
+
+
+def test_with_a_token_stored_everything_needs_one(site, client):
+    headers = give(site, "read")
+    refused = client.get("/v1/tasks")
+    assert (kind(refused), refused.headers["www-authenticate"]) == (MISSING, "Bearer")
+    assert client.get("/v1/tasks", headers=headers).status_code == 200
+    assert kind(client.get("/v1/nothing")) == MISSING, "not even what there is, is told"
+    assert client.get("/healthz").status_code == 200
+
+
+HOSTILE = {
+    "nothing": lambda text: {},
+    "truncated": lambda text: {"Authorization": text[:-1]},
+    "longer": lambda text: {"Authorization": text + "0"},
+    "another secret": lambda text: {"Authorization": text[:-64] + "0" * 64},
+    "unknown": lambda text: {"Authorization": f"Bearer {new_token().text}"},
+    "another scheme": lambda text: {"Authorization": text.replace("Bearer", "Basic")},
+    "no scheme": lambda text: {"Authorization": text.replace("Bearer ", "")},
+    "twice": lambda text: [("Authorization", text), ("Authorization", text)],
+    "in capitals": lambda text: {"Authorization": text.upper()},
+    "in a cookie": lambda text: {"Cookie": text},
+    "not ascii": lambda text: {"Authorization": (text + "ü").encode("latin-1")},
+    "huge": lambda text: {"Authorization": text * 100_000},
+    "a million words": lambda text: {"Authorization": "Bearer " + " ".join(["ss_"] * 1_000_000)},
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_header_lets_nobody_in(site, client, change):
+    text = give(site, "admin")["Authorization"]
+    assert client.get("/v1/tasks", headers={"Authorization": text}).status_code == 200
+    assert kind(client.get("/v1/tasks", headers=change(text))) == MISSING
+
+
+def test_the_word_bearer_is_read_in_any_letters(site, client):
+    text = give(site, "read")["Authorization"].replace("Bearer", "bEARER")
+    assert client.get("/v1/tasks", headers={"Authorization": text}).status_code == 200
+
+
+def test_an_expired_token_is_none(site, client):
+    give(site, "read")
+    assert kind(client.get("/v1/tasks", headers=give(site, "read", expires=1))) == MISSING
+
+
+def test_once_all_tokens_are_revoked_nobody_comes_in(site, client):
+    assert kind(client.get("/v1/tasks", headers=give(site, "read", revoked=True))) == MISSING
+
+
+def test_no_answer_and_no_log_line_has_the_secret(site, client):
+    headers = give(site, "tasks:write")
+    secret = headers["Authorization"][-64:]
+    with structlog.testing.capture_logs() as lines:
+        answers = [client.post("/v1/tasks", json={}, headers=headers), client.get("/v1/tasks", headers=headers)]
+    assert [answer.status_code for answer in answers] == [202, 403]
+    assert secret not in repr(lines) + "".join(answer.text + repr(answer.headers) for answer in answers)
+
+
+# -- what it allows -------------------------------------------------------------------------------------------------------
+
+
+def test_objects_of_foreign_queues_are_not_found(site, client):
+    headers = give(site, "read", "tasks:write", "queues:write", namespaces=["ma"])
+    for path in (
+        f"/v1/tasks/{path_of(GPU)}",
+        f"/v1/tasks/{path_of(GPU)}/result",
+        "/v1/queues/gpu",
+        "/v1/queues/gpu/stats",
+    ):
+        assert kind(client.get(path, headers=headers)) == "/problems/not-found"
+    foreign, none = (client.get(f"/v1/tasks/{path_of(key)}", headers=headers).json() for key in (GPU, NONE))
+    assert foreign == none, "nothing tells them apart"
+    assert client.get(f"/v1/tasks/{path_of(MAIL)}", headers=headers).status_code == 200
+    assert client.put("/v1/queues/mail", json={"rate": 1}, headers=headers).status_code == 201
+    assert kind(client.put("/v1/queues/gpu", json={"rate": 1}, headers=headers)) == "/problems/not-found"
+    assert kind(client.post(f"/v1/tasks/{path_of(GPU)}:cancel", headers=headers)) == "/problems/not-found"
+    assert site.connection.sent == []
+
+
+def test_what_is_about_all_queues_needs_a_token_for_all(site, client):
+    headers = give(site, "admin", namespaces=["ma"])
+    for path in ("/v1/tasks", "/v1/queues", "/v1/schedules", "/v1/stream", "/v1/rejected", "/v1/workers"):
+        assert kind(client.get(path, headers=headers)) == "/problems/forbidden"
+
+
+@pytest.mark.parametrize("more", [{"namespaces": ["ma"]}, {}])
+def test_tasks_are_enqueued_into_queues_of_ones_own_only(site, client, more):
+    headers = give(site, "tasks:write" if more else "tasks:write:queue=mail", **more)
+    assert client.post("/v1/tasks", json={"queue": "mail"}, headers=headers).status_code == 202
+    assert client.put(f"/v1/tasks/{path_of(NONE)}", json={"queue": "mail"}, headers=headers).status_code == 202
+    for body in ({"queue": "gpu"}, {}, {"queue": None}, {"queue": ["mail"]}):
+        assert kind(client.post("/v1/tasks", json=body, headers=headers)) == "/problems/forbidden"
+    assert len(site.connection.sent) == 2
+
+
+def test_a_body_that_names_two_queues_is_judged_by_the_one_that_counts(site, client):
+    headers = give(site, "tasks:write:queue=mail") | {"Content-Type": "application/json"}
+    refused = client.post("/v1/tasks", content=b'{"queue": "mail", "queue": "gpu"}', headers=headers)
+    assert kind(refused) == "/problems/forbidden"
+    assert client.post("/v1/tasks", content=b'{"queue": "gpu", "queue": "mail"}', headers=headers).status_code == 202
+    assert [command.queue for command in site.connection.sent] == ["mail"]
+
+
+def test_a_task_of_a_foreign_queue_is_not_overwritten_by_its_key(site, client):
+    headers = give(site, "tasks:write:queue=mail")
+    key = {"scheduled_time": iso(GPU.time_us), "ordering_id": GPU.ordering_id, "uniqueness_key": GPU.uniqueness_key}
+    assert (
+        kind(client.put(f"/v1/tasks/{path_of(GPU)}", json={"queue": "mail"}, headers=headers)) == "/problems/not-found"
+    )
+    assert kind(client.post("/v1/tasks", json=key | {"queue": "mail"}, headers=headers)) == "/problems/not-found"
+    assert site.connection.sent == []
+
+
+def test_leases_are_for_the_queues_of_the_scope(site, client):
+    headers = give(site, "lease:mail")
+    body = {"seq": 1, "session": "s", "want": [{"queue": "mail"}, {"queue": "gpu"}]}
+    assert kind(client.post("/v1/workers/w/sync", json=body, headers=headers)) == "/problems/forbidden"
+    assert kind(client.post("/v1/queues/gpu/leases", json={}, headers=headers)) == "/problems/forbidden"
+    assert kind(client.post(f"/v1/tasks/{path_of(GPU)}:lease", json={}, headers=headers)) == "/problems/not-found"
+    body["want"] = [{"queue": "mail"}]
+    for path, sent in (("/v1/workers/w/sync", body), ("/v1/queues/mail/leases", {})):
+        assert client.post(path, json=sent, headers=headers).status_code == 503, "let in; no dispatcher is there"
+
+
+# -- how often, and what is written down ----------------------------------------------------------------------------------
+
+
+def test_a_token_that_asks_too_often_is_told_when_to_come_again_and_others_go_on(tmp_path):
+    site = made(tmp_path, token_rate=0.1, token_burst=3)
+    one, other = give(site, "read"), give(site, "read")
+    with site.client() as client:
+        answers = [client.get("/readyz", headers=one) for _ in range(4)]
+        assert kind(answers[3]) == "/problems/busy"
+        assert 0 < int(answers[3].headers["retry-after"]) <= 10
+        assert client.get("/openapi.json", headers=other).status_code == 200
+        assert client.get("/healthz", headers=one).status_code == 200
+
+
+def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site, client):
+    headers = give(site, "tasks:write:queue=mail")
+    with structlog.testing.capture_logs() as lines:
+        client.post("/v1/tasks", json={"queue": "mail"}, headers=headers)
+        client.post("/v1/tasks", json={"queue": "gpu"}, headers=headers)
+        client.post("/v1/tasks", json={"queue": "mail"})
+        client.get(f"/v1/tasks/{path_of(MAIL)}", headers=headers)
+    told = [
+        (line["token"], line["name"], line["operation"], line["status"]) for line in lines if line["event"] == "audit"
+    ]
+    id = headers["Authorization"].split("_")[1]
+    assert told == [(id, "t", "enqueue_a_task", 202), (id, "t", "enqueue_a_task", 403), ("", "", "", 401)]
+
+
+# -- how old what is known may be -----------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A loop's clock that is moved by hand."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(token_view, "_time", lambda: self.now)
+
+
+def test_a_revocation_is_obeyed_within_five_seconds(monkeypatch):
+    clock, stored = Clock(monkeypatch), [{"a": 1}]
+    view = TokenView(lambda: stored[0])
+
+    async def asked():
+        assert await view.now() == {"a": 1}
+        stored[0] = {"a": 2}
+        clock.now += token_view.OLDEST_S + 0.1
+        assert await view.now() == {"a": 2}, "it waits for the log"
+
+    asyncio.run(asked())
+
+
+def test_a_new_token_is_looked_for_at_once(monkeypatch):
+    Clock(monkeypatch)
+    stored = [{"a": 1}]
+    view = TokenView(lambda: stored[0])
+
+    async def asked():
+        await view.now()
+        stored[0] = {"a": 1, "b": 1}
+        assert "b" in await view.now("b"), "also right after the last look"
+
+    asyncio.run(asked())
+
+
+def test_while_the_log_cannot_be_read_nobody_is_let_in_by_what_is_old(monkeypatch):
+    clock, down = Clock(monkeypatch), [False]
+
+    def read():
+        if down[0]:
+            raise UnreachableError("Kafka did not answer.")
+        return {"a": 1}
+
+    view = TokenView(read)
+
+    async def asked():
+        await view.now()
+        down[0] = True
+        clock.now += 4
+        assert await view.now() == {"a": 1}
+        clock.now += 2
+        with pytest.raises(UnreachableError):
+            await view.now()
+
+    asyncio.run(asked())
+
+
+def test_where_nobody_knows_whether_there_are_tokens_nobody_is_let_in(monkeypatch):
+    Clock(monkeypatch)
+
+    def read():
+        raise UnreachableError("Kafka did not answer.")
+
+    with pytest.raises(UnreachableError):
+        asyncio.run(TokenView(read).now())

@@ -165,14 +165,14 @@ def test_the_head_of_a_lane_is_skipped(api):
 
 def test_the_life_of_a_schedule(api):
     where = "/v1/schedules/http%2Flife"
-    status, made, headers = api("PUT", where, {"handler": "errand", "every": "1s", "payload": {"mark": "s"}})
+    status, made, headers = api("PUT", where, {"handler": "work", "every": "1s", "payload": {"mark": "s"}})
     assert (status, made["name"], made["etag"]) == (201, "http/life", headers["ETag"])
     eventually(lambda: api("GET", where)[1]["last_success_at"], 60, "it has run")
-    assert api("PUT", where, {"handler": "errand", "every": "2s"})[0] == 428
-    assert api("PUT", where, {"handler": "errand", "every": "2s"}, If_Match='"0.0"')[0] == 412
-    assert api("PUT", where, {"handler": "errand", "every": "2s"}, If_Match=headers["ETag"])[0] == 200
+    assert api("PUT", where, {"handler": "work", "every": "2s"})[0] == 428
+    assert api("PUT", where, {"handler": "work", "every": "2s"}, If_Match='"0.0"')[0] == 412
+    assert api("PUT", where, {"handler": "work", "every": "2s"}, If_Match=headers["ETag"])[0] == 200
     status, changed, _ = api("PATCH", where, {"note": "slower", "every": "1h"})
-    assert (changed["note"], changed["definition"]["handler"]) == ("slower", "errand")
+    assert (changed["note"], changed["definition"]["handler"]) == ("slower", "work")
     assert api("POST", f"{where}:pause", {"note": "closing"})[1]["done"] == "paused"
     assert "closing" in " ".join(api("GET", f"{where}:explain")[1]["said"])
     assert api("POST", f"{where}:resume")[1]["done"] == "resumed"
@@ -185,7 +185,7 @@ def test_the_life_of_a_schedule(api):
 
 def test_an_event_fires_a_schedule(api):
     assert (
-        api("PUT", "/v1/schedules/http-event", {"handler": "errand", "event": "http-stock", "overlap": "allow_all"})[0]
+        api("PUT", "/v1/schedules/http-event", {"handler": "work", "event": "http-stock", "overlap": "allow_all"})[0]
         == 201
     )
     assert api("POST", "/v1/events", {"name": "http-stock"})[0] == 202

@@ -139,18 +139,18 @@ def test_a_bad_definition_is_told_to_the_caller_and_nonsense_on_the_topic_stands
     with pytest.raises(ArgumentError, match="30"):
         Trigger.cron("0 0 30 2 *")
     producer = foreign._producer
-    for value in (b"\xff", b'{"type":"put","schedules":[{"name":"x"}]}', b'{"type":"delete"}'):
-        producer.send("schedules", value=value, partition=0)
-    producer.flush()
-    rows = eventually(
-        lambda: (
-            found
-            if len(found := deployment.rows("rejected").filter(pl.col("topic") == "schedules").to_dicts()) >= 3
-            else None
-        ),
-        PATIENCE,
-    )
-    assert {row["reason"] for row in rows} >= {"not_json", "wrong_value", "missing_field"}
+    reasons = {
+        b"\xff": "not_json",
+        b'{"type":"put","schedules":[{"name":"x"}]}': "wrong_value",
+        b'{"type":"delete"}': "missing_field",
+    }
+    sent = {producer.send("schedules", value=value, partition=0).get(30).offset: reasons[value] for value in reasons}
+
+    def told():
+        rows = deployment.rows("rejected").filter(pl.col("topic") == "schedules", pl.col("offset").is_in(list(sent)))
+        return dict(zip(rows["offset"], rows["reason"], strict=True))
+
+    eventually(lambda: told() == sent, PATIENCE, sent, told)
     assert scheduler.put_schedules(Schedule("fine", "work", Trigger.event("never"))) == {"fine": "added"}
     with pytest.raises(ConflictError, match="not paused"):
         scheduler.schedule("fine").resume()

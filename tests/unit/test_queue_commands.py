@@ -80,8 +80,8 @@ def test_a_patch_changes_what_it_names_and_leaves_the_rest(plan: PlannerHarness)
 
 @pytest.mark.parametrize("name", [None, 5, [], {}, "a b"])
 def test_a_patch_without_a_name_is_refused(plan: PlannerHarness, name: object) -> None:
-    assert put(plan, {"name": name, "rate": 1}, patch=True)[0] == "argument"
-    assert put(plan, {"rate": 1}, patch=True)[0] == "argument"
+    assert put(plan, {"name": name, "rate": 1}, patch=True)[0] == "rejected"
+    assert put(plan, {"rate": 1}, patch=True)[0] == "rejected"
 
 
 def test_a_patch_of_what_stands_in_the_settings_begins_with_that() -> None:

@@ -22,21 +22,28 @@ MAX_RECORD_BYTES: Final = 512 * 1024
 MOST_DAYS: Final = 10_000
 MOST_NAMES: Final = 10_000
 MAX_VALUES_BYTES: Final = 16 * 1024
+MOST_COUNTED: Final = 2**53
+"""Counts stay below it: every JSON reader has them exactly."""
 MOST_LEVELS: Final = (
     50  # of values inside each other; the planner's log nests them deeper, and its readers have a limit too
 )
 
 _Identifier = Annotated[str, Field(min_length=1, max_length=200)]
-_Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Count = Annotated[int, Field(ge=0, lt=MOST_COUNTED)]
 _Instant = Annotated[int, Field(ge=0, lt=LATEST_US)]
 
 
 @with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
 class _Partition(TypedDict, total=False):
     values: dict[Text, Scalar]
-    count: Annotated[int, Field(ge=1, lt=2**53)]
+    count: Annotated[int, Field(ge=1, lt=MOST_COUNTED)]
     rows: _Count
     bytes: _Count
+
+
+@with_config(ConfigDict(strict=True, extra="allow", allow_inf_nan=False))
+class _Named(TypedDict, total=False):
+    name: Required[Name]
 
 
 @with_config(ConfigDict(strict=True, extra="ignore", allow_inf_nan=False))
@@ -82,7 +89,7 @@ class _Fields(TypedDict, total=False):
     maxRunning: Annotated[int, Field(ge=1, le=100)]
     leaveOut: Annotated[list[_Instant], Field(max_length=10_000)]
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
-    queues: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
+    queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]
     tokens: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
     patch: bool
     unset: Annotated[list[Text], Field(max_length=100)]

@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan.plan_command import MAX_RECORD_BYTES, encode_command
+from scylla_spark.core.plan.plan_command import Refused, encode_command, read_command
 from scylla_spark.core.plan.plan_log import Group
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.progress_mark import Mark
@@ -31,6 +31,7 @@ _ERRORS: Final[dict[str, type[SchedulerError]]] = {
     "conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError,
     "pending": WaitTimeoutError,
 }  # fmt: skip
+_HINTS: Final = {"too_large": "Send it in parts."}
 
 
 class Answer(NamedTuple):
@@ -43,6 +44,28 @@ class Answer(NamedTuple):
 
     done: dict[str, Any]
     offset: int
+
+
+def checked_command(kind: str, **fields: Any) -> bytes:
+    """The record of a command that the planner can read: what it would refuse for its form is refused here, before it is acknowledged.
+
+    Args:
+        kind: what is asked, such as "put".
+        **fields: as they are called on the wire; those that are None are left out.
+
+    Raises:
+        ArgumentError: it would be refused.
+    """
+    try:
+        value = encode_command(kind, **fields)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(
+            f"The command is not JSON ({error}).", hint="Pass text, finite numbers, lists and mappings of them."
+        ) from error
+    read = read_command(value)
+    if isinstance(read, Refused):
+        raise ArgumentError(read.detail, hint=_HINTS.get(read.reason, "Change what it says, and ask again."))
+    return value
 
 
 class PlanRequests:
@@ -70,11 +93,12 @@ class PlanRequests:
         """Sends a command; returns when it is acknowledged, and will be obeyed.
 
         Raises:
-            ArgumentError: it is too large.
+            ArgumentError: the planner would refuse it; nothing was sent.
             UnreachableError: it was not acknowledged; it may be obeyed all the same.
         """
+        value = checked_command(kind, **fields)
         with self._lock:
-            self._send(encode_command(kind, **fields))
+            self._send(value)
 
     def ask(self, kind: str, *, timeout_s: float = 30.0, **fields: Any) -> Answer:
         """Sends a command, and waits until the planner has obeyed or refused it.
@@ -85,10 +109,11 @@ class PlanRequests:
             UnreachableError: nobody answered in time; it stands in the topic, and is obeyed when a planner runs.
         """
         name = uuid4().hex
+        value = checked_command(kind, id=name, **fields)
         with self._lock:
             reader = self._reader()
             reader.tail()
-            self._send(encode_command(kind, id=name, **fields))
+            self._send(value)
             found = self._await(reader, name, boot_us() + round(timeout_s * 1e6))
         if found is None:
             raise UnreachableError(
@@ -142,10 +167,6 @@ class PlanRequests:
         return PlanLogReader(self._settings, self._consumer)
 
     def _send(self, value: bytes) -> None:
-        if len(value) > MAX_RECORD_BYTES:
-            raise ArgumentError(
-                f"The command has {len(value)} bytes; {MAX_RECORD_BYTES} are read.", hint="Send it in parts."
-            )
         try:
             if self._producer is None:
                 self._producer = producer(self._settings, bootstrap_timeout_ms=10_000)

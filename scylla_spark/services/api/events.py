@@ -9,6 +9,7 @@ from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.responses import Response
 
+from scylla_spark.core.plan.plan_command import MOST_COUNTED
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
@@ -46,9 +47,9 @@ class PartitionBody(Body):
     """One or more new partitions."""
 
     values: dict[str, Any] | None = None
-    count: Annotated[int | None, Field(ge=1)] = None
-    rows: Annotated[int | None, Field(ge=0)] = None
-    bytes: Annotated[int | None, Field(ge=0)] = None
+    count: Annotated[int | None, Field(ge=1, lt=MOST_COUNTED)] = None
+    rows: Annotated[int | None, Field(ge=0, lt=MOST_COUNTED)] = None
+    bytes: Annotated[int | None, Field(ge=0, lt=MOST_COUNTED)] = None
 
 
 class PartitionsBody(Body):

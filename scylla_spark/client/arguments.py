@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.handler_registry import registered
+from scylla_spark.executors.value_type import ValueType
 
 _ids: Final = Uuid7()
 _RETRY_MARK: Final = "~retry-"
@@ -29,8 +31,8 @@ def new_key(now: int) -> str:
 
 def command(
     now: int,
-    handler: str | None,
-    payload: Mapping[str, Any] | None = None,
+    handler: str | Callable[..., Any] | None,
+    payload: Any = None,
     *,
     ordering_id: str | None = None,
     uniqueness_key: str | None = None,
@@ -45,8 +47,8 @@ def command(
 
     Args:
         now: the moment of the call, microseconds since the epoch.
-        handler: name; None leaves it to `ingest.default_handler`.
-        payload: a JSON object; default: empty.
+        handler: name, or a registered function; None leaves it to `ingest.default_handler`.
+        payload: a JSON object; of a function that declares a type of payload, a value of that. Default: empty.
         ordering_id: lane; default: one of its own.
         uniqueness_key: makes the key unique in its lane; default: a new one.
         at: scheduled time, aware; default: now, or now + `delay`.
@@ -61,6 +63,10 @@ def command(
     """
     unique = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
     lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
+    if callable(handler):
+        known = registered(handler)
+        handler, declared = known.info.name, known.signature.payload
+        payload = payload if declared is None else declared.plain({} if payload is None else payload)
     try:
         body = payload_text(payload)
     except (ValueError, TypeError, RecursionError) as error:
@@ -73,6 +79,11 @@ def command(
     timeout_ms = None if timeout is None else duration_ms(timeout)
     key = TaskKey(moment(now, at, delay), lane, unique)
     return Command(ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now)
+
+
+def returned_by(handler: object) -> ValueType | None:
+    """The type of the results of a handler that is given as a function; None: it is a name, or declares none."""
+    return registered(handler).signature.result if callable(handler) else None
 
 
 def moment(now: int, at: datetime | None, delay: object) -> int:

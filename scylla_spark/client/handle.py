@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
 
 from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
@@ -26,23 +28,28 @@ from scylla_spark.errors import (
     UnreachableError,
     WaitTimeoutError,
 )
+from scylla_spark.executors.value_type import ValueType
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.log_reader import LogReader
 
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000
 
+R_co = TypeVar("R_co", default=Any, covariant=True)
 
-class TaskHandle:
+
+class TaskHandle(Generic[R_co]):
     """One task, by its key; making one asks nobody.
 
     Args:
         connection: to the deployment.
         key: identity of the task.
+        returns: the type of its result; None: plain JSON.
     """
 
-    def __init__(self, connection: Connection, key: TaskKey) -> None:
+    def __init__(self, connection: Connection, key: TaskKey, returns: ValueType | None = None) -> None:
         self.key = key
+        self._returns = returns
         self._connection = connection
         self._moving = False  # a cancel was sent for a move that is not finished
 
@@ -64,13 +71,14 @@ class TaskHandle:
         facts = self._facts()
         return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
 
-    def result(self, timeout: object = None) -> Any:
-        """Waits for the end of the task and returns what its handler returned.
+    def result(self, timeout: object = None) -> R_co:
+        """Waits for the end of the task and returns what its handler returned, as the type that the handler declares.
 
         Args:
             timeout: how long to wait (duration); None: for ever.
 
         Raises:
+            ArgumentError: the handler returned, where it ran, what does not fit the type that it declares here.
             TaskFailed: it ended otherwise; the fields hold outcome, attempt, error_class, error_message and error_stack.
             WaitTimeoutError: it has not ended in time; it goes on.
             UnreachableError: Kafka does not answer.
@@ -85,7 +93,9 @@ class TaskHandle:
             )
         if ended.outcome != SUCCEEDED:
             raise _failed(self.key, ended)
-        return None if ended.result is None else json.loads(ended.result)
+        text = ended.result or "null"
+        value: R_co = json.loads(text) if self._returns is None else self._returns.read(text)
+        return value
 
     def cancel(self, timeout: object = "10s") -> str:
         """Ends the task without running it (again), and waits for the owner's answer.
@@ -119,7 +129,9 @@ class TaskHandle:
             outcome = stored.outcome if stored is not None else ""
         return CANCELLED if outcome == CANCELLED else "too_late"
 
-    def reschedule(self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s") -> TaskHandle:
+    def reschedule(
+        self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s"
+    ) -> TaskHandle[R_co]:
         """Moves the task to another time: cancels it and enqueues a copy under the new key.
 
         Args:
@@ -146,7 +158,7 @@ class TaskHandle:
             )
         self._connection.send(copy)
         self._moving = False
-        return TaskHandle(self._connection, copy.key)
+        return TaskHandle(self._connection, copy.key, self._returns)
 
     def _cancelled_for_move(self, timeout: object) -> str:
         try:
@@ -160,7 +172,7 @@ class TaskHandle:
                 key=str(self.key),
             ) from error
 
-    def retry(self) -> TaskHandle:
+    def retry(self) -> TaskHandle[R_co]:
         """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.
 
         Raises:
@@ -172,7 +184,7 @@ class TaskHandle:
             raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
         copy = arguments.retried(folded.data, now_us())
         self._connection.send(copy)
-        return TaskHandle(self._connection, copy.key)
+        return TaskHandle(self._connection, copy.key, self._returns)
 
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.

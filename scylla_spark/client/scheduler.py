@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, Unpack, overload
 
 from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.enqueue_options import EnqueueOptions
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
 from scylla_spark.client.queue_handle import QueueHandle
@@ -17,7 +18,7 @@ from scylla_spark.client.schedule_handle import ScheduleHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.task import Retry
+from scylla_spark.core.task import Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from scylla_spark.client.definitions import Schedule
     from scylla_spark.client.queues import Queue
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class Scheduler:
@@ -105,45 +109,40 @@ class Scheduler:
 
     # -- single tasks ---------------------------------------------------------------------------------------------------
 
+    @overload
+    def enqueue(
+        self, handler: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+    ) -> TaskHandle: ...
+    @overload
     def enqueue(
         self,
-        handler: str | None,
+        handler: Callable[Concatenate[Task, ...], R],
         payload: Mapping[str, Any] | None = None,
-        *,
-        ordering_id: str | None = None,
-        uniqueness_key: str | None = None,
-        at: datetime | None = None,
-        delay: object = None,
-        queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
-        retry: Retry | None = None,
-        timeout: object = None,
-    ) -> TaskHandle:
+        **options: Unpack[EnqueueOptions],
+    ) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(
+        self, handler: Callable[Concatenate[P, ...], R], payload: P, **options: Unpack[EnqueueOptions]
+    ) -> TaskHandle[R]: ...
+    def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> TaskHandle[Any]:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
 
         Args:
-            handler: name of a registered function; None: the deployment's default handler, or a lease.
-            payload: JSON object for the handler, at most 256 KiB.
-            ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
-            uniqueness_key: with lane and time the identity of the task: the same again overwrites. Default: a new,
-                time-sortable one, so that tasks of one time keep the order in which they were enqueued.
-            at: when it is due (aware datetime). Default: now.
-            delay: or how long from now (duration).
-            queue: queue.
-            priority: 0-255, higher is more urgent.
-            retry: when it runs again after a failure. Default: as the handler or the deployment says.
-            timeout: longest run of an attempt (duration). Default: likewise.
+            handler: name of a registered function, or the function; None: the deployment's default handler, or a lease.
+            payload: JSON object for the handler, at most 256 KiB. Of a function that declares a type of payload: a value of
+                that, or a JSON object that fits it.
+            **options: see `EnqueueOptions`.
+
+        Returns:
+            A handle; of a function that declares what it returns, its `result` is of that type.
 
         Raises:
-            ArgumentError: the task would be refused; nothing was sent.
+            ArgumentError: the task would be refused, or its payload does not fit; nothing was sent.
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
-        command = arguments.command(
-            now_us(), handler, payload, ordering_id=ordering_id, uniqueness_key=uniqueness_key, at=at, delay=delay, queue=queue,
-            priority=priority, retry=retry, timeout=timeout,
-        )  # fmt: skip
+        command = arguments.command(now_us(), handler, payload, **options)
         self.connection.send(command)
-        return TaskHandle(self.connection, command.key)
+        return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
 
     def task(self, key: TaskKey | str) -> TaskHandle:
         """A handle on a task, by key or by the key's text form; asks nobody yet."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -16,12 +15,13 @@ from typing import Any, TypeVar
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.executors import signature
 from scylla_spark.executors.catalog import EXECUTORS
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.signature import Signature
 from scylla_spark.name import RULE, is_name
 
 _PLAIN_OR_VERSION = re.compile(r"[^@]+(?:@[0-9]+)?")
-_PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,14 +33,12 @@ class Handler:
     Attributes:
         info: what the dispatcher knows of it.
         function: the function itself.
-        parameters: how many of (task, ctx) it takes: 1 or 2.
-        pandas: a batch handler that wants a pandas.DataFrame instead of a pyarrow.Table.
+        signature: how it is called, and which types its payload and its result have.
     """
 
     info: HandlerInfo
     function: Callable[..., Any]
-    parameters: int
-    pandas: bool = False
+    signature: Signature
 
 
 _registered: dict[str, Handler] = {}
@@ -56,8 +54,10 @@ def handler(
 ) -> Callable[[F], F]:
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
-    The function takes `(task)` or `(task, ctx)`. With `max_batch` it takes one pyarrow.Table (or pandas.DataFrame,
-    if its parameter is annotated so) with a row per task; see `executors.local.batch` for the columns.
+    The function takes `(task)` or `(task, ctx)`. Where its first parameter is annotated with a type that is not `Task`, it gets
+    the payload as a value of that type: a pydantic model, a dataclass, a TypedDict. With `max_batch` it takes one
+    pyarrow.Table (or pandas.DataFrame, if its parameter is annotated so) with a row per task; see `executors.local.batch` for
+    the columns.
 
     Args:
         name: 1 to 200 ASCII letters, digits and `_ . / : -`; a version may follow, as in "charge@2". A task that names
@@ -87,8 +87,7 @@ def handler(
     info = HandlerInfo(name, runs_on, max_batch, timeout_ms, retry)
 
     def register(function: F) -> F:
-        pandas = max_batch is not None and _wants_pandas(function)
-        _add(Handler(info, function, _parameters(function, info), pandas))
+        _add(Handler(info, function, signature.read(name, function, batch=max_batch is not None)))
         return function
 
     return register
@@ -101,7 +100,24 @@ def unregistered(name: str, function: Callable[..., Any]) -> Handler:
         ArgumentError: the function's signature is not usable.
     """
     info = HandlerInfo(name)
-    return Handler(info, function, _parameters(function, info))
+    return Handler(info, function, signature.read(name, function, batch=False))
+
+
+def registered(function: Callable[..., Any]) -> Handler:
+    """The handler that a function of this process is.
+
+    Raises:
+        ArgumentError: it is none, or it is registered under several names.
+    """
+    found = [entry for entry in _registered.values() if entry.function is function]
+    if len(found) == 1:
+        return found[0]
+    names = [entry.info.name for entry in found]
+    raise ArgumentError(
+        f"{_place(function)} is registered as {names}." if names else f"{_place(function)} is no handler.",
+        hint="Pass one of the names." if names else 'Decorate it with @handler("name"), or pass the name of a handler.',
+        reason="wrong_value",
+    )
 
 
 def load(modules: Sequence[str]) -> dict[str, Handler]:
@@ -145,42 +161,6 @@ def _add(entry: Handler) -> None:
 
 def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"
-
-
-def _parameters(function: Callable[..., Any], info: HandlerInfo) -> int:
-    most, what = (1, "(tasks)") if info.max_batch is not None else (2, "(task) or (task, ctx)")
-    problem = ArgumentError(
-        f"Handler {info.name!r} cannot be called with {what}.",
-        hint=f"Declare it as `def {getattr(function, '__name__', 'f')}{what.split(' or ')[-1]}`.",
-    )
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    ):
-        raise ArgumentError(
-            f"Handler {info.name!r} is a coroutine or generator function.",
-            hint="Make it a plain function; call asyncio.run inside it.",
-        )
-    parameters = list(inspect.signature(function).parameters.values())
-    positional = [p for p in parameters if p.kind in _PARAMETERS]
-    required = [p for p in positional if p.default is p.empty]
-    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters) or len(required) > most:
-        raise problem
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return most
-    if not positional:
-        raise problem
-    # a second parameter with a default is the function's own business, unless it is called ctx
-    return 2 if most == 2 and (len(required) == 2 or [p.name for p in positional[1:2]] == ["ctx"]) else 1
-
-
-def _wants_pandas(function: Callable[..., Any]) -> bool:
-    annotations = getattr(function, "__annotations__", {})
-    first = next((annotations[name] for name in inspect.signature(function).parameters if name in annotations), None)
-    if isinstance(first, str):
-        return first.strip("\"'") in ("pd.DataFrame", "pandas.DataFrame")
-    return getattr(first, "__module__", "").partition(".")[0] == "pandas"
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -11,7 +11,7 @@ from typing import Any
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.task import TaskContext
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.call import OK, encode_result, failed, verdict_of
+from scylla_spark.executors.local.call import failed, run
 from scylla_spark.worker.handlers import ANY
 from scylla_spark.worker.lease import Lease
 
@@ -57,12 +57,7 @@ def work(handlers: Mapping[str, Handler], lease: Lease) -> None:
         name = lease.task.handler
         lease.report_verdict(failed("handler_unknown", f"This worker has no handler {name!r}."))
         return
-    try:
-        result = handler.function(*(lease.task, context_of(handler, lease))[: handler.parameters])
-    except BaseException as error:
-        verdict = verdict_of(error)
-    else:
-        verdict = OK if result is None else encode_result(result)
+    verdict = run(handler, lease.task, context_of(handler, lease))
     if not lease.reported:
         lease.report_verdict(verdict)
 

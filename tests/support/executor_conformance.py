@@ -82,6 +82,15 @@ class Running:
 class ExecutorConformance:
     """The suite. `running` is a Running of module scope whose grace is GRACE_S, and which can run two tasks at once."""
 
+    def test_typed_handler_gets_a_value_of_its_type_and_returns_one(self, running):
+        outcome = running.one("typed", {"item": "tea"})
+        assert json.loads(outcome.result) == {"text": "1 x tea", "attempt": 3}
+
+    def test_payload_that_does_not_fit_ends_a_task_for_good_and_names_the_field(self, running):
+        outcome = running.one("typed", {"item": "tea", "count": "many"})
+        assert (outcome.outcome, outcome.failure.kind) == ("aborted", "payload_invalid")
+        assert "'count'" in outcome.failure.message
+
     def test_task_without_result_succeeds(self, running):
         before = now_us()
         outcome = running.one("noop")

@@ -12,6 +12,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import Abort, Yield
 from scylla_spark.executors.handler_registry import handler
@@ -33,6 +35,25 @@ def echo(task: Task, ctx: TaskContext) -> dict:
         "token": list(ctx.token),
         "left": left,
     }
+
+
+class Order(BaseModel):
+    """A payload."""
+
+    item: str
+    count: int = 1
+
+
+class Receipt(BaseModel):
+    """A result."""
+
+    text: str
+    attempt: int
+
+
+@handler("typed")
+def typed(p: Order, ctx: TaskContext) -> Receipt:
+    return Receipt(text=f"{p.count} x {p.item}", attempt=ctx.attempt)
 
 
 @handler("versioned@1")

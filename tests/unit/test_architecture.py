@@ -50,7 +50,8 @@ ALLOWED: dict[str, set[str]] = {
     "services.api": _IO | {"client", "log", "services", "services.api"},
     "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
-    "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`
+    # of services only the whole deployment of `Scheduler.local`, of executors only which functions are handlers
+    "client": _IO | {"client", "executors", "services"},
     "worker": _CORE | {"executors", "executors.local", "io.host", "worker"},  # nothing that needs a package
     "__init__": {"client", "config", "core", "errors", "executors", "worker"},
     "demo": _FACES | {"demo"},

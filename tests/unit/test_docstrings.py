@@ -15,10 +15,15 @@ TOLD_ELSEWHERE = {"typer.Context", "Asked"}  # commands tell of their parameters
 def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
     """Public functions, classes and methods, with their dotted names."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_") and not only_typed(node):
             yield prefix + node.name, node
             if isinstance(node, ast.ClassDef):
                 yield from public(node, f"{prefix}{node.name}.")
+
+
+def only_typed(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether this is one of the types of a function, which stands below with its docstring."""
+    return any(ast.unparse(one) == "overload" for one in node.decorator_list)
 
 
 def parameters(node: ast.FunctionDef | ast.ClassDef) -> list[ast.arg]:

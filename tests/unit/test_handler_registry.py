@@ -105,7 +105,7 @@ def test_bad_setting_is_refused(settings):
 )
 def test_number_of_arguments_follows_the_signature(function, parameters):
     handler("h")(function)
-    assert load([])["h"].parameters == parameters
+    assert load([])["h"].signature.parameters == parameters
 
 
 def test_signature_that_cannot_be_called_is_refused():
@@ -127,7 +127,11 @@ def test_annotation_decides_between_arrow_and_pandas():
 
     for function in (arrow, text, bare):
         handler(function.__name__, max_batch=5)(function)
-    assert {name: entry.pandas for name, entry in load([]).items()} == {"arrow": False, "text": True, "bare": False}
+    assert {name: entry.signature.pandas for name, entry in load([]).items()} == {
+        "arrow": False,
+        "text": True,
+        "bare": False,
+    }
 
 
 def test_module_files_are_imported_once_and_see_their_neighbours(tmp_path):

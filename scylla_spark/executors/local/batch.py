@@ -52,7 +52,7 @@ def call_batch(handler: Handler, rows: list[TaskRow]) -> list[Verdict]:
     """
     try:
         table = to_table(rows)
-        answer = handler.function(table.to_pandas() if handler.pandas else table)
+        answer = handler.function(table.to_pandas() if handler.signature.pandas else table)
     except BaseException as error:
         return [verdict_of(error)] * len(rows)
     if answer is None:

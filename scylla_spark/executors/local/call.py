@@ -25,6 +25,7 @@ from scylla_spark.executors.local.messages import TaskRow, Verdict
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40
+PAYLOAD_INVALID: Final = "payload_invalid"
 _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 OK: Final = Verdict(SUCCEEDED)
@@ -41,18 +42,51 @@ def call(handler: Handler, row: TaskRow, started_us: int) -> Verdict:
     try:
         value = json.loads(row.payload)
     except (ValueError, RecursionError) as error:
-        return failed("payload_invalid", f"The payload is not JSON: {error}")
+        return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
     key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
     task = Task(key, value, handler.info.name, row.queue, row.priority)
+    deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
+    return run(handler, task, TaskContext(row.attempt, row.epoch, deadline))
+
+
+def run(handler: Handler, task: Task, context: TaskContext) -> Verdict:
+    """Runs one handler on one task in this thread: its payload is checked, and what becomes of the call is a verdict.
+
+    A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either.
+
+    Args:
+        handler: the function to call, and how.
+        task: the task.
+        context: of the attempt.
+    """
+    declared = handler.signature.payload
     try:
-        if handler.parameters == 1:
-            result = handler.function(task)
-        else:
-            deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
-            result = handler.function(task, TaskContext(row.attempt, row.epoch, deadline))
+        given = task if declared is None else declared.of_json(task.payload)
+    except ArgumentError as error:
+        return failed(PAYLOAD_INVALID, error.message)._replace(outcome=ABORTED)
+    except BaseException as error:  # a validator of the type, which is user code
+        return verdict_of(error)
+    try:
+        result = handler.function(given) if handler.signature.parameters == 1 else handler.function(given, context)
     except BaseException as error:
         return verdict_of(error)
-    return OK if result is None else encode_result(result)
+    return verdict_of_result(handler, result)
+
+
+def verdict_of_result(handler: Handler, result: object) -> Verdict:
+    """What a value that a handler returned means.
+
+    Args:
+        handler: which one.
+        result: what it returned.
+    """
+    declared = handler.signature.result
+    if declared is None:
+        return OK if result is None else encode_result(result)
+    try:
+        return encode_result(declared.plain(result))
+    except BaseException as error:
+        return failed("result_invalid", _text(error) if isinstance(error, ArgumentError) else describe(error))
 
 
 def encode_result(result: object) -> Verdict:

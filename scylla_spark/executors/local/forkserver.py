@@ -227,7 +227,7 @@ def _prepare_batches(handlers: Mapping[str, Handler]) -> None:
     batches = [entry for entry in handlers.values() if entry.info.max_batch is not None]
     if batches:
         to_table([])  # with its first array pyarrow imports pandas, which takes a second or more
-    if any(entry.pandas for entry in batches):
+    if any(entry.signature.pandas for entry in batches):
         importlib.import_module("pandas")
 
 

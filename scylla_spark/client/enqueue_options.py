@@ -1,0 +1,33 @@
+"""The keyword arguments of `Scheduler.enqueue`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypedDict
+
+from scylla_spark.core.task import Retry
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What may be said of a task besides its handler and its payload.
+
+    Attributes:
+        ordering_id: the lane; tasks of one lane run one at a time, in the order of their keys. Default: a lane of its own.
+        uniqueness_key: with lane and time the identity of the task: the same again overwrites. Default: a new,
+            time-sortable one, so that tasks of one time keep the order in which they were enqueued.
+        at: when it is due (aware datetime). Default: now.
+        delay: or how long from now (duration).
+        queue: queue.
+        priority: 0-255, higher is more urgent.
+        retry: when it runs again after a failure. Default: as the handler or the deployment says.
+        timeout: longest run of an attempt (duration). Default: likewise.
+    """
+
+    ordering_id: str | None
+    uniqueness_key: str | None
+    at: datetime | None
+    delay: object
+    queue: str
+    priority: int
+    retry: Retry | None
+    timeout: object

@@ -1,0 +1,79 @@
+"""The examples of handlers in the pages run: in children, with what `enqueue` would send."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.client import arguments
+from scylla_spark.clock import now_us
+from scylla_spark.executors import handler_registry
+from scylla_spark.executors.local.pool import LocalPool
+from tests.support.executor_conformance import Running, invocation
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+class Scheduler:
+    """Sends what the real one would send to a pool of this process, at once."""
+
+    def __init__(self, pool: Running) -> None:
+        self.pool = pool
+
+    @classmethod
+    def connect(cls) -> Scheduler:
+        return cls.here
+
+    def enqueue(self, handler, payload=None, **options):
+        command = arguments.command(now_us(), handler, payload, **options)
+        call = invocation(command.handler)._replace(payload=command.payload, key=command.key)
+        return Handle(self.pool.run(call)[0], arguments.returned_by(handler))
+
+
+class Handle:
+    """How a task of `Scheduler` ended."""
+
+    def __init__(self, outcome, returns) -> None:
+        self.outcome, self.returns = outcome, returns
+
+    def result(self, timeout: object = None):
+        assert self.outcome.outcome == "succeeded", self.outcome
+        return self.returns.read(self.outcome.result)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Makes a module of handlers of the first block of a page."""
+    monkeypatch.setattr(handler_registry, "_registered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(page: str):
+        name = f"handlers_of_{Path(page).stem.lower()}"
+        (tmp_path / f"{name}.py").write_text(blocks(page)[0])
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return import_module(name)
+
+    return make
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/handlers.md"])
+def test_first_example_of_a_page_runs_and_returns_what_it_declares(module, page, monkeypatch):
+    handlers = module(page)
+    pool = LocalPool([handlers.__file__])
+    Scheduler.here = Scheduler(Running(pool))
+    try:
+        names = {"sched": Scheduler.here} | vars(handlers)
+        code = blocks(page)[1].replace("from scylla_spark import Scheduler\n", "") + "\nfound = handle.result()"
+        exec(code, names | {"Scheduler": Scheduler}, names)
+        assert isinstance(names["found"], handlers.Receipt)
+        assert names["found"].sent_to == "a@example.org"
+    finally:
+        pool.stop(drain_s=0)

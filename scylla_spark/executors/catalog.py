@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scylla_spark.executors.interface import Executor
+from scylla_spark.executors.interface import Executor, HandlerInfo
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
@@ -20,6 +20,7 @@ EXECUTORS: Final[Mapping[str, str]] = {
     "spark": "scylla_spark.executors.spark.pool",
 }
 """Name → module; each has a `KIND`."""
+_LOOPS: Final = "scylla_spark.executors.loops.pool"
 
 
 class Kind(NamedTuple):
@@ -41,6 +42,17 @@ class Kind(NamedTuple):
 def executors(settings: Settings) -> dict[str, Executor]:
     """The executors that the settings ask for, by name; not started."""
     return {name: kind.make(settings) for name, kind in _wanted(settings).items()}
+
+
+def asked_for(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[str, Executor]:
+    """Executors that are there only where handlers ask for them, by name; not started.
+
+    Args:
+        settings: of the deployment.
+        handlers: all that are known.
+    """
+    found: dict[str, Executor] = import_module(_LOOPS).executors(settings, handlers)
+    return found
 
 
 def needs_session(settings: Settings) -> bool:

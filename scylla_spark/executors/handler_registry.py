@@ -22,6 +22,8 @@ from scylla_spark.executors.signature import Signature
 from scylla_spark.name import RULE, is_name
 
 _PLAIN_OR_VERSION = re.compile(r"[^@]+(?:@[0-9]+)?")
+AT_ONCE = 100
+MOST_AT_ONCE = 10_000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +53,7 @@ def handler(
     timeout: object = None,
     runs_on: str = "local",
     max_batch: int | None = None,
+    concurrency: int | None = None,
 ) -> Callable[[F], F]:
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
@@ -66,6 +69,8 @@ def handler(
         timeout: how long one call may run (duration, more than 0); default: the deployment's.
         runs_on: "local" (a child process beside the dispatcher) or "spark" (a Spark executor).
         max_batch: most tasks in one call, from 1.
+        concurrency: of an `async def` function: how many of its tasks share the event loop of its child process, from 1 to
+            10,000. Default: 100.
 
     Raises:
         ArgumentError: a setting or the function's signature is not usable, or another function has this name.
@@ -84,13 +89,30 @@ def handler(
     timeout_ms = None if timeout is None else duration_ms(timeout)
     if timeout_ms == 0:
         raise ArgumentError(f"Handler {name!r} has a timeout of 0.", hint='Pass a duration such as "30s".')
-    info = HandlerInfo(name, runs_on, max_batch, timeout_ms, retry)
 
     def register(function: F) -> F:
-        _add(Handler(info, function, signature.read(name, function, batch=max_batch is not None)))
+        taken = signature.read(name, function, batch=max_batch is not None)
+        at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
+        _add(Handler(HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once), function, taken))
         return function
 
     return register
+
+
+def _concurrency(name: str, asked: int | None, runs_on: str, *, is_async: bool) -> int | None:
+    if is_async and runs_on != "local":
+        raise ArgumentError(
+            f"Handler {name!r} is `async def` and has runs_on={runs_on!r}.",
+            hint="Event loops are there beside the dispatcher only: leave out runs_on, or make it a plain function.",
+        )
+    if asked is not None and not is_async:
+        raise ArgumentError(
+            f"Handler {name!r} has a concurrency and is no `async def` function.",
+            hint="Leave it out; limits of plain handlers are those of their queue.",
+        )
+    if asked is not None and not (type(asked) is int and 1 <= asked <= MOST_AT_ONCE):
+        raise ArgumentError(f"Handler {name!r} has concurrency={shown(asked)}.", hint=f"Pass 1 to {MOST_AT_ONCE}.")
+    return (asked or AT_ONCE) if is_async else None
 
 
 def unregistered(name: str, function: Callable[..., Any]) -> Handler:
@@ -99,8 +121,7 @@ def unregistered(name: str, function: Callable[..., Any]) -> Handler:
     Raises:
         ArgumentError: the function's signature is not usable.
     """
-    info = HandlerInfo(name)
-    return Handler(info, function, signature.read(name, function, batch=False))
+    return Handler(HandlerInfo(name), function, signature.read(name, function, batch=False))
 
 
 def registered(function: Callable[..., Any]) -> Handler:

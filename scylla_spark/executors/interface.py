@@ -24,6 +24,7 @@ class HandlerInfo:
         max_batch: None for one task a call; else the most tasks one call takes (a batch handler).
         timeout_ms: None means the deployment's default.
         retry: None means the deployment's default.
+        concurrency: None for one call at a time in a child; else (an `async def` handler) how many share the loop of its child.
     """
 
     name: str
@@ -31,6 +32,12 @@ class HandlerInfo:
     max_batch: int | None = None
     timeout_ms: int | None = None
     retry: Retry | None = None
+    concurrency: int | None = None
+
+    @property
+    def executor(self) -> str:
+        """The name of the executor that its tasks are handed to: each `async def` handler has room of its own."""
+        return self.runs_on if self.concurrency is None else f"async/{self.name}"
 
 
 class Executor(Protocol):

@@ -22,12 +22,14 @@ class Signature(NamedTuple):
         payload: the type of its first parameter, where that is the payload; None: it takes the whole task.
         result: the type that it returns; None: it returns plain JSON.
         pandas: a batch handler that wants a pandas.DataFrame instead of a pyarrow.Table.
+        is_async: it is an `async def` function.
     """
 
     parameters: int
     payload: ValueType | None = None
     result: ValueType | None = None
     pandas: bool = False
+    is_async: bool = False
 
 
 def read(name: str, function: Callable[..., Any], *, batch: bool) -> Signature:
@@ -42,6 +44,11 @@ def read(name: str, function: Callable[..., Any], *, batch: bool) -> Signature:
         ArgumentError: the function cannot be called as a handler, or a type that it declares has no form in JSON.
     """
     if batch:
+        if inspect.iscoroutinefunction(function):
+            raise ArgumentError(
+                f"Handler {name!r} has max_batch and is `async def`.",
+                hint="Leave one of them out: async tasks run together anyway.",
+            )
         return Signature(_parameters(name, function, 1, "(tasks)"), pandas=_wants_pandas(function))
     parameters = _parameters(name, function, 2, "(task) or (task, ctx)")
     first = next(iter(inspect.signature(function).parameters))
@@ -52,6 +59,7 @@ def read(name: str, function: Callable[..., Any], *, batch: bool) -> Signature:
             parameters,
             None if taken in (None, Any, object, Task) else ValueType(taken, "payload"),
             None if is_plain(returned) else ValueType(returned, "result"),
+            is_async=inspect.iscoroutinefunction(function),
         )
     except ArgumentError as error:
         raise ArgumentError(f"Handler {name!r}: {error.message}", hint=error.hint) from None
@@ -62,15 +70,8 @@ def _parameters(name: str, function: Callable[..., Any], most: int, what: str) -
         f"Handler {name!r} cannot be called with {what}.",
         hint=f"Declare it as `def {getattr(function, '__name__', 'f')}{what.split(' or ')[-1]}`.",
     )
-    if (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    ):
-        raise ArgumentError(
-            f"Handler {name!r} is a coroutine or generator function.",
-            hint="Make it a plain function; call asyncio.run inside it.",
-        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ArgumentError(f"Handler {name!r} is a generator function.", hint="Return instead of yielding.")
     parameters = list(inspect.signature(function).parameters.values())
     positional = [p for p in parameters if p.kind in _POSITIONAL]
     required = [p for p in positional if p.default is p.empty]

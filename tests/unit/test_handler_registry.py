@@ -109,15 +109,53 @@ def test_number_of_arguments_follows_the_signature(function, parameters):
 
 
 def test_signature_that_cannot_be_called_is_refused():
-    async def coroutine(task): ...
+    async def stream(task):
+        yield
+
     def generator(task):
         yield
 
-    for function in (lambda: None, lambda a, b, c: None, lambda task, *, x: None, coroutine, generator):
+    for function in (lambda: None, lambda a, b, c: None, lambda task, *, x: None, stream, generator):
         with pytest.raises(ArgumentError, match="Handler 'h'"):
             handler("h")(function)
     with pytest.raises(ArgumentError, match=r"\(tasks\)"):
         handler("h", max_batch=5)(lambda tasks, ctx: None)
+
+
+def test_async_function_has_a_concurrency_and_an_executor_of_its_own():
+    async def one(task): ...
+
+    handler("some")(one)
+    handler("many", concurrency=10_000)(one)
+    found = load([])
+    assert [(found[name].info.concurrency, found[name].info.executor) for name in ("some", "many")] == [
+        (100, "async/some"),
+        (10_000, "async/many"),
+    ]
+    handler("plain")(lambda task: None)
+    assert (load([])["plain"].info.concurrency, load([])["plain"].info.executor) == (None, "local")
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"runs_on": "spark"}, "runs_on='spark'"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"concurrency": 10_001}, "concurrency=10001"),
+        ({"concurrency": True}, "concurrency=True"),
+        ({"max_batch": 5}, "max_batch"),
+    ],
+)
+def test_setting_that_an_async_function_cannot_have_is_refused(settings, what):
+    async def one(task): ...
+
+    with pytest.raises(ArgumentError, match=re.escape(what)):
+        handler("h", **settings)(one)
+
+
+def test_concurrency_of_a_plain_function_is_refused():
+    with pytest.raises(ArgumentError, match="no `async def`"):
+        handler("h", concurrency=5)(lambda task: None)
 
 
 def test_annotation_decides_between_arrow_and_pandas():

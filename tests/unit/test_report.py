@@ -133,7 +133,7 @@ def test_message_of_a_forkserver_is_read():
 
 
 @pytest.mark.parametrize(
-    "message", [["handler"], ["handler", 1, 2, 3, 4, 5, 6, 7], ["handler", "a", "a", "local", 1, 1, 7]]
+    "message", [["handler"], ["handler", 1, 2, 3, 4, 5, 6, 7, 8], ["handler", "a", "a", "local", 1, 1, 7, None]]
 )
 def test_introduction_of_no_handler_is_a_clear_error(message):
     from scylla_spark.errors import ConfigError

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import traceback
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import (
@@ -40,37 +41,71 @@ def call(handler: Handler, row: TaskRow, started_us: int) -> Verdict:
         started_us: wall clock now.
     """
     try:
-        value = json.loads(row.payload)
+        task = task_of(handler, row)
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
+    return run(handler, task, context_of(row, started_us))
+
+
+def task_of(handler: Handler, row: TaskRow) -> Task:
+    """The task of a row.
+
+    Raises:
+        ValueError: the payload is not JSON.
+        RecursionError: it is nested too deep.
+    """
     key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
-    task = Task(key, value, handler.info.name, row.queue, row.priority)
+    return Task(key, json.loads(row.payload), handler.info.name, row.queue, row.priority)
+
+
+def context_of(row: TaskRow, started_us: int) -> TaskContext:
+    """What a handler may know of an attempt that begins now (wall clock)."""
     deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
-    return run(handler, task, TaskContext(row.attempt, row.epoch, deadline))
+    return TaskContext(row.attempt, row.epoch, deadline)
+
+
+class PayloadInvalid(Exception):
+    """The payload of a task does not fit the type that its handler declares."""
 
 
 def run(handler: Handler, task: Task, context: TaskContext) -> Verdict:
     """Runs one handler on one task in this thread: its payload is checked, and what becomes of the call is a verdict.
 
-    A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either.
+    A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either. An
+    `async def` handler gets an event loop of its own here; in a dispatcher many share one (see `executors.loops`).
 
     Args:
         handler: the function to call, and how.
         task: the task.
         context: of the attempt.
     """
+    try:
+        result = handler.function(*arguments_of(handler, task, context))
+        if handler.signature.is_async:
+            result = asyncio.run(result)
+    except BaseException as error:
+        return verdict_of(error)
+    return verdict_of_result(handler, result)
+
+
+def arguments_of(handler: Handler, task: Task, context: TaskContext) -> tuple[Any, ...]:
+    """What a handler is called with.
+
+    Args:
+        handler: which one.
+        task: the task.
+        context: of the attempt.
+
+    Raises:
+        PayloadInvalid: the payload does not fit the type that the handler declares; the message names the fields.
+        BaseException: what a validator of that type raised, which is user code.
+    """
     declared = handler.signature.payload
     try:
         given = task if declared is None else declared.of_json(task.payload)
     except ArgumentError as error:
-        return failed(PAYLOAD_INVALID, error.message)._replace(outcome=ABORTED)
-    except BaseException as error:  # a validator of the type, which is user code
-        return verdict_of(error)
-    try:
-        result = handler.function(given) if handler.signature.parameters == 1 else handler.function(given, context)
-    except BaseException as error:
-        return verdict_of(error)
-    return verdict_of_result(handler, result)
+        raise PayloadInvalid(error.message) from None
+    return (given,) if handler.signature.parameters == 1 else (given, context)
 
 
 def verdict_of_result(handler: Handler, result: object) -> Verdict:
@@ -108,6 +143,8 @@ def encode_result(result: object) -> Verdict:
 def verdict_of(error: BaseException) -> Verdict:
     """What an exception that left a handler means."""
     try:
+        if isinstance(error, PayloadInvalid):
+            return failed(PAYLOAD_INVALID, _text(error))._replace(outcome=ABORTED)
         if isinstance(error, Abort):
             return failed("Abort", _text(error))._replace(outcome=ABORTED)
         if isinstance(error, Yield):

@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Container, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
@@ -307,13 +307,3 @@ class ChildHandle:
         """Frees what belongs to the child."""
         self.sock.close()
         self.slot.close()
-
-
-class Nursery(Protocol):
-    """Where children come from and end."""
-
-    def spawn(self, child: ChildHandle) -> None:
-        """Starts the child of `child`; if that fails, its death is reported like any other."""
-
-    def kill_child(self, number: int, grace_ms: int) -> None:
-        """Ends a child and its process group."""

@@ -26,14 +26,13 @@ import signal
 import socket
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.handler_registry import Handler, load
-from scylla_spark.executors.local import child
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Capture
@@ -53,15 +52,23 @@ class Forkserver:
         handlers: what tasks may name.
         output: takes what handlers print, in each child's copy.
         wants_output: whether children send it along.
+        life: what a child does; the `run` of `child` or of what is like it.
     """
 
     def __init__(
-        self, control: socket.socket, handlers: Mapping[str, Handler], output: Capture, *, wants_output: bool
+        self,
+        control: socket.socket,
+        handlers: Mapping[str, Handler],
+        output: Capture,
+        *,
+        wants_output: bool,
+        life: Callable[..., None],
     ) -> None:
         self._control = control
         self._handlers = handlers
         self._output = output
         self._wants_output = wants_output
+        self._life = life
         self._pids: dict[int, int] = {}  # child → pid
         self._kill_at: dict[int, int] = {}  # child → boot_us of its SIGKILL
         self._wake, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -118,7 +125,7 @@ class Forkserver:
         else:
             if pid == 0:
                 self._forget()
-                child.run(
+                self._life(
                     socket.socket(fileno=sock_fd),
                     slot_fd,
                     self._handlers,
@@ -168,7 +175,7 @@ def describe_handler(name: str, entry: Handler) -> list[Any]:
     """A handler as message; `forkserver_handle.parse_handler` is its inverse."""
     info = entry.info
     retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
-    return ["handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry]
+    return ["handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency]
 
 
 def main() -> NoReturn:
@@ -186,6 +193,7 @@ def main() -> NoReturn:
     output = Capture()
     sys.stdout = sys.stderr = output
     try:
+        life = importlib.import_module(config["child"]).run
         handlers = load(config["modules"])
         _prepare_batches(handlers)
     except BaseException as error:
@@ -203,7 +211,7 @@ def main() -> NoReturn:
     # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
     _adopt_orphans()
-    forkserver = Forkserver(control, handlers, output, wants_output=config["output"])
+    forkserver = Forkserver(control, handlers, output, wants_output=config["output"], life=life)
 
     me = os.getpid()
 

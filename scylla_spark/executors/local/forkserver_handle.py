@@ -29,6 +29,7 @@ _CLOSE_S: Final = 5.0
 _INTERFERED: Final = (
     "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
 )
+_ONE_BY_ONE: Final = "scylla_spark.executors.local.child"
 _COMMAND = (sys.executable, "-P", "-m", "scylla_spark.executors.local.forkserver")
 
 
@@ -52,6 +53,7 @@ class ForkserverHandle:
     Args:
         modules: what it imports (see `registry.load`).
         wants_output: whether its children send along what handlers print.
+        child: module whose `run` is the life of a child.
         pass_environment: further variables that handlers get (see `handler_environment`).
         import_timeout_s: how long the imports may take.
 
@@ -65,6 +67,7 @@ class ForkserverHandle:
         modules: Sequence[str],
         *,
         wants_output: bool,
+        child: str = _ONE_BY_ONE,
         pass_environment: Sequence[str] = (),
         import_timeout_s: float = 300,
     ) -> None:
@@ -84,6 +87,7 @@ class ForkserverHandle:
             "modules": list(modules),
             "parent": os.getpid(),
             "output": wants_output,
+            "child": child,
             "pythonpath": environment.get("PYTHONPATH"),
         }
         try:
@@ -199,7 +203,8 @@ def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
         ConfigError: something else than a forkserver has sent it.
     """
     try:
-        _, name, own, runs_on, max_batch, timeout_ms, retry = message
-        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, None if retry is None else Retry.from_ms(*retry))
+        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency = message
+        policy = None if retry is None else Retry.from_ms(*retry)
+        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency)
     except (TypeError, ValueError):
         raise ConfigError(*_INTERFERED) from None

@@ -17,10 +17,12 @@ from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
-from scylla_spark.executors.local.child_handle import ChildHandle
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
+from scylla_spark.executors.local.limits import Limits
+from scylla_spark.executors.local.nursery import ChildEnd
 from scylla_spark.executors.local.outcomes import Moment
-from scylla_spark.executors.local.supervisor import Limits, Supervisor
+from scylla_spark.executors.local.supervision import ChildKind, Supervision
+from scylla_spark.executors.local.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
@@ -31,6 +33,7 @@ _RETRY_US = 1_000_000
 _STUMBLE_S = 0.05
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
+ONE_BY_ONE: Final = ChildKind("scylla_spark.executors.local.child", Supervisor)
 OnOutput = Callable[[Sequence[Invocation], str], None]
 
 
@@ -47,6 +50,7 @@ class LocalPool:
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         idle_s: after how long without work a child above the minimum ends.
         pass_environment: further environment variables that handlers get (see `environment`).
+        kind: what kind of children it has.
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
             characters).
     """
@@ -60,8 +64,10 @@ class LocalPool:
         kill_grace_s: float = 1.0,
         idle_s: float = 30.0,
         pass_environment: Sequence[str] = (),
+        kind: ChildKind = ONE_BY_ONE,
         on_output: OnOutput | None = None,
     ) -> None:
+        self._kind = kind
         self._modules = tuple(modules)
         self._pass_environment = tuple(pass_environment)
         fast = min(max_children, max(2, os.cpu_count() or 1))
@@ -76,7 +82,7 @@ class LocalPool:
         self._selector: selectors.BaseSelector
         self._forkserver: ForkserverHandle
         self._forkserver_died = False
-        self._supervisor: Supervisor
+        self._supervisor: Supervision
         self._sink: Sink
 
     def start(self, sink: Sink) -> None:
@@ -101,10 +107,14 @@ class LocalPool:
         """Every name that tasks may use; after `start`."""
         return dict(self._forkserver.handlers)
 
-    def room(self) -> int:
-        """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back."""
+    def room(self, handler: str | None = None) -> int:
+        """How many more invocations would run, or be next in a child that does fast ones; 0 means: hold back.
+
+        Args:
+            handler: of these alone; only of children with an event loop.
+        """
         with self._lock:
-            return self._supervisor.room()
+            return self._supervisor.room(handler)
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
@@ -146,7 +156,7 @@ class LocalPool:
 
     # ---- what Supervisor asks of us, always from the pool's thread ----
 
-    def spawn(self, child: ChildHandle) -> None:
+    def spawn(self, child: ChildEnd) -> None:
         """Has a child forked for `child`."""
         try:
             self._forkserver.fork(child.number, *child.hand_over())
@@ -171,7 +181,7 @@ class LocalPool:
             self._started.set()
             return
         with selectors.DefaultSelector() as self._selector:
-            self._supervisor = Supervisor(self._limits, self._forkserver.handlers, self)
+            self._supervisor = self._kind.supervise(self._limits, self._forkserver.handlers, self)
             self._selector.register(self._wake, _READ)
             self._selector.register(self._forkserver.control, _READ)
             self._supervisor.grow(boot_us())
@@ -198,7 +208,7 @@ class LocalPool:
         with self._lock:
             now = boot_us()
             for key, mask in events:
-                if isinstance(key.data, ChildHandle):
+                if key.data is not None:
                     self._attend(key.data, mask, now)
                 elif key.fileobj == self._wake:
                     os.eventfd_read(self._wake)
@@ -216,7 +226,7 @@ class LocalPool:
         if self._forkserver_died or supervisor.forkserver_stuck:
             self._replace_forkserver()
 
-    def _attend(self, child: ChildHandle, mask: int, now: int) -> None:
+    def _attend(self, child: ChildEnd, mask: int, now: int) -> None:
         """Serves a child; whatever it has sent to make that fail costs only this child its life."""
         try:
             self._serve(child, mask, now)
@@ -225,7 +235,7 @@ class LocalPool:
             child.fault = child.fault or "it sent what nobody can read"
             self._supervisor.expel(child, now)
 
-    def _serve(self, child: ChildHandle, mask: int, now: int) -> None:
+    def _serve(self, child: ChildEnd, mask: int, now: int) -> None:
         if child.number not in self._supervisor.children:
             return  # buried a moment ago, by a message that came with this event
         if mask & _WRITE:
@@ -252,7 +262,7 @@ class LocalPool:
                 _log.warning("no new child could be forked")
             self._bury(child, value, now)
 
-    def _bury(self, child: ChildHandle, status: int, now: int) -> None:
+    def _bury(self, child: ChildEnd, status: int, now: int) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.sock)
         self._supervisor.died(child, status, now)
@@ -267,7 +277,12 @@ class LocalPool:
 
     def _new_forkserver(self) -> ForkserverHandle:
         wants_output = self._on_output is not None
-        return ForkserverHandle(self._modules, wants_output=wants_output, pass_environment=self._pass_environment)
+        return ForkserverHandle(
+            self._modules,
+            wants_output=wants_output,
+            child=self._kind.module,
+            pass_environment=self._pass_environment,
+        )
 
     def _replace_forkserver(self) -> None:
         """Outside the lock: imports may take long, and `submit` must not wait for them."""

@@ -20,7 +20,7 @@ import mmap
 import os
 from typing import Final
 
-_STARTED, _CLAIMED, _LOW, _HIGH, _USED = range(5)
+_STARTED, _CLAIMED, _LOW, _HIGH, _USED, _STEP = range(6)
 _OUTBOX_AT: Final = 64
 OUTBOX_BYTES: Final = 256 * 1024
 _FAULT_AT: Final = _OUTBOX_AT + OUTBOX_BYTES
@@ -73,6 +73,12 @@ class SharedMemory:
         """Announces that nothing runs."""
         self._words[_STARTED] = 0
 
+    def step(self, number: int, started_us: int) -> None:
+        """In a child with an event loop: announces that the code of a call has the loop from now on (boot clock), until `rest`."""
+        words = self._words
+        words[_STEP] = number
+        words[_STARTED] = started_us
+
     def put(self, record: bytes) -> bool:
         """Keeps the record of a finished call in the outbox.
 
@@ -106,6 +112,11 @@ class SharedMemory:
     def started_us(self) -> int:
         """Boot clock when the current call started; 0 while nothing runs."""
         return self._words[_STARTED]
+
+    @property
+    def stepping(self) -> int:
+        """In a child with an event loop: number of the call whose code had the loop last."""
+        return self._words[_STEP]
 
     def revoke(self, low: int, high: int) -> None:
         """Takes back calls `low` to `high` - 1; an earlier range must have been passed by the child."""

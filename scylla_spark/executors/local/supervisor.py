@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
@@ -11,7 +10,9 @@ from scylla_spark.core.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurat
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished, Nursery
+from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
+from scylla_spark.executors.local.limits import Limits
+from scylla_spark.executors.local.nursery import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 
 FRAME_CHARS: Final = 256 * 1024
@@ -22,25 +23,6 @@ _TICK_US: Final = 10_000
 _LONGEST_TICK_US: Final = 1_000_000
 _HELD_UP_US: Final = 3_000_000
 _STUCK_FORKSERVER_US: Final = 30_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Sizes of a pool.
-
-    Attributes:
-        min_children: how many are kept.
-        fast_children: how many handlers that take less than a millisecond may occupy (usually: one per core).
-        max_children: how many there may be.
-        idle_us: after how long without work a child above the minimum goes.
-        grace_ms: from SIGTERM to SIGKILL.
-    """
-
-    min_children: int
-    fast_children: int
-    max_children: int
-    idle_us: int
-    grace_ms: int
 
 
 class Supervisor:
@@ -121,7 +103,7 @@ class Supervisor:
         """Whether nothing runs or waits."""
         return not len(self._backlog) and not any(child.calls for child in self.children.values())
 
-    def room(self) -> int:
+    def room(self, handler: str | None = None) -> int:
         """Free and possible children, and prefetch space in those that run fast handlers, less what waits."""
         if self._stop_us:
             return 0

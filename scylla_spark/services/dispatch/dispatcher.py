@@ -23,7 +23,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Tenure
-from scylla_spark.executors.catalog import turned_on_by
+from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.executors.switched_off import SwitchedOff
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
@@ -147,6 +147,9 @@ class Dispatcher:
         for executor in self.executors.values():
             executor.start(self.finished)
             self.handlers |= executor.handlers()
+        for name, executor in asked_for(self.settings, self.handlers).items():
+            executor.start(self.finished)
+            self.executors[name] = executor
         self._refuse_what_is_off()
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
         self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
@@ -161,8 +164,8 @@ class Dispatcher:
 
     def _refuse_what_is_off(self) -> None:
         """Tasks of handlers whose executor is off here fail and say why; nowhere else do they run instead."""
-        for name in sorted({info.runs_on for info in self.handlers.values()} - set(self.executors)):
-            asking = sorted(handler for handler, info in self.handlers.items() if info.runs_on == name)
+        for name in sorted({info.executor for info in self.handlers.values()} - set(self.executors)):
+            asking = sorted(handler for handler, info in self.handlers.items() if info.executor == name)
             remedy = turned_on_by(name)
             log.warning("handlers run on an executor that is off here", executor=name, handlers=asking, remedy=remedy)
             refusing = self.executors[name] = SwitchedOff(name, remedy)

@@ -87,7 +87,7 @@ class HandlerPolicies:
         dispatch = self._settings.dispatch
         timeout_ms = info.timeout_ms if info.timeout_ms is not None else duration_ms(dispatch.timeout)
         return HandlerPolicy(
-            info.runs_on,
+            info.executor,
             timeout_ms,
             info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
             info.max_batch or 1,

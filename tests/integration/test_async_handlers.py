@@ -1,0 +1,233 @@
+"""`async def` handlers: many tasks on one event loop, in a child that only they can harm."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.executors.catalog import asked_for
+from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.loops.pool import LOOPS, Slots
+from tests.support.executor_conformance import GRACE_S, Running, invocation
+from tests.support.waiting import holds
+
+HANDLERS = str(Path(__file__).parents[1] / "support" / "async_handlers.py")
+
+
+@pytest.fixture(scope="module")
+def running():
+    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS)
+    yield Running(pool)
+    pool.stop(drain_s=0)
+
+
+def resident_mb(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def test_executors_of_a_deployment_are_those_that_its_handlers_ask_for(running):
+    handlers = running.executor.handlers()
+    found = asked_for(Settings(handlers=(HANDLERS,)), handlers)
+    assert next(iter(found)) == "async"
+    assert set(found) == {"async"} | {info.executor for info in handlers.values()}
+    assert asked_for(Settings(), {"plain": HandlerInfo("plain")}) == {}
+
+
+def test_many_tasks_run_at_once_in_one_child(running):
+    outcomes = running.run(*[invocation("a.pid", 0.5) for _ in range(200)])
+    assert len({outcome.result for outcome in outcomes}) == 1
+    assert max(one.started_us for one in outcomes) < min(one.finished_us for one in outcomes)
+
+
+def test_no_more_run_at_once_than_the_handler_says(running):
+    outcomes = running.run(*[invocation("a.few", 0.1) for _ in range(12)])
+    begun = sorted(json.loads(one.result) for one in outcomes)
+    assert all(later - earlier >= 0.09 for earlier, later in zip(begun, begun[3:], strict=False))
+
+
+def test_each_handler_has_room_of_its_own(running):
+    slots = Slots(running.executor, "a.few")
+    calls = [invocation("a.few", 0.3) for _ in range(5)]
+    assert slots.room() == 3
+    slots.submit(calls)
+    assert (slots.room(), Slots(running.executor, "a.mixed").room(), running.executor.room()) == (0, 50, 0)
+    running.wait(calls)
+    assert slots.room() == 3
+
+
+def test_payload_and_result_have_the_declared_types(running):
+    assert running.one("a.typed", {"item": "tea"}).result == '{"item":"tea 3"}'
+    wrong = running.one("a.typed", {"item": None})
+    assert (wrong.outcome, wrong.failure.kind) == ("aborted", "payload_invalid")
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome"),
+    [
+        ("ValueError", "failed"),
+        ("SystemExit", "failed"),
+        ("KeyboardInterrupt", "failed"),
+        ("CancelledError", "failed"),
+        ("Abort", "aborted"),
+        ("Yield", "yielded"),
+    ],
+)
+def test_whatever_a_handler_raises_ends_its_own_task_only(running, what, outcome):
+    other = invocation("a.raise", "ValueError")
+    found = running.run(invocation("a.raise", what), other)
+    assert found[0].outcome == outcome
+    if outcome == "failed":
+        assert found[0].failure.kind == what
+    assert "in raise_named" in found[1].failure.stack
+
+
+def test_part_of_a_handler_that_exits_ends_nothing_else(running):
+    assert running.one("a.part_raises").result == '"unharmed"'
+
+
+def test_handler_that_stops_the_loop_is_gone_past(running):
+    assert running.one("a.mixed", "stop").result == '"done"'
+
+
+def test_time_out_cancels_one_task_and_no_other(running):
+    other = invocation("a.mixed", 1.0)
+    slow = invocation("a.mixed", "sleep", timeout_ms=200)
+    swallows = invocation("a.mixed", "late", timeout_ms=200)
+    found = running.run(slow, swallows, other)
+    assert [one.outcome for one in found] == ["timed_out", "timed_out", "succeeded"]
+    assert found[0].failure.kind == "timed_out"
+    assert 200_000 <= found[0].finished_us - found[0].started_us < 900_000
+
+
+def test_task_that_does_not_obey_its_cancellation_is_killed_with_its_child(running):
+    other = invocation("a.mixed", "sleep")
+    stubborn = invocation("a.mixed", "stubborn", timeout_ms=200)
+    found = running.run(stubborn, other)
+    assert [one.outcome for one in found] == ["timed_out", "failed"]
+    assert "did not obey" in found[0].failure.message
+    assert (found[1].failure.kind, "shared its child" in found[1].failure.message) == ("child_died", True)
+    assert running.one("a.mixed", 0.0).outcome == "succeeded"
+
+
+def test_task_that_blocks_the_loop_is_named_and_killed_when_its_time_is_over(running, caplog):
+    blocking = invocation("a.mixed", "block", timeout_ms=2_000)
+    with caplog.at_level(logging.WARNING):
+        found = running.run(blocking)
+    assert (found[0].outcome, found[0].failure.kind) == ("timed_out", "timed_out")
+    (said,) = [one.getMessage() for one in caplog.records if "blocks the event loop" in one.getMessage()]
+    assert "'a.mixed'" in said
+    assert str(blocking.key) in said
+
+
+def test_while_a_loop_is_blocked_new_tasks_get_another(running):
+    blocking = invocation("a.mixed", "block a while")
+    running.executor.submit([blocking])
+    children = running.executor._supervisor.children
+    assert holds(lambda: any(child.step(boot_us())[1] > 150_000 for child in list(children.values())))
+    assert running.one("a.mixed", 0.0).outcome == "succeeded"
+    assert blocking.id not in running.reported_at
+    assert running.wait([blocking])[0].outcome == "succeeded"
+
+
+def test_death_of_a_child_fails_what_ran_there_and_says_who_had_the_loop(running):
+    other, killer = invocation("a.mixed", "sleep"), invocation("a.mixed", "segfault")
+    found = running.run(other, killer)
+    assert {(one.outcome, one.failure.kind) for one in found} == {("failed", "child_died")}
+    assert "which it shared with others" in found[0].failure.message
+    assert "while it had the event loop" in found[1].failure.message
+    assert "in mixed" in found[1].failure.stack
+
+
+def test_what_a_handler_leaves_on_the_loop_is_cancelled(running, tmp_path):
+    file = tmp_path / "lines"
+    assert running.one("a.leave", str(file)).result == '"left"'
+    size = file.stat().st_size
+    assert running.one("a.leave", str(tmp_path / "other")).result == '"left"'
+    assert file.stat().st_size <= size + 1
+
+
+def test_killed_tasks_are_cancelled_and_others_go_on(running):
+    gone, stays = [invocation("a.mixed", "sleep") for _ in range(3)], invocation("a.mixed", 0.6)
+    running.executor.submit([*gone, stays])
+    assert holds(lambda: gone[0].id in running.executor.running())
+    running.executor.kill([one.id for one in gone])
+    assert {one.outcome for one in running.wait(gone)} == {"timed_out"}
+    assert running.wait([stays])[0].outcome == "succeeded"
+
+
+def test_killed_task_that_goes_on_is_killed_with_its_child(running):
+    call = invocation("a.mixed", "stubborn")
+    running.executor.submit([call])
+    assert holds(lambda: call.id in running.executor.running())
+    running.executor.kill([call.id])
+    assert running.wait([call], within=5)[0].outcome == "timed_out"
+
+
+def test_tasks_that_run_are_named_with_their_start(running, tmp_path):
+    go = tmp_path / "go"
+    before = now_us()
+    calls = [invocation("a.wait_for_file", str(go)) for _ in range(3)]
+    running.executor.submit(calls)
+    assert holds(lambda: {one.id for one in calls} <= running.executor.running().keys())
+    named = running.executor.running()
+    go.touch()
+    for outcome in running.wait(calls):
+        assert before <= named[outcome.id] <= now_us()
+        assert abs(outcome.started_us - named[outcome.id]) < 100_000
+    assert not {one.id for one in calls} & running.executor.running().keys()
+
+
+def test_tasks_of_a_lane_run_one_after_the_other_and_stop_at_a_failure(running, tmp_path):
+    file = tmp_path / "lines"
+    calls = [
+        invocation("a.append", {"file": str(file), "line": n, "fail": n == 3}, lane=f"lane {tmp_path}")
+        for n in range(6)
+    ]
+    found = running.run(*calls)
+    assert [one.outcome for one in found] == ["succeeded"] * 3 + ["failed"] + ["not_started"] * 2
+    assert file.read_text().split() == ["0", "1", "2", "3"]
+
+
+def test_task_whose_time_to_start_is_past_is_handed_back_unrun(running):
+    calls = [invocation("a.mixed", 0.0)._replace(start_by_us=1), invocation("a.mixed", 0.0)]
+    running.executor.submit(calls)
+    assert [one.outcome for one in running.wait(calls)] == ["not_started", "succeeded"]
+
+
+def test_plain_handlers_and_unknown_ones_fail_here(running):
+    assert running.one("nobody").failure.kind == "handler_unknown"
+
+
+def test_stop_hands_back_what_waits_and_ends_what_runs():
+    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS)
+    running = Running(pool)
+    runs, waits = [invocation("a.few", 300) for _ in range(3)], invocation("a.few", 300)
+    pool.submit([*runs, waits])
+    assert holds(lambda: {one.id for one in runs} <= pool.running().keys())
+    pool.stop(drain_s=0.2)
+    found = running.wait([*runs, waits])
+    assert [one.outcome for one in found] == ["failed"] * 3 + ["not_started"]
+    assert found[0].failure.kind == "executor_stopped"
+
+
+def test_ten_thousand_tasks_that_sleep_a_second_take_one_child_and_a_few_seconds(running):
+    calls = [invocation("a.nap", 1.0) for _ in range(10_000)]
+    warm = running.one("a.pid")
+    begun = boot_us()
+    running.executor.submit(calls)
+    outcomes = running.wait(calls, within=60)
+    took = (boot_us() - begun) / 1e6
+    assert {one.outcome for one in outcomes} == {"succeeded"}
+    assert warm.outcome == "succeeded"
+    first, last = min(one.started_us for one in outcomes), max(one.finished_us for one in outcomes)
+    (child,) = [one for one in running.executor._supervisor.children.values() if one.handler == "a.nap"]
+    print(f"{took:.2f} s, from first to last {(last - first) / 1e6:.2f} s, {resident_mb(child.pid):.0f} MB")
+    assert last - first < 10e6  # far more than it takes, for machines that are busy
+    assert resident_mb(child.pid) < 300

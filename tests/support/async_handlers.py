@@ -1,0 +1,131 @@
+"""`async def` handlers of all characters, run by the tests of event loops in child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from scylla_spark.core.task import Task, TaskContext
+from scylla_spark.errors import Abort, Yield
+from scylla_spark.executors.handler_registry import handler
+
+
+class Order(BaseModel):
+    """A payload."""
+
+    item: str
+
+
+@handler("a.pid", concurrency=10_000)
+async def pid(task: Task) -> int:
+    await asyncio.sleep(task.payload or 0)
+    return os.getpid()
+
+
+@handler("a.nap", concurrency=10_000)
+async def nap(task: Task) -> None:
+    await asyncio.sleep(task.payload)
+
+
+@handler("a.few", concurrency=3)
+async def few(task: Task) -> float:
+    began = time.monotonic()
+    await asyncio.sleep(task.payload)
+    return began
+
+
+@handler("a.typed")
+async def typed(p: Order, ctx: TaskContext) -> Order:
+    await asyncio.sleep(0)
+    return Order(item=f"{p.item} {ctx.attempt}")
+
+
+@handler("a.raise")
+async def raise_named(task: Task) -> None:
+    await asyncio.sleep(0)
+    raise {
+        "ValueError": ValueError("as asked"),
+        "SystemExit": SystemExit(3),
+        "KeyboardInterrupt": KeyboardInterrupt(),
+        "CancelledError": asyncio.CancelledError(),
+        "Abort": Abort("card_declined"),
+        "Yield": Yield(after="90s"),
+    }[task.payload]
+
+
+@handler("a.part_raises")
+async def part_raises(task: Task) -> str:
+    """A task that it has started raises what ends programs."""
+
+    async def part() -> None:
+        raise SystemExit(3)
+
+    asyncio.create_task(part())  # noqa: RUF006 - is the point
+    await asyncio.sleep(0.05)
+    return "unharmed"
+
+
+@handler("a.mixed", concurrency=50)
+async def mixed(task: Task) -> str:
+    """Does what the payload says."""
+    if task.payload == "stubborn":
+        while True:
+            try:
+                await asyncio.sleep(300)
+            except asyncio.CancelledError:
+                continue
+    if task.payload == "late":
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            return "swallowed"
+    if task.payload == "block":
+        time.sleep(300)
+    if task.payload == "block a while":
+        time.sleep(2.0)
+    if task.payload == "segfault":
+        await asyncio.sleep(0.2)
+        ctypes.string_at(0)
+    if task.payload == "stop":
+        asyncio.get_running_loop().stop()
+    if task.payload == "sleep":
+        await asyncio.sleep(300)
+    if isinstance(task.payload, float):
+        await asyncio.sleep(task.payload)
+    return "done"
+
+
+@handler("a.leave", concurrency=5)
+async def leave(task: Task) -> str:
+    """Leaves a task behind that writes into the file named by the payload as long as it lives."""
+
+    async def part() -> None:
+        while True:
+            with Path(task.payload).open("a") as file:
+                file.write("x")
+            await asyncio.sleep(0.005)
+
+    asyncio.create_task(part())  # noqa: RUF006 - is the point
+    await asyncio.sleep(0.05)
+    return "left"
+
+
+@handler("a.append", concurrency=100)
+async def append(task: Task) -> None:
+    """Appends a line to a file when it has begun, and another when it ends."""
+    with Path(task.payload["file"]).open("a") as file:
+        file.write(f"{task.payload['line']}\n")
+    await asyncio.sleep(0.01)
+    if task.payload.get("fail"):
+        raise ValueError("as asked")
+
+
+@handler("a.wait_for_file", concurrency=100)
+async def wait_for_file(task: Task) -> None:
+    while not Path(task.payload).exists():
+        await asyncio.sleep(0.01)

@@ -102,7 +102,7 @@ _WORK: Final = Column(
     "struct<worker: string, lease: string, lease_ms: bigint, since_us: bigint, until_us: bigint, progress: double, "
     "checkpoint: string, metrics: string>",
     "worker that leased it, digest and length of the lease, its beginning and latest end (microseconds since the Unix epoch), "
-    "progress from 0 to 1, JSON of the last checkpoint, JSON of the worker's metrics; null: not leased",
+    "progress from 0 to 1, JSON of the last checkpoint, JSON of the worker's metrics; null: nothing is known",
 )
 
 COMPLETIONS: Final = Table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.work_note import WorkNote
@@ -108,24 +108,62 @@ class Task:
         return self.key.scheduled_time
 
 
+class Notes(Protocol):
+    """Where an attempt says how far it is."""
+
+    def progress(self, value: float) -> None:
+        """See `TaskContext.progress`."""
+
+    def checkpoint(self, value: dict[str, Any]) -> None:
+        """See `TaskContext.checkpoint`."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a handler may know of its attempt.
+    """What a handler may know of its attempt, and say of it.
 
     Attributes:
         attempt: number of this attempt, from 1.
         epoch: fencing number of the dispatcher that started it.
         deadline: when the attempt will be stopped, aware UTC.
+        checkpointed: what an earlier attempt left behind by `checkpoint`; None: nothing.
+        notes: where it says how far it is; None: nobody listens, as in a test that calls the handler itself.
     """
 
     attempt: int
     epoch: int
     deadline: datetime
+    checkpointed: Any = None
+    notes: Notes | None = field(default=None, repr=False, compare=False)
 
     @property
     def token(self) -> tuple[int, int]:
         """(epoch, attempt): grows with every attempt; pass it to stores that can refuse older writers."""
         return (self.epoch, self.attempt)
+
+    def progress(self, value: float) -> None:
+        """Says how far the work is, from 0 to 1; seen in the attempts of the task, about a second later.
+
+        Raises:
+            ArgumentError: it is no such number.
+        """
+        if self.notes is not None:
+            self.notes.progress(value)
+
+    def checkpoint(self, value: dict[str, Any]) -> None:
+        """Leaves behind from where another attempt can go on, which finds it in `checkpointed`.
+
+        It holds whatever ends this attempt, a death of its child process included. After a crash of the dispatcher the next
+        attempt may find one that is some seconds older.
+
+        Args:
+            value: a JSON object of at most 64 KiB.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        if self.notes is not None:
+            self.notes.checkpoint(value)
 
 
 class Invocation(NamedTuple):
@@ -137,6 +175,7 @@ class Invocation(NamedTuple):
         planned_us: when this attempt was to start, microseconds since the epoch.
         timeout_ms: how long the handler may run.
         start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
+        checkpoint: JSON text that an earlier attempt left behind; None: nothing.
     """
 
     id: int
@@ -150,6 +189,7 @@ class Invocation(NamedTuple):
     planned_us: int
     timeout_ms: int
     start_by_us: int = 1 << 62
+    checkpoint: str | None = None
 
 
 class Failure(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from scylla_spark.core.task import Invocation, Outcome, Retry
+from scylla_spark.core.work_note import WorkNote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +63,9 @@ class Executor(Protocol):
         Of a batch call all tasks are named, with one start. What waits for a child, or in one, is not named, and nothing that
         is named comes back as not_started: only this is a start. It never waits for user code or imports.
         """
+
+    def notes(self) -> Mapping[int, WorkNote]:
+        """What invocations that run say of their work, by id; of those that have said something since the last time."""
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo, Sink
 
 _ROOM: Final = 1_000  # to refuse takes no time
@@ -41,6 +42,10 @@ class SwitchedOff:
 
     def running(self) -> Mapping[int, int]:
         """Nothing, ever."""
+        return {}
+
+    def notes(self) -> Mapping[int, WorkNote]:
+        """Nothing, ever: it is not here that tasks run."""
         return {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:

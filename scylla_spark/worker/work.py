@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.task import TaskContext
@@ -18,31 +17,13 @@ from scylla_spark.worker.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class WorkContext(TaskContext):
-    """What a handler in a worker may know of its attempt, and say of it.
+    """What a handler in a worker may know of its attempt, and say of it; what it says goes with the next heartbeat.
 
     Attributes:
-        lease: of the task.
+        cancelled: is set when the result does not matter any more: the task was cancelled, or the lease lost.
     """
 
-    lease: Lease
-
-    @property
-    def cancelled(self) -> threading.Event:
-        """Is set when the result does not matter any more: the task was cancelled, or the lease lost."""
-        return self.lease.lost
-
-    @property
-    def checkpointed(self) -> Any:
-        """What an earlier attempt left behind; None: nothing."""
-        return self.lease.checkpointed
-
-    def progress(self, value: float) -> None:
-        """Says how far the work is, from 0 to 1."""
-        self.lease.progress(value)
-
-    def checkpoint(self, value: dict[str, Any]) -> None:
-        """Leaves behind from where another attempt could go on."""
-        self.lease.checkpoint(value)
+    cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
 
 def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
@@ -68,4 +49,4 @@ def context_of(handler: Handler, lease: Lease) -> WorkContext:
     deadline = told.deadline
     if timeout_ms is not None:
         deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
-    return WorkContext(told.attempt, told.epoch, deadline, lease)
+    return WorkContext(told.attempt, told.epoch, deadline, lease.checkpointed, lease, lease.lost)

@@ -184,6 +184,22 @@ def test_tasks_that_run_are_named_with_their_start(running, tmp_path):
     assert not {one.id for one in calls} & running.executor.running().keys()
 
 
+def test_each_of_many_tasks_says_and_leaves_behind_its_own(running):
+    first = invocation("a.go_on", 1)._replace(checkpoint='{"row":0}')
+    second = invocation("a.go_on", 2, timeout_ms=300)
+    running.executor.submit([first, second])
+    said = {}
+    assert holds(lambda: said.update(running.executor.notes()) or len(said) == 2)
+    assert (said[first.id].progress, said[first.id].checkpoint) == (0.5, '{"row":1}')
+    found = running.wait([first, second])
+    assert [(one.outcome, one.work.checkpoint) for one in found] == [
+        ("succeeded", '{"row":1}'),
+        ("timed_out", '{"row":2}'),
+    ]
+    assert found[0].result == '{"row":0}'
+    assert running.executor.notes() == {}
+
+
 def test_tasks_of_a_lane_run_one_after_the_other_and_stop_at_a_failure(running, tmp_path):
     file = tmp_path / "lines"
     calls = [

@@ -77,3 +77,17 @@ def test_first_example_of_a_page_runs_and_returns_what_it_declares(module, page,
         assert names["found"].sent_to == "a@example.org"
     finally:
         pool.stop(drain_s=0)
+
+
+def test_every_other_example_of_the_page_is_a_handler_that_runs(tmp_path):
+    payloads = {"copy": {"rows": 2500}, "ping": {"seconds": 0}}
+    for number, block in enumerate(block for block in blocks("docs/handlers.md")[2:] if "@handler(" in block):
+        (tmp_path / f"page_{number}.py").write_text(block)
+        (name,) = re.findall(r'@handler\("(\w+)"', block)
+        pool = LocalPool([str(tmp_path / f"page_{number}.py")])
+        try:
+            outcome = Running(pool).one(name, payloads.pop(name))
+            assert outcome.outcome == "succeeded", outcome
+        finally:
+            pool.stop(drain_s=0)
+    assert payloads == {}

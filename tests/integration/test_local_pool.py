@@ -67,6 +67,16 @@ class TestLocalPool:
         assert handlers["versioned"].name == "versioned@2"
         assert "sample_handlers" not in sys.modules
 
+    def test_what_a_task_says_while_it_runs_is_heard_once(self, running):
+        call = invocation("go_on", "hang")
+        running.executor.submit([call])
+        said = {}
+        assert holds(lambda: said.update(running.executor.notes()) or said.get(call.id, (None,) * 8)[6] is not None)
+        assert said[call.id].checkpoint == '{"row":7,"text":"ü"}'
+        assert running.executor.notes() == {}
+        running.executor.kill([call.id])
+        assert running.wait([call])[0].work.checkpoint == '{"row":7,"text":"ü"}'
+
     def test_round_trip_to_an_idle_child_takes_less_than_a_few_milliseconds(self, running):
         running.run(*[invocation("noop") for _ in range(100)])
         times = []

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo
 from tests.simulation.records import SECOND
 
@@ -39,6 +40,9 @@ class ModelExecutor:
         if self._world.broken("counts_waiting_as_started"):
             began |= {item.id: self._world.now - 2 * SECOND for item in self.waiting}
         return began
+
+    def notes(self) -> dict[int, WorkNote]:
+        return {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         self.waiting += batch

@@ -125,6 +125,14 @@ async def append(task: Task) -> None:
         raise ValueError("as asked")
 
 
+@handler("a.go_on")
+async def go_on(task: Task, ctx: TaskContext) -> object:
+    ctx.progress(0.5)
+    ctx.checkpoint({"row": task.payload})
+    await asyncio.sleep(0.3 if task.payload == 1 else 300)
+    return ctx.checkpointed
+
+
 @handler("a.wait_for_file", concurrency=100)
 async def wait_for_file(task: Task) -> None:
     while not Path(task.payload).exists():

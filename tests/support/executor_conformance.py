@@ -91,6 +91,29 @@ class ExecutorConformance:
         assert (outcome.outcome, outcome.failure.kind) == ("aborted", "payload_invalid")
         assert "'count'" in outcome.failure.message
 
+    @pytest.mark.parametrize(
+        ("how", "outcome"), [("raise", "failed"), ("exit", "failed"), ("hang", "timed_out"), ("", "succeeded")]
+    )
+    def test_what_a_task_leaves_behind_is_in_its_outcome_however_it_ends(self, running, how, outcome):
+        found = running.one("go_on", how, timeout_ms=700)
+        assert found.outcome == outcome
+        assert json.loads(found.work.checkpoint) == {"row": 7, "text": "ü"}
+        assert found.work.progress == 0.5 or how in ("exit", "hang")
+
+    def test_task_finds_what_an_earlier_attempt_left_behind(self, running):
+        fresh, again = invocation("go_on"), invocation("go_on")._replace(checkpoint='{"row": 3}')
+        assert [one.result for one in running.run(fresh, again)] == [None, '{"row":3}']
+
+    def test_notes_that_cannot_be_are_refused_where_they_are_said(self, running):
+        found = running.one("bad_notes")
+        assert len(json.loads(found.result)) == 6
+        assert found.work is None
+
+    def test_threads_of_a_task_may_leave_something_behind_too(self, running):
+        found = running.one("go_on", "threads")
+        assert found.outcome == "succeeded"
+        assert json.loads(found.work.checkpoint)["row"] in range(20)
+
     def test_task_without_result_succeeds(self, running):
         before = now_us()
         outcome = running.one("noop")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from scylla_spark.core.task import Task, TaskContext
-from scylla_spark.errors import Abort, Yield
+from scylla_spark.errors import Abort, ArgumentError, Yield
 from scylla_spark.executors.handler_registry import handler
 
 
@@ -54,6 +54,42 @@ class Receipt(BaseModel):
 @handler("typed")
 def typed(p: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{p.count} x {p.item}", attempt=ctx.attempt)
+
+
+@handler("go_on")
+def go_on(task: Task, ctx: TaskContext) -> object:
+    """Says how far it is, leaves something behind, and ends as the payload says."""
+    ctx.progress(0.25)
+    ctx.progress(0.5)
+    ctx.checkpoint({"row": 7, "text": "ü"})
+    if task.payload == "exit":
+        os._exit(3)
+    if task.payload == "hang":
+        time.sleep(300)
+    if task.payload == "raise":
+        raise ValueError("as asked")
+    if task.payload == "threads":
+        import threading
+
+        told = [threading.Thread(target=ctx.checkpoint, args=({"row": n},)) for n in range(20)]
+        for thread in told:
+            thread.start()
+        for thread in told:
+            thread.join()
+    return ctx.checkpointed
+
+
+@handler("bad_notes")
+def bad_notes(task: Task, ctx: TaskContext) -> list[str]:
+    """What it is told of notes that cannot be."""
+    found = []
+    for say, what in ((ctx.progress, 1.5), (ctx.progress, float("nan")), (ctx.progress, "x"), (ctx.checkpoint, [1]),
+                      (ctx.checkpoint, {"a": object()}), (ctx.checkpoint, {"a": "x" * 70_000})):  # fmt: skip
+        try:
+            say(what)
+        except ArgumentError as error:
+            found.append(str(error))
+    return found
 
 
 @handler("versioned@1")

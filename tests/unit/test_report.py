@@ -8,10 +8,11 @@ import random
 import pytest
 
 from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
 from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
 from scylla_spark.executors.local.messages import CallRecord
-from scylla_spark.executors.local.report import read
+from scylla_spark.executors.local.report import is_note, read, read_note
 
 GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
 
@@ -118,6 +119,25 @@ def test_reader_refuses_a_length_before_its_bytes_are_there():
     reader = FrameReader(longest=100)
     reader.feed(b"\xff\xff\xff\xff")
     assert reader.fault
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ["note"], ["note", 1, 0.5], ["note", "1", 0.5, None], ["note", 0, 0.5, None], ["note", 1, 2, None],
+        ["note", 1, "x", None], ["note", 1, float("nan"), None], ["note", 1, True, None], ["note", 1, None, 7],
+        ["note", 1, None, "[]"], ["note", 1, None, "{"], ["note", 1, None, "{" + " " * 70_000 + "}"],
+        ["note", 1, None, '{"a":' * 3_000], ["note", 1, None, '{"a":NaN}'],
+    ],
+)  # fmt: skip
+def test_note_that_no_child_of_ours_sends_is_refused(record):
+    assert is_note(record)
+    with pytest.raises(ProtocolError):
+        read_note(record)
+
+
+def test_note_is_read():
+    assert read_note(["note", 3, 1, '{"a":1}']) == (3, WorkNote(progress=1.0, checkpoint='{"a":1}'))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b'["forked",1]', b'["forked","1",2]', b'["forked",1,"2"]', b'["forked",1,1]',

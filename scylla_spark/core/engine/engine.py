@@ -42,6 +42,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.work_note import WorkNote
 
 
 class Engine:
@@ -244,6 +245,10 @@ class Engine:
     def running(self, began_us: Mapping[int, int], now: int) -> None:
         """What executors have begun; see `Runs.running`."""
         self._runs.running(began_us, now)
+
+    def noted(self, notes: Mapping[int, WorkNote], began_us: Mapping[int, int], now: int) -> None:
+        """What handlers say of their work; see `Runs.noted`."""
+        self._runs.noted(notes, began_us, now)
 
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report; see `Outcomes.finished`."""

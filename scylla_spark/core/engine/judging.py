@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
-from scylla_spark.core.engine.lane import CLOSING, DECIDED
+from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.task import CANCELLED, FAILED, TIMED_OUT, YIELDED, Outcome
+from scylla_spark.core.work_note import WorkNote
 
 
 class Judging:
@@ -60,10 +61,18 @@ class Judging:
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(
             entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
-            next_us, outcome.result, outcome.failure, asked, outcome.work,
+            next_us, outcome.result, outcome.failure, asked, outcome.work if next_us is None else _kept(entry, outcome.work),
         )  # fmt: skip
 
     def _wait_us(self, run: Run, outcome: Outcome, used: int) -> int:
         if outcome.wait_ms is not None:
             return outcome.wait_ms * 1000
         return run.retry.wait_us(used + 1, self._state.rng)
+
+
+def _kept(entry: Entry, work: WorkNote | None) -> WorkNote | None:
+    """The note of an attempt that others follow: what an earlier one left behind holds until something newer is."""
+    before = left_behind(entry)
+    if before is None or (work is not None and work.checkpoint is not None):
+        return work
+    return before if work is None else work._replace(checkpoint=before.checkpoint)

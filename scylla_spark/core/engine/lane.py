@@ -134,6 +134,11 @@ class Entry:
         return self.stage is OPEN and not (self.held or self.cancelled or self.attempt or self.announced)
 
 
+def left_behind(entry: Entry) -> WorkNote | None:
+    """What the next attempt of a task is to know, as a note for the fact of its start."""
+    return entry.work.going_on() if entry.work is not None else None
+
+
 class Lane:
     """Loaded open tasks of one ordering id, in key order.
 

@@ -10,7 +10,7 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, retry_of
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.fact_recorder import Recorder
-from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane
+from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane, left_behind
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.ready import ReadyLanes
@@ -189,7 +189,9 @@ class Release:
         if partition.suspects(lane):
             partition.reassure(lane)
             lane.state = STARTING
-            start = Fact(entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.next_us, used=entry.used + 1)
+            start = Fact(
+                entry.key, entry.attempt + 1, STARTED, now, planned_us=entry.next_us, used=entry.used + 1, work=left_behind(entry)
+            )  # fmt: skip
             self._recorder.record(partition, start, now)
             return None
         return self._start(turn, entry, retry, entry.attempt + 1)
@@ -200,6 +202,7 @@ class Release:
         invocation = Invocation(
             self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
             data.payload, data.priority, entry.next_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
+            entry.work.checkpoint if entry.work is not None else None,
         )  # fmt: skip
         turn.lane.hold(entry)
         turn.lane.state = RUNNING

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
-from scylla_spark.core.engine.lane import Entry, Lane
+from scylla_spark.core.engine.lane import Entry, Lane, left_behind
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
@@ -16,8 +16,10 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.task import STARTED, Invocation, Retry
+from scylla_spark.core.work_note import WorkNote
 
 LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
+_NOTE_US = 1_000_000  # between two records of what a handler says of its work
 _LOOK_AGAIN_US = 500_000  # between two looks at what was handed over and has no start fact yet
 
 
@@ -50,6 +52,8 @@ class Runs:
         self._waiting = waiting
         self._recorder = recorder
         self.by_id: dict[int, Run] = {}
+        self._untold: dict[int, tuple[WorkNote, int]] = {}  # what handlers say, and when they began
+        self._told: dict[int, int] = {}  # invocation id → when a note of it was recorded
         self._handed: list[tuple[int, int]] = []  # (when to look whether it runs long, invocation id)
 
     def begin(self, run: Run) -> None:
@@ -61,6 +65,8 @@ class Runs:
         """An invocation is no longer under way, whatever became of it; None if it was given up before."""
         run = self.by_id.pop(number, None)
         if run is not None:
+            self._untold.pop(number, None)
+            self._told.pop(number, None)
             run.partition.in_flight -= 1
             self._waiting.let_in(run.gate.end(run.lane.ordering_id))
         return run
@@ -100,6 +106,24 @@ class Runs:
             heappop(self._handed)
         return self._handed[0][0] if self._handed else NEVER
 
+    def noted(self, notes: Mapping[int, WorkNote], began_us: Mapping[int, int], now: int) -> None:
+        """What handlers say of their work while they run. It is recorded by telling the start again, once a second at most.
+
+        Args:
+            notes: invocation id → the latest word of it.
+            began_us: invocation id → wall clock at which its handler began, microseconds since the epoch.
+            now: microseconds since the epoch.
+        """
+        for number, note in notes.items():
+            if number in self.by_id and number in began_us:
+                self._untold[number] = (note, began_us[number])
+        for number in [number for number in self._untold if self._told.get(number, 0) <= now - _NOTE_US]:
+            run = self.by_id[number]
+            if run.partition.deciding:
+                note, began = self._untold.pop(number)
+                self._told[number] = now
+                self._recorder.record(run.partition, _start_of(run, began, note), now, now + LINGER_US)
+
     def running(self, began_us: Mapping[int, int], now: int) -> None:
         """What executors have begun, and when; what has run for a second gets a start fact. The rest waits in an executor.
 
@@ -121,8 +145,12 @@ class Runs:
             heappush(self._handed, (now + _LOOK_AGAIN_US, number))
 
 
-def _start_of(run: Run, began_us: int) -> Fact:
-    invocation = run.invocation
+def _start_of(run: Run, began_us: int, note: WorkNote | None = None) -> Fact:
+    """The start of an attempt, for the first time or again with what its handler says; what was left behind before is kept."""
+    invocation, entry, before = run.invocation, run.entry, left_behind(run.entry)
+    used = entry.used + (0 if entry.attempt >= invocation.attempt else 1)
+    if note is not None and note.checkpoint is None and before is not None:
+        note = note._replace(checkpoint=before.checkpoint)
     return Fact(
-        run.entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=run.entry.used + 1
-    )
+        entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=used, work=note or before
+    )  # fmt: skip

@@ -16,6 +16,7 @@ from scylla_spark.core.task import (
     MAX_RESULT_BYTES,
     SUCCEEDED,
     YIELDED,
+    Notes,
     Task,
     TaskContext,
 )
@@ -32,19 +33,20 @@ _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 OK: Final = Verdict(SUCCEEDED)
 
 
-def call(handler: Handler, row: TaskRow, started_us: int) -> Verdict:
+def call(handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = None) -> Verdict:
     """Runs one task in this thread. Nothing that the handler raises gets through.
 
     Args:
         handler: the function to call.
         row: the task.
         started_us: wall clock now.
+        notes: where the handler says how far it is; None: nobody listens.
     """
     try:
         task = task_of(handler, row)
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
-    return run(handler, task, context_of(row, started_us))
+    return run(handler, task, context_of(row, started_us, notes))
 
 
 def task_of(handler: Handler, row: TaskRow) -> Task:
@@ -58,10 +60,17 @@ def task_of(handler: Handler, row: TaskRow) -> Task:
     return Task(key, json.loads(row.payload), handler.info.name, row.queue, row.priority)
 
 
-def context_of(row: TaskRow, started_us: int) -> TaskContext:
-    """What a handler may know of an attempt that begins now (wall clock)."""
+def context_of(row: TaskRow, started_us: int, notes: Notes | None) -> TaskContext:
+    """What a handler may know of an attempt, and say of it.
+
+    Args:
+        row: the task.
+        started_us: when the attempt begins: now, by the wall clock.
+        notes: where the handler says how far it is; None: nobody listens.
+    """
     deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
-    return TaskContext(row.attempt, row.epoch, deadline)
+    left = None if row.checkpoint is None else json.loads(row.checkpoint)
+    return TaskContext(row.attempt, row.epoch, deadline, left, notes)
 
 
 class PayloadInvalid(Exception):

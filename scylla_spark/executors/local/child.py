@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
+from scylla_spark.executors.local.notes import CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.io.host.die_with_parent import die_with
 
@@ -65,6 +67,7 @@ class Child:
         self._pid = os.getpid()
         self._unsent = 0
         self._sent_us = 0
+        self._lock = threading.Lock()  # a thread of a handler may say something at any time
         self._quick: set[str] = set()
         self._failed = 0  # the last call that did not succeed or did not run
 
@@ -110,7 +113,18 @@ class Child:
             return failed("handler_unknown", f"No handler {order.handler!r} is registered here.")
         if handler.info.max_batch is not None:
             return BATCH, call_batch(handler, [TaskRow(*row) for row in order.tasks]), None, 0
-        return call(handler, TaskRow(*order.tasks[0]), started_us)
+        if handler.signature.parameters == 1:
+            return call(handler, TaskRow(*order.tasks[0]), started_us)
+        notes = CallNotes(order.number, self._send)
+        verdict = call(handler, TaskRow(*order.tasks[0]), started_us, notes)
+        notes.end()
+        return verdict
+
+    def _send(self, frame: bytes) -> None:
+        """Sends a frame; a copy of the process, which a handler has forked, says nothing."""
+        if os.getpid() == self._pid:
+            with self._lock:
+                self._sock.sendall(frame)
 
     def _report(self, record: CallRecord, now: int) -> None:
         """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's."""
@@ -122,7 +136,7 @@ class Child:
         if not kept:
             self._flush()
             if not self._slot.put(data):
-                self._sock.sendall(pack(b"[" + data + b"]"))
+                self._send(pack(b"[" + data + b"]"))
                 return
         if not self._unsent:
             self._sent_us = now
@@ -132,7 +146,7 @@ class Child:
 
     def _flush(self) -> None:
         if self._unsent:
-            self._sock.sendall(pack(b"[" + self._slot.take() + b"]"))
+            self._send(pack(b"[" + self._slot.take() + b"]"))
             self._slot.clear()
             self._unsent = 0
 

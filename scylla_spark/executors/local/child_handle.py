@@ -17,8 +17,9 @@ from typing import Final
 from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import Order, task_row
-from scylla_spark.executors.local.report import Report, read
+from scylla_spark.executors.local.report import Report, is_note, read
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 Call = list[Invocation]
@@ -47,6 +48,7 @@ class ChildHandle:
         deaf: its socket is not read any more; it dies, or has died.
         fault: what it did that no child of ours does, or empty; then nothing of its socket counts any more.
         depth: how many calls it may have, as long as it has any.
+        heard: what its calls say while they run.
         idle_us: boot clock since when it has had nothing to do.
         asked_us: boot clock when the forkserver was asked for it, and later for its end.
     """
@@ -73,6 +75,7 @@ class ChildHandle:
         self._first = 0  # the first unfinished call when `look` looked last
         self._first_us = 0  # since when it is that
         self._silent_us = 0  # since when it has ended, or been passed, without a record; 0: it has not
+        self.heard = Heard()
         self._known: set[int] = set()  # calls that are over for us, and whose record is still to come
         self._followers: set[int] = set()
         self._revoked_from = 0
@@ -179,7 +182,7 @@ class ChildHandle:
             for record in fast_json.load(b"[" + self.slot.outbox() + b"]"):
                 report = read(record)
                 if report.number in self.calls:
-                    found.append((self._take_out(report, claimed, now), report))
+                    found.append((self._take_out(report, claimed, now), self._with_note(report)))
                     self._known.add(report.number)
         return found
 
@@ -192,6 +195,9 @@ class ChildHandle:
                 if type(frame) is not list or not frame:
                     raise ProtocolError("a frame that is no list of records")
                 for record in frame:
+                    if is_note(record):
+                        self.heard.take(record, self.calls)
+                        continue
                     report = read(record)
                     number = report.number
                     if number in known:
@@ -199,7 +205,7 @@ class ChildHandle:
                     elif number == runs:
                         raise ProtocolError("the record of a call that still runs")
                     else:
-                        found.append((self._take_out(report, claimed, now), report))
+                        found.append((self._take_out(report, claimed, now), self._with_note(report)))
         except ProtocolError as error:
             self.fault = self.fault or str(error)
         self.fault = self.fault or self._reader.fault
@@ -223,6 +229,10 @@ class ChildHandle:
         if report.duration_us > now - self.born_us + _SKEW_US:
             raise ProtocolError("a duration longer than its life")
         return self.pop(number)
+
+    def _with_note(self, report: Report) -> Report:
+        note = self.heard.pop(report.number)
+        return report if note is None else report._replace(work=note)
 
     def _may_return(self, number: int, call: Call, now: int) -> bool:
         late = min(item.start_by_us for item in call) <= now + _SKEW_US

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.task import Invocation
 
 RETURNED: Final = "returned"  # the outcome of a call that a child hands back unrun
+NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE, number, progress, checkpoint]
 BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
 
 
@@ -20,6 +21,7 @@ class TaskRow(NamedTuple):
         time_us: scheduled time, microseconds since the epoch.
         payload: JSON text.
         timeout_ms: from the start of the call.
+        checkpoint: JSON text that an earlier attempt left behind.
     """
 
     time_us: int
@@ -31,6 +33,7 @@ class TaskRow(NamedTuple):
     queue: str
     priority: int
     timeout_ms: int
+    checkpoint: str | None = None
 
 
 class Order(NamedTuple):
@@ -108,5 +111,6 @@ def task_row(item: Invocation) -> TaskRow:
     """What a child is told of an invocation."""
     key = item.key
     return TaskRow(
-        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms
-    )
+        key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
+        item.checkpoint,
+    )  # fmt: skip

@@ -39,7 +39,9 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
     ended = started + report.duration_us
     if len(call) == 1:
         one = report.verdicts[0]
-        return [Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms)]
+        return [
+            Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, work=report.work)
+        ]
     return [
         Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
         for item, one in zip(call, report.verdicts, strict=True)
@@ -56,7 +58,8 @@ def late(call: Call, report: Report, now: Moment) -> list[Outcome]:
     """
     started = _started_us(report, now)
     failure = Failure(TIMED_OUT, f"It had not ended after {timeout_us(call) / 1e6:g} s.")
-    return [Outcome(item.id, TIMED_OUT, started, started + report.duration_us, failure=failure) for item in call]
+    ended = started + report.duration_us
+    return [Outcome(item.id, TIMED_OUT, started, ended, failure=failure, work=report.work) for item in call]
 
 
 def _started_us(report: Report, now: Moment) -> int:
@@ -91,7 +94,8 @@ def lost(
         failure, outcome = Failure(TIMED_OUT, message), TIMED_OUT
     else:
         failure, outcome = Failure(child.ending, "It was killed while it ran."), FAILED
+    work = child.heard.pop(number)
     return [
-        Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure)
+        Outcome(item.id, TIMED_OUT if item.id in killed else outcome, started, finished, failure=failure, work=work)
         for item in call
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import Invocation
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
@@ -120,6 +121,11 @@ class LocalPool:
         """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
         with self._lock:
             return self._supervisor.running(Moment(*both_us()))
+
+    def notes(self) -> dict[int, WorkNote]:
+        """What calls say of their work while they run, of those that have said something since the last time."""
+        with self._lock:
+            return self._supervisor.notes()
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations and gives them to children that are free, without waiting for anything."""

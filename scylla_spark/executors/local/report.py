@@ -16,10 +16,11 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
+from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.executors.local.call import clean, failed
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord
+from scylla_spark.executors.local.messages import BATCH, NOTE, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62
@@ -47,6 +48,7 @@ class Report(NamedTuple):
         started_us: wall clock.
         duration_us: from start to end.
         output: what the call printed.
+        work: how far it was, and what it left behind; told before, and put in by whoever kept it.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Report(NamedTuple):
     started_us: int = 0
     duration_us: int = 0
     output: str = ""
+    work: WorkNote | None = None
 
 
 _SUCCEEDED: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
@@ -91,6 +94,39 @@ def read(record: object) -> Report:
     if type(result) is not list:
         raise ProtocolError("a batch without a list of outcomes")
     return Report(number, tuple(map(_verdict, result)), started, duration, output)
+
+
+def is_note(record: object) -> bool:
+    """Whether a child says something of a call that runs, and not that it has ended."""
+    return type(record) is list and len(record) > 0 and record[0] == NOTE
+
+
+def read_note(record: list[Any]) -> tuple[int, WorkNote]:
+    """The number of a call that runs, and what it says of its work.
+
+    Raises:
+        ProtocolError: it is not of the form that our children send.
+    """
+    if len(record) != 4:
+        raise ProtocolError("a note that is no list of 4 fields")
+    _, number, progress, checkpoint = record
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
+    if progress is not None and not (type(progress) in (int, float) and 0 <= progress <= 1):
+        raise ProtocolError("a progress that is no number from 0 to 1")
+    if checkpoint is not None and not (type(checkpoint) is str and _is_checkpoint(checkpoint)):
+        raise ProtocolError("a checkpoint that is no JSON object of 64 KiB")
+    return number, WorkNote(progress=None if progress is None else float(progress), checkpoint=checkpoint)
+
+
+def _is_checkpoint(text: str) -> bool:
+    try:
+        if len(text) > MAX_CHECKPOINT_BYTES or len(text.encode()) > MAX_CHECKPOINT_BYTES or text[:1] != "{":
+            return False
+        _check_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _verdict(row: Any) -> TaskEnd:

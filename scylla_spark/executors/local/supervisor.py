@@ -8,6 +8,7 @@ from typing import Final
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurations
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
@@ -299,6 +300,17 @@ class Supervisor:
         self._conclude(call, lost(child, number, call, status, self._killed, Moment(now_us(), now)))
         self._forget(call)
         self._pace.note(call[0].handler, SLOW_US)
+
+    def notes(self) -> dict[int, WorkNote]:
+        """Invocation id → what it says of its work, of those that have said something since the last time."""
+        found: dict[int, WorkNote] = {}
+        for child in self.children.values():
+            if child.heard.news:
+                news = child.heard.take_news()
+                found.update(
+                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
+                )
+        return found
 
     # ---- time ----
 

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
@@ -33,6 +34,7 @@ from scylla_spark.executors.local.call import (
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.framing import FrameReader, pack
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict
+from scylla_spark.executors.local.notes import CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.executors.loops.steps import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
@@ -51,11 +53,13 @@ class _Running:
         parts: other tasks that its handler has started.
         timer: ends it when its time is over.
         told: why it was cancelled, or empty.
+        notes: what it says of its work.
     """
 
-    __slots__ = ("begun_us", "parts", "started_us", "task", "timer", "told")
+    __slots__ = ("begun_us", "notes", "parts", "started_us", "task", "timer", "told")
 
     def __init__(self, started_us: int, begun_us: int) -> None:
+        self.notes: CallNotes | None = None
         self.started_us, self.begun_us = started_us, begun_us
         self.task: asyncio.Task[Verdict] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -79,6 +83,7 @@ class LoopChild:
         self._pid = os.getpid()
         self._reader = FrameReader()
         self._running: dict[int, _Running] = {}
+        self._lock = threading.Lock()  # a thread of a handler may say something at any time
         self._unsent = 0
         self._over = False
         self._loop = asyncio.new_event_loop()
@@ -120,14 +125,17 @@ class LoopChild:
         context = contextvars.copy_context()
         context.run(call_number.set, number)
         row = TaskRow(*order.tasks[0])
-        work = self._verdict(self._handlers[order.handler], row, started)
+        handler = self._handlers[order.handler]
+        if handler.signature.parameters == 2:
+            running.notes = CallNotes(number, self._send)
+        work = self._verdict(handler, row, started, running.notes)
         running.task = self._loop.create_task(work, context=context)
         running.task.add_done_callback(partial(self._ended, number, running))
         running.timer = self._loop.call_later(row.timeout_ms / 1000, self._cancel, number, TIMED_OUT)
 
-    async def _verdict(self, handler: Handler, row: TaskRow, started_us: int) -> Verdict:
+    async def _verdict(self, handler: Handler, row: TaskRow, started_us: int, notes: CallNotes | None) -> Verdict:
         try:
-            given = arguments_of(handler, task_of(handler, row), context_of(row, started_us))
+            given = arguments_of(handler, task_of(handler, row), context_of(row, started_us, notes))
             result = await handler.function(*given)
         except BaseException as error:
             return verdict_of(error)
@@ -160,6 +168,8 @@ class LoopChild:
         del self._running[number]
         if running.timer is not None:
             running.timer.cancel()
+        if running.notes is not None:
+            running.notes.end()
         for part in list(running.parts or ()):
             part.cancel()
         cancelled = running.told or ("CancelledError" if task.cancelled() else "")
@@ -175,7 +185,7 @@ class LoopChild:
         if not self._slot.put(data):
             self._flush()
             if not self._slot.put(data):
-                self._sock.sendall(pack(b"[" + data + b"]"))
+                self._send(pack(b"[" + data + b"]"))
                 return
         self._unsent += 1
         if self._unsent == 1:
@@ -183,9 +193,14 @@ class LoopChild:
         elif self._unsent >= _FLUSH_RECORDS:
             self._flush()
 
+    def _send(self, frame: bytes) -> None:
+        if os.getpid() == self._pid:
+            with self._lock:
+                self._sock.sendall(frame)
+
     def _flush(self) -> None:
         if self._unsent:
-            self._sock.sendall(pack(b"[" + self._slot.take() + b"]"))
+            self._send(pack(b"[" + self._slot.take() + b"]"))
             self._slot.clear()
             self._unsent = 0
 

@@ -16,8 +16,9 @@ from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.child_handle import UNBEGUN_US, Call, Finished
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
+from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import Order, task_row
-from scylla_spark.executors.local.report import Report, read
+from scylla_spark.executors.local.report import Report, is_note, read
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 _RECV_BYTES: Final = 1024 * 1024
@@ -39,6 +40,7 @@ class LoopChildHandle:
         victims: numbers of the calls because of which it is being killed.
         deaf: its socket is not read any more.
         fault: what it did that no child of ours does, or empty.
+        heard: what its calls say while they run.
         idle_us: boot clock since when it has had nothing to do.
         asked_us: boot clock when the forkserver was asked for it, and later for its end.
         accused: the step for which its handler was named in the log.
@@ -65,6 +67,7 @@ class LoopChildHandle:
         self._noted = 0  # the last call that was seen to have begun
         self._waits_us = 0  # since when a call has not begun
         self._due: list[tuple[int, int]] = []  # heap of (boot clock, number): when a call should have ended
+        self.heard = Heard()
         self._known: set[int] = set()  # calls that are over for us, and whose record is still to come
         self._unsent = bytearray()
 
@@ -195,7 +198,7 @@ class LoopChildHandle:
             for record in fast_json.load(b"[" + self.slot.outbox() + b"]"):
                 report = read(record)
                 if report.number in self.calls:
-                    found.append((self._take_out(report, now), report))
+                    found.append((self._take_out(report, now), self._with_note(report)))
                     self._known.add(report.number)
         return found
 
@@ -221,15 +224,22 @@ class LoopChildHandle:
                 if type(frame) is not list or not frame:
                     raise ProtocolError("a frame that is no list of records")
                 for record in frame:
+                    if is_note(record):
+                        self.heard.take(record, self.calls)
+                        continue
                     report = read(record)
                     if report.number in self._known:
                         self._known.remove(report.number)
                     else:
-                        found.append((self._take_out(report, now), report))
+                        found.append((self._take_out(report, now), self._with_note(report)))
         except ProtocolError as error:
             self.fault = self.fault or str(error)
         self.fault = self.fault or self._reader.fault
         return found
+
+    def _with_note(self, report: Report) -> Report:
+        note = self.heard.pop(report.number)
+        return report if note is None else report._replace(work=note)
 
     def _take_out(self, report: Report, now: int) -> Call:
         """The call that a report speaks of; it is over.

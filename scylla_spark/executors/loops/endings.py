@@ -39,7 +39,8 @@ def lost(
     finished = now.wall_us
     started = finished - (now.boot_us - began_us) if began_us else finished
     outcome, failure = _why(child, number, item, status, step)
-    return Outcome(item.id, TIMED_OUT if killed else outcome, started, finished, failure=failure)
+    work = child.heard.pop(number)
+    return Outcome(item.id, TIMED_OUT if killed else outcome, started, finished, failure=failure, work=work)
 
 
 def _why(

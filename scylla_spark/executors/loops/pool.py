@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.core.task import Invocation
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import Executor, HandlerInfo, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervision import ChildKind
@@ -45,6 +46,10 @@ class Slots:
 
     def running(self) -> Mapping[int, int]:
         """Nothing: the pool names what runs."""
+        return {}
+
+    def notes(self) -> Mapping[int, WorkNote]:
+        """Nothing: the pool tells it."""
         return {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
@@ -148,6 +149,10 @@ class SparkPool:
         """Id → wall clock of the start, for each invocation that a worker has named as begun and that is not reported yet."""
         with self._news:
             return {number: started for chunk in self._running for number, started in chunk.begun.items()}
+
+    def notes(self) -> dict[int, WorkNote]:
+        """Nothing: Spark tells of a task when its job ends, and then of all that it left behind."""
+        return {}
 
     def _heard(self, begun: Mapping[int, int]) -> None:
         now = now_us()

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scylla_spark.clock import both_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.begun import Address, Teller
@@ -21,11 +22,13 @@ from scylla_spark.executors.start_limit import StartLimit, this_clock
 
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
-    "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint"
+    "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint, "
+    "checkpoint string"
 )
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
-    "kind string, message string, stack string, after_ms bigint"
+    "kind string, message string, stack string, after_ms bigint, "
+    "progress double, checkpoint string"
 )
 LOST: Final = "executor_lost"
 _TELL_EVERY_S: Final = 0.2
@@ -149,8 +152,17 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
 def outcome(row: Any) -> Outcome:
     """An outcome from a row (any mapping) of the columns `OUTPUT`."""
     failure = None if row["kind"] is None else Failure(row["kind"], row["message"], row["stack"])
+    told = row["progress"] is not None or row["checkpoint"] is not None
+    work = WorkNote(progress=row["progress"], checkpoint=row["checkpoint"]) if told else None
     return Outcome(
-        row["id"], row["outcome"], row["started_us"], row["finished_us"], row["result"], failure, row["after_ms"]
+        row["id"],
+        row["outcome"],
+        row["started_us"],
+        row["finished_us"],
+        row["result"],
+        failure,
+        row["after_ms"],
+        work=work,
     )
 
 
@@ -167,7 +179,20 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
     for item in outcomes:
         why = item.failure
         texts = (None, None, None) if why is None else (why.kind, why.message, why.stack)
-        rows.append((item.id, item.outcome, item.started_us, item.finished_us, item.result, *texts, item.after_ms))
+        note = item.work or WorkNote()
+        rows.append(
+            (
+                item.id,
+                item.outcome,
+                item.started_us,
+                item.finished_us,
+                item.result,
+                *texts,
+                item.after_ms,
+                note.progress,
+                note.checkpoint,
+            )
+        )
     columns = list(zip(*rows, strict=True))
     schema = _schema(OUTPUT)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -177,5 +202,5 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
 def _schema(ddl: str) -> Any:
     import pyarrow as pa
 
-    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64()}
     return pa.schema([(name, types[kind]) for name, kind in (column.split() for column in ddl.split(", "))])

@@ -23,6 +23,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo
 from scylla_spark.executors.switched_off import SwitchedOff
@@ -267,6 +268,7 @@ class Dispatcher:
             for executor in self.executors.values():
                 began |= executor.running()
             self.engine.running(began, now)
+        self._take_notes(now)
         room = {name: executor.room() for name, executor in self.executors.items()}
         start_by_us = self._certain_until_us()
         self.engine.tick(now, room, start_by_us=start_by_us)
@@ -282,6 +284,16 @@ class Dispatcher:
             self._questions.look_up(tenure, keys)
         self._report_defects()
         self._glance = _Glance(self.engine.choked, len(self.engine.runs))
+
+    def _take_notes(self, now: int) -> None:
+        """What handlers say of their work; also where nobody has said anything, because of what waits to be recorded."""
+        notes: dict[int, WorkNote] = {}
+        began: dict[int, int] = {}
+        for executor in list(self.executors.values()):
+            if said := executor.notes():
+                notes |= said
+                began |= executor.running()
+        self.engine.noted(notes, began, now)
 
     def _certain_until_us(self) -> int:
         """Boot clock until which what is held is certainly ours; 0: it is not certain, or it is not known what queues allow."""

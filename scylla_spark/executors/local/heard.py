@@ -1,0 +1,60 @@
+"""What a pool has heard of calls that run in one child: the latest word of each."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors.local.report import read_note
+
+
+class Heard:
+    """The notes of the calls of one child; at most one for each call that it has.
+
+    Attributes:
+        news: numbers of calls that have said something since this was looked at last.
+    """
+
+    __slots__ = ("_notes", "news")
+
+    def __init__(self) -> None:
+        self._notes: dict[int, WorkNote] = {}
+        self.news: set[int] = set()
+
+    def take(self, record: list[Any], calls: Container[int]) -> None:
+        """A call says something; what it does not speak of stays as it was.
+
+        Args:
+            record: as the child has sent it.
+            calls: those that the child has; of others nothing is kept.
+
+        Raises:
+            ProtocolError: it is not of the form that our children send.
+        """
+        number, note = read_note(record)
+        if number not in calls:
+            return
+        before = self._notes.get(number, WorkNote())
+        self._notes[number] = before._replace(
+            progress=before.progress if note.progress is None else note.progress,
+            checkpoint=before.checkpoint if note.checkpoint is None else note.checkpoint,
+        )
+        self.news.add(number)
+
+    def of(self, number: int) -> WorkNote | None:
+        """What a call has said."""
+        return self._notes.get(number)
+
+    def pop(self, number: int) -> WorkNote | None:
+        """What a call has said, for the last time."""
+        if not self._notes:
+            return None
+        self.news.discard(number)
+        return self._notes.pop(number, None)
+
+    def take_news(self) -> dict[int, WorkNote]:
+        """Number → note, of the calls that have said something since the last time."""
+        found = {number: self._notes[number] for number in self.news}
+        self.news.clear()
+        return found

@@ -20,6 +20,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
@@ -97,17 +98,24 @@ class TaskHandle(Generic[R_co]):
         value: R_co = json.loads(text) if self._returns is None else self._returns.read(text)
         return value
 
-    def cancel(self, timeout: object = "10s") -> str:
+    def cancel(self, timeout: object = "10s", *, running: bool = False, grace: object = "10s") -> str:
         """Ends the task without running it (again), and waits for the owner's answer.
 
+        Args:
+            timeout: how long to wait for the answer (duration).
+            running: end it also where it runs: it is asked to (`ctx.cancelled`; `async def` handlers get a CancelledError), and
+                killed after the grace. Tasks of batch handlers are left alone all the same.
+            grace: how long it may go on (duration); it is waited for that, too.
+
         Returns:
-            "cancelled", or "too_late" where it runs or has ended otherwise.
+            "cancelled", or "too_late" where it runs on or has ended otherwise.
 
         Raises:
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
         """
-        deadline = arguments.deadline_of(timeout)
-        request_id = self._connection.request_cancel(self.key)
+        grace_ms = max(1, duration_ms(grace)) if running else None
+        deadline = arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
+        request_id = self._connection.request_cancel(self.key, grace_ms)
 
         def look() -> str | None:
             ended = completion_of(self._facts())

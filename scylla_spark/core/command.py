@@ -63,6 +63,7 @@ class _CommandFields(TypedDict, total=False):
     retry: _RetryFields | None
     enqueuedAt: AwareDatetime | None
     requestId: Identifier | None
+    grace: Millis | None
 
 
 _FIELDS: Final = frozenset(_CommandFields.__annotations__)
@@ -90,6 +91,7 @@ class Command(NamedTuple):
         enqueued_us: the client's stamp, or the append time where that is missing or not believable.
         extra: JSON text of fields that we do not know, or None.
         request_id: set where a client waits for an answer.
+        grace_ms: of a cancel: end what runs, too, and how long it may go on; None: leave it alone.
     """
 
     kind: str
@@ -104,6 +106,7 @@ class Command(NamedTuple):
     enqueued_us: int = 0
     extra: str | None = None
     request_id: str | None = None
+    grace_ms: int | None = None
 
 
 class Rejection(NamedTuple):
@@ -214,6 +217,7 @@ def _command(
         enqueued_us=enqueued_us,
         extra=_text("unknown fields", unknown) if unknown else None,
         request_id=record.get("requestId"),
+        grace_ms=record.get("grace") if kind == CANCEL else None,
     )
 
 
@@ -276,6 +280,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "requestId": command.request_id,
     }
     optional["timeout"] = None if command.timeout_ms is None else f"{command.timeout_ms}ms"
+    optional["grace"] = None if command.grace_ms is None else f"{command.grace_ms}ms"
     if command.retry is not None:
         terms = command.retry
         optional["retry"] = {"maxRetries": terms.max_retries, "base": f"{terms.base_ms}ms", "cap": f"{terms.cap_ms}ms"}

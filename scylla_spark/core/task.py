@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
@@ -118,6 +119,16 @@ class Notes(Protocol):
         """See `TaskContext.checkpoint`."""
 
 
+class Flag(Protocol):
+    """What a `threading.Event` is to those that do not set it."""
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is set, or for so many seconds; whether it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskContext:
     """What a handler may know of its attempt, and say of it.
@@ -128,6 +139,8 @@ class TaskContext:
         deadline: when the attempt will be stopped, aware UTC.
         checkpointed: what an earlier attempt left behind by `checkpoint`; None: nothing.
         notes: where it says how far it is; None: nobody listens, as in a test that calls the handler itself.
+        cancelled: is set when the attempt is to end, because its result does not matter any more: somebody cancelled the task
+            while it runs, or a worker has lost its lease. Of `async def` handlers it is not: they get a CancelledError.
     """
 
     attempt: int
@@ -135,6 +148,7 @@ class TaskContext:
     deadline: datetime
     checkpointed: Any = None
     notes: Notes | None = field(default=None, repr=False, compare=False)
+    cancelled: Flag = field(default_factory=threading.Event, repr=False, compare=False)
 
     @property
     def token(self) -> tuple[int, int]:

@@ -70,8 +70,13 @@ class Executor(Protocol):
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations; those of one lane run in the order given."""
 
-    def kill(self, ids: Sequence[int]) -> None:
-        """Ends these invocations, running or not; they are reported as timed_out or not_started."""
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
+        """Ends these invocations, running or not; they are reported as timed_out or not_started.
+
+        Args:
+            ids: of which nothing is done where they are over.
+            grace_ms: how long those that run are only asked to end (`TaskContext.cancelled`), where the executor can.
+        """
 
     def stop(self, *, drain_s: float) -> None:
         """Takes no more work, lets what runs finish for `drain_s` seconds, then ends it and all children."""

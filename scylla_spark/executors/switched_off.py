@@ -53,7 +53,7 @@ class SwitchedOff:
         now = now_us()
         self._sink([Outcome(item.id, FAILED, now, now, failure=self._failure(item.handler)) for item in batch])
 
-    def kill(self, ids: Sequence[int]) -> None:
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
         """Does nothing: what was submitted has been reported."""
 
     def stop(self, *, drain_s: float) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 from scylla_spark.clock import from_us, now_us
@@ -13,17 +11,6 @@ from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.call import failed, run
 from scylla_spark.worker.handlers import ANY
 from scylla_spark.worker.lease import Lease
-
-
-@dataclass(frozen=True, slots=True)
-class WorkContext(TaskContext):
-    """What a handler in a worker may know of its attempt, and say of it; what it says goes with the next heartbeat.
-
-    Attributes:
-        cancelled: is set when the result does not matter any more: the task was cancelled, or the lease lost.
-    """
-
-    cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
 
 def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
@@ -43,10 +30,10 @@ def work(handlers: Mapping[str, Handler], lease: Lease) -> None:
         lease.report_verdict(verdict)
 
 
-def context_of(handler: Handler, lease: Lease) -> WorkContext:
+def context_of(handler: Handler, lease: Lease) -> TaskContext:
     """The context of an attempt that begins now."""
     told, timeout_ms = lease.context, handler.info.timeout_ms
     deadline = told.deadline
     if timeout_ms is not None:
         deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
-    return WorkContext(told.attempt, told.epoch, deadline, lease.checkpointed, lease, lease.lost)
+    return TaskContext(told.attempt, told.epoch, deadline, lease.checkpointed, lease, lease.lost)

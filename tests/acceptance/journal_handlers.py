@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import os
 import signal
 import sys
 import time
+
+from pydantic import BaseModel
 
 from scylla_spark import Task, TaskContext, handler
 
@@ -32,6 +35,51 @@ def says(task: Task, ctx: TaskContext) -> object:
     _write("start", task, ctx)
     _write("end", task, ctx, ok=True)
     return task.payload["says"][ctx.attempt - 1]
+
+
+class Sum(BaseModel):
+    """What `add` is given."""
+
+    numbers: list[int]
+
+
+class Total(BaseModel):
+    """What `add` returns."""
+
+    total: int
+
+
+@handler("add")
+def add(p: Sum) -> Total:
+    """Declares its types."""
+    return Total(total=sum(p.numbers))
+
+
+@handler("nap", concurrency=500)
+async def nap(task: Task, ctx: TaskContext) -> int:
+    """Sleeps for `ms` on an event loop; its process."""
+    await asyncio.sleep(task.payload["ms"] / 1000)
+    return os.getpid()
+
+
+@handler("resume")
+def resume(task: Task, ctx: TaskContext) -> object:
+    """Leaves something behind and dies in its first attempt; what it finds in the next one."""
+    if ctx.checkpointed is None:
+        ctx.progress(0.5)
+        ctx.checkpoint({"row": 7})
+        _exit()
+    return ctx.checkpointed
+
+
+@handler("until_cancelled")
+def until_cancelled(task: Task, ctx: TaskContext) -> None:
+    """Goes on until it is asked to end; or until it is killed, if it is `deaf`."""
+    _write("start", task, ctx)
+    if task.payload.get("deaf"):
+        time.sleep(600)
+    ctx.cancelled.wait(600)
+    raise InterruptedError("asked to end")
 
 
 @handler("errand")

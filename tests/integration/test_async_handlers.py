@@ -162,6 +162,18 @@ def test_killed_tasks_are_cancelled_and_others_go_on(running):
     assert running.wait([stays])[0].outcome == "succeeded"
 
 
+def test_task_that_is_cancelled_with_a_grace_has_it_to_end(running):
+    stubborn, obeys = invocation("a.mixed", "stubborn"), invocation("a.mixed", "sleep")
+    running.executor.submit([stubborn, obeys])
+    assert holds(lambda: {stubborn.id, obeys.id} <= running.executor.running().keys())
+    begun = boot_us()
+    running.executor.kill([stubborn.id, obeys.id], grace_ms=1_000)
+    assert running.wait([obeys], within=5)[0].outcome == "timed_out"
+    assert stubborn.id not in running.reported_at
+    assert running.wait([stubborn], within=5)[0].outcome == "timed_out"
+    assert boot_us() - begun > 1_000_000
+
+
 def test_killed_task_that_goes_on_is_killed_with_its_child(running):
     call = invocation("a.mixed", "stubborn")
     running.executor.submit([call])

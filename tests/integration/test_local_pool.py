@@ -77,6 +77,34 @@ class TestLocalPool:
         running.executor.kill([call.id])
         assert running.wait([call])[0].work.checkpoint == '{"row":7,"text":"ü"}'
 
+    def test_task_that_is_asked_to_end_may_do_so_by_itself(self, running, tmp_path):
+        call = invocation("until_cancelled", str(tmp_path / "begun"))
+        running.executor.submit([call])
+        assert holds(lambda: (tmp_path / "begun").exists())
+        running.executor.kill([call.id], grace_ms=30_000)
+        found = running.wait([call], within=10)[0]
+        assert (found.outcome, found.failure.message) == ("failed", "asked to end")
+        assert found.work.checkpoint == '{"ended":true}'
+
+    def test_task_that_is_asked_to_end_and_goes_on_is_killed_after_the_grace(self, running, tmp_path):
+        call, behind = invocation("sleep", 60), invocation("noop")
+        running.executor.submit([call])
+        assert holds(lambda: call.id in running.executor.running())
+        begun = time.monotonic()
+        running.executor.kill([call.id], grace_ms=600)
+        assert running.one("noop").outcome == running.run(behind)[0].outcome == "succeeded"
+        assert running.wait([call], within=10)[0].outcome == "timed_out"
+        assert 0.6 <= time.monotonic() - begun < 5
+
+    def test_next_task_of_a_child_is_not_asked_to_end(self, make_pool, tmp_path):
+        running = make_pool(min_children=1, max_children=1)
+        first, second = (invocation("until_cancelled", str(tmp_path / name), timeout_ms=1_500) for name in "ab")
+        running.executor.submit([first])
+        assert holds(lambda: (tmp_path / "a").exists())
+        running.executor.kill([first.id], grace_ms=30_000)
+        assert running.wait([first])[0].outcome == "failed"
+        assert running.run(second)[0].outcome == "timed_out"
+
     def test_round_trip_to_an_idle_child_takes_less_than_a_few_milliseconds(self, running):
         running.run(*[invocation("noop") for _ in range(100)])
         times = []

@@ -48,7 +48,7 @@ class ModelExecutor:
         self.waiting += batch
         self._process.later(self._world.jitter(0, 5), self._fill)
 
-    def kill(self, ids: Sequence[int]) -> None:
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
         gone = [item for item in self.waiting if item.id in ids]
         self.waiting = [item for item in self.waiting if item.id not in ids]
         self._report([Outcome(item.id, NOT_STARTED) for item in gone])

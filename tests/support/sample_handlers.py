@@ -79,6 +79,15 @@ def go_on(task: Task, ctx: TaskContext) -> object:
     return ctx.checkpointed
 
 
+@handler("until_cancelled")
+def until_cancelled(task: Task, ctx: TaskContext) -> None:
+    """Goes on until it is asked to end; then leaves something behind and raises."""
+    Path(task.payload).touch()
+    if ctx.cancelled.wait(60):
+        ctx.checkpoint({"ended": True})
+        raise RuntimeError("asked to end")
+
+
 @handler("bad_notes")
 def bad_notes(task: Task, ctx: TaskContext) -> list[str]:
     """What it is told of notes that cannot be."""

@@ -117,6 +117,16 @@ def test_a_cancel_needs_no_data_and_may_concern_the_past():
     assert command.kind == CANCEL
 
 
+def test_grace_of_a_cancel_is_read_and_belongs_to_cancels_only():
+    wanted = Command(CANCEL, TaskKey(1, "cust-9", "u"), 0, grace_ms=1500)
+    partition = partition_of("cust-9", RULES.partitions)
+    assert validate(partition, 0, 5, b"cust-9", encode(wanted), RULES).grace_ms == 1500
+    assert judge(record(grace="1500ms")).grace_ms is None
+    assert judge(record(type="cancel", grace="2s")).grace_ms == 2000
+    assert judge(record(type="cancel")).grace_ms is None
+    assert judge(record(type="cancel", grace="soon")).reason == "wrong_value"
+
+
 def test_records_without_a_handler_get_the_default_one_if_there_is_one():
     assert judge(record()).handler is None
     assert judge(record(), rules=Rules(8, default_handler="catch_all")).handler == "catch_all"

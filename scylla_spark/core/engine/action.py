@@ -48,10 +48,15 @@ class Release(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """End these invocations."""
+    """End these invocations.
+
+    Attributes:
+        grace_ms: how long those that run are only asked to.
+    """
 
     executor: str
     ids: list[int]
+    grace_ms: int = 0
 
 
 class Lookup(NamedTuple):

@@ -10,6 +10,7 @@ from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
@@ -27,9 +28,11 @@ class Cancels:
         waiting: where lanes go on.
         recorder: writes the ends of cancelled tasks, and answers.
         book: of leases, which a cancel ends.
+        runs: what executors have, which a cancel ends that says so.
     """
 
-    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder, book: LeaseBook) -> None:
+    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder, book: LeaseBook, runs: Runs) -> None:
+        self._runs = runs
         self._state = state
         self._waiting = waiting
         self._recorder = recorder
@@ -141,6 +144,9 @@ class Cancels:
             return
         entry.cancelled = True
         starting = entry is lane.active and lane.state is STARTING
+        if command.grace_ms is not None and self._runs.end_of(entry, command.grace_ms):
+            entry.requests += requests_of([command])  # the fact of the end answers
+            return
         if starting or entry.stage is not OPEN:
             self._recorder.answer(partition, entry.key, [command.request_id], now)
             return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
-from scylla_spark.core.engine.lane import Entry, Lane, left_behind
+from scylla_spark.core.engine.lane import RELEASED, Entry, Lane, left_behind
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
@@ -88,6 +88,20 @@ class Runs:
                 of_executor.setdefault(run.executor, []).append(number)
         for executor, ids in of_executor.items():
             self._state.ask(action.Kill(executor, ids))
+
+    def end_of(self, entry: Entry, grace_ms: int) -> bool:
+        """Has the executor end what runs of a task; False: nothing does, or a batch, whose other tasks it would end, too.
+
+        Args:
+            entry: the task.
+            grace_ms: how long it is only asked to.
+        """
+        if entry.stage is not RELEASED or self._state.policy_of(entry.data).max_batch > 1:
+            return False
+        found = [(number, run.executor) for number, run in self.by_id.items() if run.entry is entry]
+        for number, executor in found:
+            self._state.ask(action.Kill(executor, [number], grace_ms))
+        return bool(found)
 
     def give_up(self, partition: Partition) -> None:
         """The partition is lost: what runs of it is killed, and whatever is reported of it does not matter."""

@@ -16,6 +16,7 @@ from scylla_spark.core.task import (
     MAX_RESULT_BYTES,
     SUCCEEDED,
     YIELDED,
+    Flag,
     Notes,
     Task,
     TaskContext,
@@ -33,7 +34,9 @@ _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 OK: Final = Verdict(SUCCEEDED)
 
 
-def call(handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = None) -> Verdict:
+def call(
+    handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = None, cancelled: Flag | None = None
+) -> Verdict:
     """Runs one task in this thread. Nothing that the handler raises gets through.
 
     Args:
@@ -41,12 +44,13 @@ def call(handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = 
         row: the task.
         started_us: wall clock now.
         notes: where the handler says how far it is; None: nobody listens.
+        cancelled: whether it is asked to end; None: it never is.
     """
     try:
         task = task_of(handler, row)
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
-    return run(handler, task, context_of(row, started_us, notes))
+    return run(handler, task, context_of(row, started_us, notes, cancelled))
 
 
 def task_of(handler: Handler, row: TaskRow) -> Task:
@@ -60,17 +64,20 @@ def task_of(handler: Handler, row: TaskRow) -> Task:
     return Task(key, json.loads(row.payload), handler.info.name, row.queue, row.priority)
 
 
-def context_of(row: TaskRow, started_us: int, notes: Notes | None) -> TaskContext:
+def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:
     """What a handler may know of an attempt, and say of it.
 
     Args:
         row: the task.
         started_us: when the attempt begins: now, by the wall clock.
         notes: where the handler says how far it is; None: nobody listens.
+        cancelled: whether it is asked to end; None: it never is.
     """
     deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
     left = None if row.checkpoint is None else json.loads(row.checkpoint)
-    return TaskContext(row.attempt, row.epoch, deadline, left, notes)
+    if cancelled is None:
+        return TaskContext(row.attempt, row.epoch, deadline, left, notes)
+    return TaskContext(row.attempt, row.epoch, deadline, left, notes, cancelled)
 
 
 class PayloadInvalid(Exception):

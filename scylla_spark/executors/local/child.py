@@ -28,7 +28,7 @@ from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Capture
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
-from scylla_spark.executors.local.notes import CallNotes
+from scylla_spark.executors.local.notes import CallFlag, CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.io.host.die_with_parent import die_with
 
@@ -116,7 +116,7 @@ class Child:
         if handler.signature.parameters == 1:
             return call(handler, TaskRow(*order.tasks[0]), started_us)
         notes = CallNotes(order.number, self._send)
-        verdict = call(handler, TaskRow(*order.tasks[0]), started_us, notes)
+        verdict = call(handler, TaskRow(*order.tasks[0]), started_us, notes, CallFlag(order.number, self._slot))
         notes.end()
         return verdict
 

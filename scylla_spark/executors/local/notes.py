@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,9 +14,38 @@ from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.local.call import clean
 from scylla_spark.executors.local.framing import pack
 from scylla_spark.executors.local.messages import NOTE
+from scylla_spark.executors.local.shared_memory import SharedMemory
 
+_LOOK_S: Final = 0.02
 _EVERY_US: Final = 200_000  # progress is told no more often
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class CallFlag:
+    """Whether a call is asked to end; a `Flag`.
+
+    Args:
+        number: of the call.
+        slot: where the pool says so.
+    """
+
+    def __init__(self, number: int, slot: SharedMemory) -> None:
+        self._number = number
+        self._slot = slot
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+        return self._slot.is_asked_to_end(self._number)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it is, or for so many seconds; whether it is."""
+        until_us = None if timeout is None else boot_us() + int(timeout * 1e6)
+        while not self.is_set():
+            left_s = _LOOK_S if until_us is None else min((until_us - boot_us()) / 1e6, _LOOK_S)
+            if left_s <= 0:
+                return False
+            time.sleep(left_s)
+        return True
 
 
 class CallNotes:

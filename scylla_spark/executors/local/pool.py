@@ -143,10 +143,15 @@ class LocalPool:
         if urgent:
             self._nudge()
 
-    def kill(self, ids: Sequence[int]) -> None:
-        """Ends these invocations: those that run as timed_out (within the grace), others as not_started."""
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
+        """Ends these invocations: those that run as timed_out (within the grace), others as not_started.
+
+        Args:
+            ids: of the invocations.
+            grace_ms: how long those that run are only asked to end.
+        """
         with self._lock:
-            self._supervisor.kill(ids, boot_us())
+            self._supervisor.kill(ids, boot_us(), grace_ms)
         self._nudge()
 
     def stop(self, *, drain_s: float) -> None:

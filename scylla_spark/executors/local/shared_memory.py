@@ -20,7 +20,7 @@ import mmap
 import os
 from typing import Final
 
-_STARTED, _CLAIMED, _LOW, _HIGH, _USED, _STEP = range(6)
+_STARTED, _CLAIMED, _LOW, _HIGH, _USED, _STEP, _ENDING = range(7)
 _OUTBOX_AT: Final = 64
 OUTBOX_BYTES: Final = 256 * 1024
 _FAULT_AT: Final = _OUTBOX_AT + OUTBOX_BYTES
@@ -79,6 +79,10 @@ class SharedMemory:
         words[_STEP] = number
         words[_STARTED] = started_us
 
+    def is_asked_to_end(self, number: int) -> bool:
+        """Whether the pool wants this call to end by itself."""
+        return self._words[_ENDING] == number
+
     def put(self, record: bytes) -> bool:
         """Keeps the record of a finished call in the outbox.
 
@@ -117,6 +121,10 @@ class SharedMemory:
     def stepping(self) -> int:
         """In a child with an event loop: number of the call whose code had the loop last."""
         return self._words[_STEP]
+
+    def ask_to_end(self, number: int) -> None:
+        """Asks the handler of a call, if it cares, to end."""
+        self._words[_ENDING] = number
 
     def revoke(self, low: int, high: int) -> None:
         """Takes back calls `low` to `high` - 1; an earlier range must have been passed by the child."""

@@ -54,8 +54,8 @@ class Supervision(Protocol):
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations."""
 
-    def kill(self, ids: Iterable[int], now: int) -> None:
-        """Ends invocations."""
+    def kill(self, ids: Iterable[int], now: int, grace_ms: int = 0) -> None:
+        """Ends invocations; see `supervisor.Supervisor.kill`."""
 
     def stop(self, until_us: int) -> None:
         """Hands back what has not started; what runs may go on until then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
@@ -51,6 +52,7 @@ class Supervisor:
         self._backlog = Backlog(lambda name: handlers[name].max_batch)
         self._pace = HandlerDurations()
         self._killed: set[int] = set()
+        self._asked: list[tuple[int, list[int]]] = []  # heap of (boot clock, ids): to be killed then if they still run
         self._depth = 0  # how many calls a child could have when it was last given some
         self._next_number = 1
         self._spawn_from_us = 0
@@ -76,14 +78,34 @@ class Supervisor:
             batch = [item for item in batch if item.handler not in unknown]
         self._backlog.add(batch)
 
-    def kill(self, ids: Iterable[int], now: int) -> None:
-        """Ends these invocations as soon as possible."""
+    def kill(self, ids: Iterable[int], now: int, grace_ms: int = 0) -> None:
+        """Ends these invocations as soon as possible; those that run are given a grace, in which they are only asked to.
+
+        Args:
+            ids: of the invocations.
+            now: boot clock.
+            grace_ms: the grace.
+        """
         wanted = set(ids)
         self.done += [Outcome(item.id, NOT_STARTED) for item in self._backlog.discard(wanted)]
+        if grace_ms:
+            wanted -= self._ask_to_end(wanted, now, now + grace_ms * 1000)
         self._killed |= wanted.intersection(
             item.id for child in self.children.values() for call in child.calls.values() for item in call
         )
         self.watch(now)
+
+    def _ask_to_end(self, wanted: set[int], now: int, until_us: int) -> set[int]:
+        """Those of the invocations that run are asked to end, and killed if they still run then (boot clock)."""
+        asked: set[int] = set()
+        for child in self.children.values():
+            number, _ = child.current(now)
+            if number and (found := wanted.intersection(item.id for item in child.calls[number])):
+                child.slot.ask_to_end(number)
+                asked |= found
+        if asked:
+            heappush(self._asked, (until_us, sorted(asked)))
+        return asked
 
     def stop(self, until_us: int) -> None:
         """Hands back everything that has not started; what runs may go on until `until_us` (boot clock)."""
@@ -322,6 +344,10 @@ class Supervisor:
         """
         look_at = now + _LONGEST_TICK_US
         held_up, self._watched_us = now - self._watched_us > _HELD_UP_US, now
+        while self._asked and self._asked[0][0] <= now:
+            self.kill(heappop(self._asked)[1], now)
+        if self._asked:
+            look_at = min(look_at, self._asked[0][0])
         spare = sum(not child.ending for child in self.children.values()) - self.limits.min_children
         for child in list(self.children.values()):
             if held_up:

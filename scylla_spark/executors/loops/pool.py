@@ -56,9 +56,9 @@ class Slots:
         """Gives invocations to the pool."""
         self._pool.submit(batch)
 
-    def kill(self, ids: Sequence[int]) -> None:
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
         """Has the pool end them."""
-        self._pool.kill(ids)
+        self._pool.kill(ids, grace_ms=grace_ms)
 
     def stop(self, *, drain_s: float) -> None:
         """Does nothing: the pool is stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -66,7 +67,7 @@ class LoopSupervisor:
         self._works = list(works.values())
         self._nursery = nursery
         self._killed: set[int] = set()
-        self._kill_due: list[tuple[int, set[int]]] = []  # boot clock, ids: killed if they still run then
+        self._kill_due: list[tuple[int, list[int]]] = []  # boot clock, ids: killed if they still run then
         self._next_number = 1
         self._spawn_from_us = 0
         self._stop_us = 0
@@ -87,8 +88,15 @@ class LoopSupervisor:
             else:
                 work.backlog.add((item,))
 
-    def kill(self, ids: Iterable[int], now: int) -> None:
-        """Ends these invocations: what waits is handed back; what runs is cancelled, and killed if it goes on."""
+    def kill(self, ids: Iterable[int], now: int, grace_ms: int = 0) -> None:
+        """Ends these invocations: what waits is handed back; what runs is cancelled, and killed if it goes on.
+
+        Args:
+            ids: of the invocations.
+            now: boot clock.
+            grace_ms: how long it may go on, at least as long as after a time-out.
+        """
+        until_us = now + max(grace_ms, self.limits.grace_ms) * 1000
         wanted = set(ids)
         for work in self._works:
             self.done += [Outcome(item.id, NOT_STARTED) for item in work.backlog.discard(wanted)]
@@ -98,7 +106,7 @@ class LoopSupervisor:
                 child.cancel(numbers)
                 found = {child.calls[number][0].id for number in numbers}
                 self._killed |= found
-                self._kill_due.append((now + self.limits.grace_ms * 1000, found))
+                insort(self._kill_due, (until_us, sorted(found)))
 
     def stop(self, until_us: int) -> None:
         """Hands back everything that has not started; what runs may go on until `until_us` (boot clock)."""
@@ -318,7 +326,7 @@ class LoopSupervisor:
         """Ids that were cancelled so long ago that they should have ended."""
         found: set[int] = set()
         while self._kill_due and self._kill_due[0][0] <= now:
-            found |= self._kill_due.pop(0)[1] & self._killed
+            found |= self._killed.intersection(self._kill_due.pop(0)[1])
         return found
 
     def _watch(self, child: LoopChildHandle, stubborn: set[int], now: int) -> int:

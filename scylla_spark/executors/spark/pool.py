@@ -181,7 +181,7 @@ class SparkPool:
                 ]
             )
 
-    def kill(self, ids: Sequence[int]) -> None:
+    def kill(self, ids: Sequence[int], *, grace_ms: int = 0) -> None:
         """Ends these invocations; the others of a chunk that is cancelled with them fail as executor_lost."""
         wanted = set(ids)
         with self._news:

@@ -336,8 +336,8 @@ class Dispatcher:
             case action.Confirm():
                 if self._tasks is not None:
                     self._tasks.confirm(item)
-            case action.Kill(name, ids):
-                self.executors[name].kill(ids)
+            case action.Kill(name, ids, grace_ms):
+                self.executors[name].kill(ids, grace_ms=grace_ms)
             case action.Reload():
                 self._questions.reload(item)
             case action.Answered(answer):

@@ -1,0 +1,44 @@
+"""Typed and async handlers, what they leave behind, and the end of what runs, in a whole deployment."""
+
+import pytest
+
+from scylla_spark import Retry, TaskFailed
+from scylla_spark.errors import ArgumentError
+from tests.acceptance import journal_handlers
+from tests.acceptance.journal_handlers import Sum, Total
+from tests.acceptance.place import PATIENCE
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_typed_handler_is_checked_when_enqueued_and_where_it_runs_and_returns_its_type(scheduler):
+    handle = scheduler.enqueue(journal_handlers.add, Sum(numbers=[1, 2, 3]))
+    assert handle.result(timeout="120s") == Total(total=6)
+    with pytest.raises(ArgumentError, match="field 'numbers'"):
+        scheduler.enqueue(journal_handlers.add, {"numbers": "many"})
+    with pytest.raises(TaskFailed, match=r"aborted in attempt 1.*field 'numbers'"):
+        scheduler.enqueue("add", {"numbers": "many"}).result(timeout="120s")
+
+
+def test_many_async_tasks_share_one_process_and_all_end(scheduler):
+    handles = [scheduler.enqueue("nap", {"ms": 500}) for _ in range(300)]
+    assert len({handle.result(timeout="120s") for handle in handles}) == 1
+
+
+def test_next_attempt_finds_what_the_one_before_left_behind(scheduler):
+    handle = scheduler.enqueue("resume", retry=Retry(max_retries=1, base="1ms"))
+    assert handle.result(timeout="120s") == {"row": 7}
+    assert handle.status().attempts == 2
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_cancel_ends_what_runs_where_it_says_so(deployment, scheduler, deaf):
+    lane = f"cancel-running-{deaf}"
+    handle = scheduler.enqueue("until_cancelled", {"deaf": deaf}, ordering_id=lane)
+    follower = scheduler.enqueue("work", ordering_id=lane)
+    eventually(lambda: deployment.history(lane), PATIENCE)
+    assert handle.cancel() == "too_late"
+    assert handle.cancel("60s", running=True, grace="1s" if deaf else "60s") == "cancelled"
+    assert handle.status().state == "cancelled"
+    follower.result(timeout="120s")

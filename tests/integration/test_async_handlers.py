@@ -12,6 +12,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.local.framing import pack
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.loops.pool import LOOPS, Slots
 from tests.support.executor_conformance import GRACE_S, Running, invocation
@@ -151,6 +152,41 @@ def test_what_a_handler_leaves_on_the_loop_is_cancelled(running, tmp_path):
     size = file.stat().st_size
     assert running.one("a.leave", str(tmp_path / "other")).result == '"left"'
     assert file.stat().st_size <= size + 1
+
+
+def framed(*records: object) -> str:
+    return pack(json.dumps(records).encode()).hex()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"bytes": "ffffffff00"},
+        {"bytes": pack(b"{").hex()},
+        {"bytes": pack(b"[]").hex()},
+        {"bytes": framed([77, "succeeded", 1, 1, None, None, 0, ""])},
+        {"bytes": framed(["note", 1, 7, None])},
+        {"bytes": framed(["note", 1, 0.5, "[]"])},
+        {"bytes": framed([1, "batch", 1, 1, [], None, 0, ""])},
+        {"bytes": framed([1, "returned", 0, 0, None, None, 0, ""])},
+        {"words": {"1": 1 << 40}},
+        {"words": {"1": -5}},
+    ],
+)
+def test_handler_that_speaks_or_writes_in_our_place_costs_its_child_its_life(running, payload):
+    found = running.one("a.junk", payload)
+    assert (found.outcome, found.failure.kind) == ("failed", "child_died")
+    assert "user code in our place" in found.failure.message
+    assert running.one("a.mixed", 0.0).outcome == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "words", [{"0": 1 << 60}, {"0": -1, "5": 99}, {"4": 1 << 50}, {"2": 0, "3": 1 << 60}, {"6": 1}]
+)
+def test_nonsense_in_the_memory_that_cannot_be_told_from_sense_ends_nothing_else(running, words):
+    found = running.run(invocation("a.junk", {"words": words}, timeout_ms=300), invocation("a.mixed", 0.1))
+    assert found[0].outcome in ("timed_out", "failed")
+    assert found[1].outcome == "succeeded"
 
 
 def test_killed_tasks_are_cancelled_and_others_go_on(running):

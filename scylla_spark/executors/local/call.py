@@ -50,6 +50,8 @@ def call(
         task = task_of(handler, row)
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
+    if handler.signature.parameters == 1:
+        return run(handler, task, None)
     return run(handler, task, context_of(row, started_us, notes, cancelled))
 
 
@@ -84,7 +86,7 @@ class PayloadInvalid(Exception):
     """The payload of a task does not fit the type that its handler declares."""
 
 
-def run(handler: Handler, task: Task, context: TaskContext) -> Verdict:
+def run(handler: Handler, task: Task, context: TaskContext | None) -> Verdict:
     """Runs one handler on one task in this thread: its payload is checked, and what becomes of the call is a verdict.
 
     A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either. An
@@ -93,7 +95,7 @@ def run(handler: Handler, task: Task, context: TaskContext) -> Verdict:
     Args:
         handler: the function to call, and how.
         task: the task.
-        context: of the attempt.
+        context: of the attempt; None only where the handler takes none.
     """
     try:
         result = handler.function(*arguments_of(handler, task, context))
@@ -104,7 +106,7 @@ def run(handler: Handler, task: Task, context: TaskContext) -> Verdict:
     return verdict_of_result(handler, result)
 
 
-def arguments_of(handler: Handler, task: Task, context: TaskContext) -> tuple[Any, ...]:
+def arguments_of(handler: Handler, task: Task, context: TaskContext | None) -> tuple[Any, ...]:
     """What a handler is called with.
 
     Args:

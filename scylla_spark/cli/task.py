@@ -11,6 +11,7 @@ import typer
 from scylla_spark.cli.context import Context, context, file_or_text, instant, task_key
 from scylla_spark.cli.output import printable
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:
@@ -213,11 +214,13 @@ def cancel(
     stop: Stop = None,
     chosen: Chosen = None,
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
+    grace: Annotated[str | None, typer.Option(help="End also what runs: ask it to, and kill it after so long")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """End a task without running it again (drop it); or all open tasks that the options choose."""
     cli = context(ctx)
+    grace_ms = None if grace is None else duration_ms(grace)
     if chosen is not None:
         _alone(key, state, queue, ordering_id, start, stop)
         keys = _passing(cli, chosen, _open())
@@ -227,11 +230,11 @@ def cancel(
         cli.output.rows([{"key": str(one)} for one in keys], ("key",), empty="No such tasks in the tables.")
     elif key:
         with cli.scheduler() as scheduler:
-            _cancel_one(cli, scheduler, keys[0], timeout)
+            _cancel_one(cli, scheduler, keys[0], timeout, grace)
     elif cli.confirmed(f"cancel {len(keys)} tasks", yes=yes):
         with cli.scheduler() as scheduler:
             for one in keys:
-                scheduler.connection.request_cancel(one)
+                scheduler.connection.request_cancel(one, grace_ms)
         cli.output.record({"cancels_sent": len(keys)})
 
 
@@ -264,8 +267,8 @@ def retry(
         cli.output.rows(copies, ("key", "retry_of"))
 
 
-def _cancel_one(cli: Context, scheduler: Scheduler, key: TaskKey, timeout: str) -> None:
-    answer = scheduler.task(key).cancel(timeout)
+def _cancel_one(cli: Context, scheduler: Scheduler, key: TaskKey, timeout: str, grace: str | None) -> None:
+    answer = scheduler.task(key).cancel(timeout, running=grace is not None, grace=grace or 0)
     if answer != "cancelled":
         raise ConflictError(
             f"{key} cannot be cancelled any more: it runs or has ended.", hint="`task show` says how it stands."

@@ -42,3 +42,12 @@ def test_cancel_ends_what_runs_where_it_says_so(deployment, scheduler, deaf):
     assert handle.cancel("60s", running=True, grace="1s" if deaf else "60s") == "cancelled"
     assert handle.status().state == "cancelled"
     follower.result(timeout="120s")
+
+
+def test_command_line_ends_what_runs_where_it_is_given_a_grace(deployment, scheduler):
+    handle = scheduler.enqueue("until_cancelled", {}, ordering_id="cancel-by-command")
+    eventually(lambda: deployment.history("cancel-by-command"), PATIENCE)
+    assert deployment.call("task", "cancel", str(handle.key)).returncode == 4
+    told = deployment.call("task", "cancel", str(handle.key), "--grace", "60s", "--timeout", "60s")
+    assert told.returncode == 0, told.stderr
+    assert handle.status().state == "cancelled"

@@ -1,5 +1,6 @@
 """A worker without a server: what it says, what it takes, and what it makes of trouble."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from scylla_spark import Abort, Worker, Yield
 from scylla_spark.core.lease import folded
@@ -307,6 +309,25 @@ def test_the_same_call_comes_again_until_it_is_answered():
         leases.close()
     assert len(server.results) == 2
     assert len({(body["seq"], json.dumps(body)) for body in server.broken}) == 1
+
+
+def test_typed_and_async_handlers_run_in_a_worker_as_they_do_in_a_dispatcher(desk):
+    class Order(BaseModel):
+        n: int
+
+    async def double(p, ctx) -> int:
+        await asyncio.sleep(0)
+        ctx.checkpoint({"n": p.n})
+        return 2 * p.n
+
+    double.__annotations__["p"] = Order
+    handlers = resolved({"double": double})
+    work(handlers, desk.lease(1, handler="double", payload={"n": "4"}))
+    work(handlers, desk.lease(2, handler="double", payload={"n": "four"}))
+    done, refused = desk.call()[1]["results"]
+    assert (done["outcome"], done["result"]) == ("succeeded", 8)
+    assert (refused["outcome"], refused["error"]["code"]) == ("aborted", "payload_invalid")
+    assert "field 'n'" in refused["error"]["description"]
 
 
 def test_a_result_does_not_wait_for_the_call_that_waits_for_work():

@@ -269,6 +269,14 @@ def test_plain_handlers_and_unknown_ones_fail_here(running):
     assert running.one("nobody").failure.kind == "handler_unknown"
 
 
+def test_what_is_over_takes_no_memory_until_its_time_would_be_over(running):
+    for _ in range(5):
+        running.run(*[invocation("a.pid", timeout_ms=3_600_000) for _ in range(1_000)])
+    running.run(*[invocation("a.pid") for _ in range(10)])
+    (child,) = [one for one in running.executor._supervisor.children.values() if one.handler == "a.pid"]
+    assert len(child._due) < 2_500
+
+
 def test_stop_hands_back_what_waits_and_ends_what_runs():
     pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS)
     running = Running(pool)

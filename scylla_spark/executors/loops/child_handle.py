@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from scylla_spark.core import fast_json
@@ -22,6 +22,7 @@ from scylla_spark.executors.local.report import Report, is_note, read
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 _RECV_BYTES: Final = 1024 * 1024
+_SPARE: Final = 1_000  # calls that are over may stand in the heap of times
 _SKEW_US: Final = 1_000_000
 
 
@@ -135,6 +136,11 @@ class LoopChildHandle:
             if number in self.calls:
                 self._begun[number] = now
                 heappush(self._due, (now + self.calls[number][0].timeout_ms * 1000, number))
+        if len(self._due) > 2 * len(self.calls) + _SPARE:
+            self._due = [
+                due for due in self._due if due[1] in self.calls
+            ]  # of quick tasks whose time would be over much later
+            heapify(self._due)
         if claimed > self._noted or not self.pid or self.step(now)[0]:
             self._waits_us = now
         self._noted = claimed

@@ -270,11 +270,15 @@ def test_plain_handlers_and_unknown_ones_fail_here(running):
 
 
 def test_what_is_over_takes_no_memory_until_its_time_would_be_over(running):
+    long = invocation("a.pid", 300, timeout_ms=60_000)  # its time is over before that of all others
+    running.executor.submit([long])
     for _ in range(5):
         running.run(*[invocation("a.pid", timeout_ms=3_600_000) for _ in range(1_000)])
     running.run(*[invocation("a.pid") for _ in range(10)])
     (child,) = [one for one in running.executor._supervisor.children.values() if one.handler == "a.pid"]
-    assert len(child._due) < 2_500
+    assert len(child._due) < 3_500
+    running.executor.kill([long.id])
+    assert running.wait([long])[0].outcome == "timed_out"
 
 
 def test_stop_hands_back_what_waits_and_ends_what_runs():

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from scylla_spark.core.fact_fields import MAX_WORKER_CHARS
-from scylla_spark.core.lease import MOST_WANTED, Answer, Call, Granted, Report, Scarcity, Sign, Want
+from scylla_spark.core.lease import MOST_WANTED, Answer, Call, Granted, Report, Scarcity, Sign, Want, folded
 from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.errors import ArgumentError
@@ -382,9 +382,7 @@ def sync_view(body: SyncBody, answer: Answer) -> dict[str, Any]:
     held = body.held
     if held is not None and held.leases is None and held.digest is not None:
         before = answer.held - len([lease for lease in answer.leases if lease.token])
-        told = answer.digest
-        for lease in answer.leases:
-            told ^= int(lease.token[-8:], 16) if lease.token else 0
+        told = answer.digest ^ folded(lease.token for lease in answer.leases if lease.token)
         if (held.count, held.digest) != (before, f"{told:08x}"):
             commands.append({"type": "list_leases", "lease": None, "grace_ms": None})
     return {

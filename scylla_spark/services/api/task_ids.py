@@ -17,6 +17,8 @@ from scylla_spark.errors import ArgumentError
 MOST_CHARS: Final = 24_000
 _HINT: Final = "Use the `id` of an answer, or TIME,ORDERING_ID,UNIQUENESS_KEY with each part percent-encoded."
 
+_compact: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 TaskId = Annotated[
     str,
     Path(
@@ -31,8 +33,7 @@ TaskId = Annotated[
 def id_of(key: TaskKey) -> str:
     """The opaque id of a key: letters, digits, "-" and "_" only, so that no proxy or shell changes it."""
     parts = [iso(key.time_us), key.ordering_id, key.uniqueness_key]
-    text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(_compact(parts).encode()).rstrip(b"=").decode()
 
 
 def path_of(key: TaskKey) -> str:

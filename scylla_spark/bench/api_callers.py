@@ -68,7 +68,8 @@ def bulk(channel: Channel, _settings: Settings, *, api: str, count: int, kind: s
     begun = boot_us()
     answer = _call(connection, "POST", "/v1/tasks:bulk", body, {"Content-Type": kind})
     seconds = (boot_us() - begun) / 1e6
-    return json.loads(answer.rsplit(b"\n", 2)[-2]) | {"seconds": seconds}
+    found: dict[str, Any] = json.loads(answer.rsplit(b"\n", 2)[-2])
+    return found | {"seconds": seconds}
 
 
 def bare_records(channel: Channel, settings: Settings, *, api: str, count: int) -> float:

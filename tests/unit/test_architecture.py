@@ -47,8 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
     "services.plan": _IO | {"services", "services.plan"},
-    "services.api": _IO | {"client", "log", "services", "services.api"},
-    "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
+    "services.api": _IO | {"client", "log", "services", "services.api", "services.simulate"},
+    "services.simulate": _ENGINE | {"config", "io.delta", "io.host", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     "client": _IO | {"client", "services"},  # of services only the whole deployment of `Scheduler.local`
     "worker": _CORE | {"executors", "executors.local", "io.host", "worker"},  # nothing that needs a package

@@ -71,6 +71,7 @@ NEEDS: Final[dict[str, Need]] = {
     "get_a_queue": _READS_QUEUE,
     "count_the_tasks_of_a_queue": _READS_QUEUE,
     "tell_what_waits_in_a_queue": _READS_QUEUE,
+    "tell_what_would_have_been_under_other_limits": _READS,
     "put_a_queue": _WRITES_QUEUE,
     "change_fields_of_a_queue": _WRITES_QUEUE,
     "pause_a_queue": _WRITES_QUEUE,

@@ -237,9 +237,9 @@ class World:
 
     # -- queues, and leases ---------------------------------------------------------------------------------------------
 
-    def put_queue(self, queue: Queue) -> str:
+    def put_queue(self, queue: Queue, *, author: str = "") -> str:
         """Stores the definition of a queue, as `Scheduler.put_queue` does; it is in force at once."""
-        return str(queues.put(self.plan, [queue], "")[queue.name]["became"])
+        return str(queues.put(self.plan, [queue], author)[queue.name]["became"])
 
     def queue(self, name: str) -> QueueHandle:
         """A handle on a queue: pause, resume, update, get, delete."""

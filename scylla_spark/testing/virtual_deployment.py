@@ -112,11 +112,10 @@ class VirtualDeployment:
 
     def _following(self) -> int:
         """The next instant at which something happens; NEVER if nothing will."""
-        planned = self.planner.next_us
-        following = min(self.dispatcher.next_us, NEVER if planned is None else planned)
-        return max(
-            following, self.now + _LOOK_AGAIN_US
-        )  # its time has come, and yet it is not to be done: looked at again
+        following = min(self.dispatcher.next_us, self.planner.next_us)
+        if following > self.now:
+            return following
+        return self.now + _LOOK_AGAIN_US  # its time has come, but not its turn
 
     # -- the log of tasks -----------------------------------------------------------------------------------------------
 

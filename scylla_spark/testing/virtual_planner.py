@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.plan.plan_answer import Answer, checked_command, refusal
 from scylla_spark.core.plan.plan_log import Change
@@ -19,6 +20,7 @@ from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.services.dispatch.queues_in_force import Changes
+from scylla_spark.testing.virtual_tables import VirtualTables
 from scylla_spark.testing.world_records import Fire
 
 _FENCE: Final = Fence(1, "world")
@@ -36,6 +38,7 @@ class VirtualPlanner:
 
     Attributes:
         fires: what was decided, in order.
+        tables: that schedules watch.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class VirtualPlanner:
         self._settle = settle
         queues = {name: queue.definition(name) for name, queue in settings.queues.items()}
         self._planner = Planner(PlanState(), _FENCE, duration_us(settings.plan.ahead), clock(), queues)
+        self.tables = VirtualTables(self._planner, clock)
         self._commands, self._outcomes, self._requests = count(), count(), count(1)
         self._answers: dict[str, Sequence[Any]] = {}
 
@@ -95,6 +99,7 @@ class VirtualPlanner:
 
     def _take(self, value: bytes) -> None:
         self._planner.command(next(self._commands), value, self._clock(), self._clock())
+        self.tables.tell()  # a schedule that watches a table begins with what is there now
         self._write()
 
     # -- time -----------------------------------------------------------------------------------------------------------
@@ -107,12 +112,14 @@ class VirtualPlanner:
     def turn(self) -> bool:
         """Decides what is due at this instant; whether there was anything."""
         self._planner.tick(self._clock())
+        self.tables.tell()
         return self._write()
 
     @property
-    def next_us(self) -> int | None:
-        """When something is to be decided next, microseconds since the epoch; None: never, as things are."""
-        return self._planner.next_wake_us
+    def next_us(self) -> int:
+        """When something is to be decided next, microseconds since the epoch; NEVER: never, as things are."""
+        planned = self._planner.next_wake_us
+        return min(self.tables.next_us, NEVER if planned is None else planned)
 
     def _write(self) -> bool:
         groups = self._planner.take(self._clock())

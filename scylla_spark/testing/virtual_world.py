@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
-
 from scylla_spark.client import arguments, queues, schedule_sets
 from scylla_spark.client.queue_handle import QueueHandle
 from scylla_spark.clock import from_us, iso
@@ -26,6 +24,7 @@ from scylla_spark.testing.virtual_planner import VirtualPlanner
 from scylla_spark.testing.virtual_worker import VirtualWorker
 from scylla_spark.testing.world_handles import ScheduleOfWorld, TaskOfWorld
 from scylla_spark.testing.world_records import Fire, HandlerRun
+from scylla_spark.testing.world_settings import DefaultSettings
 
 if TYPE_CHECKING:
     from scylla_spark.client.definitions import Schedule
@@ -54,7 +53,7 @@ class World:
     """
 
     def __init__(self, handlers: Handlers = None, now: datetime = START, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else _Defaults()
+        self.settings = settings if settings is not None else DefaultSettings()
         self.runs: list[HandlerRun] = []
         self._handlers = chosen(handlers)
         self._here = VirtualDeployment(self.settings, self._handlers, instant_us(now), self._note)
@@ -226,6 +225,20 @@ class World:
         """Tells the planner of new partitions of a dataset, as `Scheduler.notify_partitions` does."""
         self.plan.tell("partitions", name=dataset, partitions=[dict(one) for one in partitions])
 
+    def grow_table(self, table: str, rows: int, *, operation: str = "append", size: int = 0) -> None:
+        """Says that a table which schedules watch has a new version; there need be no such table.
+
+        Args:
+            table: its name, as triggers call it.
+            rows: how many it has brought; of a delete, how many it took away.
+            operation: append, update, delete, merge or overwrite.
+            size: bytes of its files.
+
+        Raises:
+            ArgumentError: there is no such operation, or a trigger would look at the rows themselves (`where`, `per`).
+        """
+        self._here.planner.tables.commit(table, rows, operation, size)
+
     def put_calendar(self, name: str, days: Iterable[date]) -> None:
         """Replaces the days of a calendar of holidays, as `Scheduler.put_calendar` does."""
         self.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
@@ -288,17 +301,6 @@ def world(handlers: Handlers = None, now: datetime = START, settings: Settings |
         ArgumentError: something is no handler, or `now` has no time zone.
     """
     yield World(handlers, now, settings)
-
-
-class _Defaults(Settings):
-    """All settings with their defaults, wherever the test runs."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is given counts."""
-        return (init_settings,)
 
 
 def _key(key: TaskKey | str | TaskOfWorld) -> TaskKey:

@@ -61,6 +61,15 @@ def test_a_task_runs_when_its_time_has_come_and_not_before():
         ]
 
 
+def test_times_are_exact_to_the_microsecond():
+    with world([noted], START) as w:
+        times = [START + timedelta(microseconds=us) for us in (1, 3, 400, 1_300)]
+        for time in times:
+            w.enqueue("noted", at=time)
+        w.advance("1s")
+        assert [run.started_at for run in w.runs] == times
+
+
 def test_nothing_runs_before_time_is_let_pass():
     with world([remind], START) as w:
         task = w.enqueue("remind")
@@ -253,6 +262,33 @@ def test_a_task_of_a_pull_queue_is_leased_and_reported():
         assert not leases[1].lost.is_set()
         leases[1].complete()
         assert leases[1].status == "lease_lost"
+
+
+def test_asking_for_something_calls_no_handler():
+    with world([noted], START) as w:
+        w.put_queue(Queue("gpu", mode="pull"))
+        w.enqueue("noted")
+        assert w.lease("gpu") == []
+        assert not w.ran("noted")
+
+
+def test_what_waits_for_a_worker_runs_when_its_queue_gets_a_handler():
+    with world([noted], START) as w:
+        w.put_queue(Queue("gpu", mode="push"))
+        task = w.enqueue(None, {"n": 1}, queue="gpu")
+        w.run_until_idle()
+        assert w.task(task.key).state == "ready"
+        w.put_queue(Queue("gpu", default_handler="noted"))
+        w.advance()
+        assert task.result() == {"n": 1}
+
+
+def test_in_replay_order_nothing_overtakes_a_task_that_has_failed():
+    with world([remind], START) as w:
+        w.put_queue(Queue("fast", order="replay"))
+        keys = [w.enqueue("remind", {"fails": n == 1}, queue="fast", ordering_id="a").key for n in range(4)]
+        w.run_until_idle()
+        assert [(keys.index(run.key), run.attempt) for run in w.runs] == [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]
 
 
 def test_a_handler_may_enqueue_what_follows_it():

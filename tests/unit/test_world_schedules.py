@@ -102,6 +102,63 @@ def test_what_is_missing_for_too_long_fires_too(w):
     assert w.ran("report", times=1)
 
 
+def test_a_table_that_has_grown_enough_fires_and_each_run_owns_what_came_since_the_one_before(w):
+    w.grow_table("orders", 5_000)  # before anybody watches
+    w.put_schedules(
+        Schedule(
+            "rollup", "report", Trigger.table("orders", min_rows=1_000),
+            payload={name: f"{{{{ table.{name} }}}}" for name in ("from_version", "to_version", "rows", "bytes")},
+        )
+    )  # fmt: skip
+    w.grow_table("orders", 600)
+    w.advance("1h")
+    assert not w.ran("report")
+    w.grow_table("orders", 600)
+    w.grow_table("other", 9_000)
+    w.advance()
+    w.grow_table("orders", 2_000, operation="merge", size=7)
+    w.advance()
+    assert [run.payload for run in w.runs] == [
+        {"from_version": 0, "to_version": 2, "rows": 1_200, "bytes": 0},
+        {"from_version": 2, "to_version": 3, "rows": 2_000, "bytes": 7},
+    ]  # fmt: skip
+
+
+def test_a_table_is_waited_for_until_it_is_quiet_and_not_run_for_too_often(w):
+    w.put_schedules(Schedule("rollup", "report", Trigger.table("orders", settle="10m", at_most_every="2h")))
+    for _ in range(3):
+        w.grow_table("orders", 1)
+        w.advance("6m")
+    assert not w.ran("report")
+    w.advance("5m")
+    assert w.ran("report", times=1)
+    w.grow_table("orders", 1)
+    w.advance("1h")
+    assert w.ran("report", times=1)
+    w.advance("2h")
+    assert hours(w) == [pytest.approx(22 / 60), pytest.approx(2 + 22 / 60)]
+
+
+def test_growth_of_a_table_is_kept_while_something_else_is_waited_for(w):
+    w.put_schedules(Schedule("rollup", "report", Trigger.table("orders") & Trigger.event("go")))
+    w.grow_table("orders", 1)
+    w.advance("1h")
+    w.grow_table("orders", 1)
+    w.advance("1h")
+    assert not w.ran("report")
+    w.emit("go")
+    w.advance()
+    assert w.ran("report", times=1)
+
+
+def test_what_would_need_the_rows_of_a_table_is_refused(w):
+    w.put_schedules(Schedule("rollup", "report", Trigger.table("orders", per="day")))
+    with pytest.raises(ArgumentError, match="'rollup' looks at the rows of 'orders'"):
+        w.grow_table("orders", 1)
+    with pytest.raises(ArgumentError, match="Operations: append, update"):
+        w.grow_table("other", 1, operation="read")
+
+
 def test_both_of_two_triggers_are_waited_for(w):
     w.put_schedules(Schedule("both", "report", Trigger.event("a") & Trigger.event("b")))
     w.emit("a")
@@ -214,4 +271,5 @@ def test_a_thousand_hours_of_a_schedule_take_less_than_a_second(w):
     w.put_schedules(Schedule("hourly", "report", Trigger.cron("0 * * * *")))
     w.advance("1000h")
     assert len(w.runs) == 1_000
+    assert len(w.plan.state().unsent) <= 1  # what was sent is not kept
     assert boot_us() - begin < 10_000_000  # it takes a quarter of a second where nobody else is at work

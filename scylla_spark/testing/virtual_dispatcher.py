@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
@@ -26,7 +26,6 @@ from scylla_spark.core.task_status import TaskStatus, status_of
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
-from scylla_spark.executors.catalog import EXECUTORS
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.services.dispatch.engine_terms import (
     engine_limits,
@@ -144,7 +143,7 @@ class VirtualDispatcher:
         ended = self._end_calls(now)
         if self._engine.asks_who_runs(now):
             self._engine.running(self._began_us, now)
-        self._engine.tick(now, dict.fromkeys(EXECUTORS, NEVER if may_start else 0), start_by_us=NEVER)
+        self._engine.tick(now, _Room(NEVER if may_start else 0), start_by_us=NEVER)
         return self.write(now) or ended
 
     def write(self, now: int) -> bool:
@@ -266,3 +265,23 @@ class VirtualDispatcher:
         self._backlog.finish(call)
         self._engine.finished(self._policies.judged([*outcomes, *behind], self._engine.runs), now)
         self._begin_calls()
+
+
+class _Room(Mapping[str, int]):
+    """The same room in every executor, whatever it is called.
+
+    Args:
+        calls: how many more each wants.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+
+    def __getitem__(self, executor: str) -> int:
+        return self._calls
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

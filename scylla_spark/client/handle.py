@@ -18,7 +18,13 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of, task_failed
-from scylla_spark.errors import ConflictError, NotFoundError, UnreachableError, WaitTimeoutError
+from scylla_spark.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    UnreachableError,
+    WaitTimeoutError,
+)
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.log_reader import LogReader
 
@@ -77,7 +83,7 @@ class TaskHandle:
                 key=str(self.key),
             )
         if ended.outcome != SUCCEEDED:
-            raise task_failed(self.key, ended.outcome, ended.attempt, ended.failure)
+            raise _failed(self.key, ended)
         return None if ended.result is None else json.loads(ended.result)
 
     def cancel(self, timeout: object = "10s") -> str:
@@ -251,3 +257,7 @@ class TaskHandle:
 
 def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
     return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
+
+
+def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
+    return task_failed(key, ended.outcome, ended.attempt, ended.failure)

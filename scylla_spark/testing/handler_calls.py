@@ -46,7 +46,7 @@ class Called(NamedTuple):
 
 def call(
     handler: Callable[..., Any],
-    payload: Mapping[str, Any] | None = None,
+    payload: Any = None,
     *,
     attempt: int = 1,
     now: datetime | None = None,
@@ -71,7 +71,9 @@ def call(
         raise ArgumentError(f"The attempt is {attempt}.", hint="Attempts are numbered from 1.")
     begin = now_us() if now is None else instant_us(now)
     ((name, found),) = _of_function(handler, handler_registry.load(())).items()
-    command = arguments.command(begin, name, payload, **task)
+    by_name = payload is None or isinstance(payload, Mapping)
+    target: Any = name if by_name else handler  # what is no JSON object, is for the function to say
+    command = arguments.command(begin, target, payload, **task)
     timeout_ms = command.timeout_ms or found.info.timeout_ms or _TIMEOUT_MS
     item = Invocation(
         1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms

@@ -134,11 +134,11 @@ class World:
 
     # -- tasks ----------------------------------------------------------------------------------------------------------
 
-    def enqueue(self, handler: str | None, payload: Mapping[str, Any] | None = None, **options: Any) -> TaskOfWorld:
+    def enqueue(self, handler: Any, payload: Any = None, **options: Any) -> TaskOfWorld:
         """Enqueues one task, as `Scheduler.enqueue` does.
 
         Args:
-            handler: its name; None: the queue's default handler, or a lease.
+            handler: its name, or whatever else `Scheduler.enqueue` takes; None: the queue's default handler, or a lease.
             payload: JSON object for the handler.
             **options: `ordering_id`, `uniqueness_key`, `at`, `delay`, `queue`, `priority`, `retry`, `timeout`: see `Scheduler.enqueue`.
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from time import process_time
 
 import pytest
 
 from scylla_spark import Abort, Queue, Retry, Settings, TaskFailed, Yield
-from scylla_spark.clock import boot_us
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
 from tests.support import sample_batch_handlers, sample_handlers
@@ -419,7 +419,7 @@ def test_call_runs_one_handler_as_a_child_would():
 
 
 def test_a_thousand_tasks_over_a_month_take_less_than_a_second():
-    begin = boot_us()
+    begin = process_time()
     with world([remind], START) as w:
         for number in range(1_000):
             w.enqueue(
@@ -428,7 +428,7 @@ def test_a_thousand_tasks_over_a_month_take_less_than_a_second():
         w.advance("30d")
         assert {one.state for one in w.tasks()} == {"succeeded"}
         assert len(w.runs) == 1_999
-    assert boot_us() - begin < 10_000_000  # it takes a quarter of a second where nobody else is at work
+    assert process_time() - begin < 3  # seconds of CPU; a third of one is enough
 
 
 def test_a_world_imports_neither_spark_nor_kafka_and_the_plug_in_imports_nothing_at_all():

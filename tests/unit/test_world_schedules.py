@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from time import process_time
 
 import pytest
 
 from scylla_spark import Constraint, Retry, Schedule, Trigger
-from scylla_spark.clock import boot_us
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.testing import world
 
@@ -267,9 +267,9 @@ def test_a_handler_may_pause_its_schedule_and_emit():
 
 
 def test_a_thousand_hours_of_a_schedule_take_less_than_a_second(w):
-    begin = boot_us()
+    begin = process_time()
     w.put_schedules(Schedule("hourly", "report", Trigger.cron("0 * * * *")))
     w.advance("1000h")
     assert len(w.runs) == 1_000
     assert len(w.plan.state().unsent) <= 1  # what was sent is not kept
-    assert boot_us() - begin < 10_000_000  # it takes a quarter of a second where nobody else is at work
+    assert process_time() - begin < 3  # seconds of CPU; a third of one is enough

@@ -15,14 +15,13 @@ from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
+from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
-from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of, task_failed
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
     SchedulerError,
-    TaskFailed,
     UnreachableError,
     WaitTimeoutError,
 )
@@ -261,10 +260,4 @@ def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
 
 
 def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
-    failure = ended.failure or Failure("")
-    said = ": ".join(part for part in (failure.kind, failure.message) if part)
-    return TaskFailed(
-        f"{key} {ended.outcome}" + (f" in attempt {ended.attempt}" if ended.attempt else "") + (f" ({said})." if said else "."),
-        key=str(key), outcome=ended.outcome, attempt=ended.attempt,
-        error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
-    )  # fmt: skip
+    return task_failed(key, ended.outcome, ended.attempt, ended.failure)

@@ -43,7 +43,8 @@ from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
-from scylla_spark.services.dispatch.queue_definitions import Changes, QueueFollower, QueuesInForce
+from scylla_spark.services.dispatch.queue_definitions import QueueFollower
+from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail

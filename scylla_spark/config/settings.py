@@ -358,7 +358,10 @@ class Logs(Section):
         ge=1024 * 1024,
         description="most bytes of lines that wait for Kafka; more are dropped and counted",
     )
-    trigger: Duration = Field(duration("10s"), description="pause between two looks of ingest at the topic")
+    trigger: Duration = Field(
+        duration("30s"),
+        description="pause between two looks of ingest at the topic; who follows lines does not depend on it",
+    )
 
 
 class Settings(BaseSettings):

@@ -129,7 +129,8 @@ class LogMemory:
 
     def take(self, most: int) -> list[bytes]:
         """The oldest frames of the queue, at most so many; a queue that cannot be is emptied."""
-        words, found = self._words, []
+        words = self._words
+        found: list[bytes] = []
         read, written = words[_READ], words[_WRITTEN]
         while read < written and len(found) < most:
             frame = self._frame(_QUEUE_AT, self._queue, read, written)
@@ -143,7 +144,8 @@ class LogMemory:
 
     def take_rest(self) -> list[bytes]:
         """What lies in the rest of a child that is dead; the queue must have been emptied before."""
-        words, found = self._words, []
+        words = self._words
+        found: list[bytes] = []
         begin, end = words[_BEGIN], words[_END]
         while 0 <= begin < end and (frame := self._frame(self._rest_at, self._rest, begin, end)) is not None:
             found.append(frame)

@@ -33,6 +33,7 @@ _SLICE: Final = 32  # frames of a child that are read in one go: less than a mil
 _QUIET_S: Final = 0.05
 _BUSY_S: Final = 0.002
 _RETRY_US: Final = 5_000_000
+_SAID_AGAIN_US: Final = 60_000_000
 _STOP_US: Final = 5_000_000
 _JOIN_S: Final = 30.0
 _MOST_UNDER_WAY: Final = 4 * 1024 * 1024
@@ -41,7 +42,6 @@ _OPTIONS: Final[dict[str, Any]] = {
     "max_block_ms": 1_000,
     "bootstrap_timeout_ms": 3_000,
     "delivery_timeout_ms": 30_000,
-    "buffer_memory": 2 * _MOST_UNDER_WAY,
 }
 
 
@@ -70,6 +70,7 @@ class AttemptLogs(Collector):
         self._dead: list[_Source] = []
         self._producer: Any = None
         self._retry_us = 0
+        self._quiet_until_us = 0
         self._under_way = 0
         self._sent = self._missing = self._failed = 0
         self._stopping = threading.Event()
@@ -197,7 +198,11 @@ class AttemptLogs(Collector):
                 self._sent += lines
 
     def _postpone(self, error: Exception) -> None:
-        self._retry_us = boot_us() + _RETRY_US
+        now = boot_us()
+        self._retry_us = now + _RETRY_US
+        if now < self._quiet_until_us:
+            return
+        self._quiet_until_us = now + _SAID_AGAIN_US
         log.warning("lines of attempts wait, since Kafka does not take them", why=f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:

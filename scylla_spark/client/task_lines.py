@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us, from_us
@@ -151,7 +152,7 @@ def _told(attempt: int, epoch: int, line: LogLine) -> TaskLine:
 
 def _fields(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = from_json(text, allow_inf_nan=False)
+    except ValueError:
         found = None
     return found if isinstance(found, dict) else {"text": text}

@@ -154,13 +154,13 @@ def marker(seq: int, at_us: int, missing: int) -> LogLine:
 
 
 def in_order(records: Sequence[LogRecord]) -> list[tuple[int, int, LogLine]]:
-    """Attempt, epoch and line of all lines, each once, in the order in which they were written.
+    """Attempt, epoch and line of all lines, each once, in order; a marker stands before the line of its number.
 
     Args:
         records: of one task; a record may stand there twice.
     """
     found = {
-        (record.attempt, record.epoch, line.seq, line.stream == MARKER): line
+        (record.attempt, record.epoch, line.seq, line.stream != MARKER): line
         for record in records
         for line in record.lines
     }

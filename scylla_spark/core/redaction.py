@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from pydantic_core import from_json
+
 MASK: Final = "***"
 _LEAST_CHARS: Final = 6  # of a known value: a shorter one would mask ordinary words
 _NAMES: Final = (
@@ -57,8 +59,8 @@ class Redaction:
     def fields(self, fields: str) -> str | None:
         """A JSON object with masks in place of the values of telling names; None if it is no such object."""
         try:
-            found = json.loads(fields)
-        except (ValueError, RecursionError):
+            found = from_json(fields, allow_inf_nan=False)
+        except ValueError:
             return None
         return json.dumps(self._masked(found), ensure_ascii=False) if isinstance(found, dict) else None
 

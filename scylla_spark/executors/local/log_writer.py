@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 from typing import Final
@@ -197,9 +198,16 @@ def _fields(record: logging.LogRecord) -> str:
     found: dict[str, object] = {"logger": record.name[:_MOST_VALUE_CHARS]}
     for name, value in vars(record).items():
         if name not in _PLAIN and len(found) < _MOST_FIELDS:
-            found[str(name)[:100]] = value if isinstance(value, bool | int | float | None) else _shown(value)
+            found[str(name)[:100]] = value if _is_plain(value) else _shown(value)
     text = json.dumps(found, ensure_ascii=False).encode(errors="replace").decode()
     return text if len(text.encode()) <= _MOST_FIELDS_BYTES else json.dumps({"logger": found["logger"]})
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON has the value as it is, and in few letters."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63)
 
 
 def _shown(value: object) -> str:

@@ -213,8 +213,9 @@ def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
         topics.tasks: settings.partitions,
         topics.outcomes: settings.partitions + 1,
         topics.schedules: 1,
-        topics.logs: settings.partitions,
     }
+    if settings.logs.enabled:
+        partitions[topics.logs] = settings.partitions
     return {
         name: {"num_partitions": count, "replication_factor": settings.topics.replication, "configs": configs}
         for name, count in partitions.items()

@@ -69,18 +69,33 @@ class LogMemory:
 
     # ---- the child's side ----
 
-    def put(self, frame: bytes, *, at_once: bool) -> None:
+    def put(self, frame: bytes, *, at_once: bool) -> bool:
         """Hands over a frame, or keeps it in the rest, where it may overwrite older ones.
 
         Args:
             frame: at most some kilobytes.
             at_once: whether it may be told before the attempt ends.
+
+        Returns:
+            Whether it was handed over.
         """
         words = self._words
         if at_once and words[_BEGIN] != words[_END]:
             self.release()
-        if not (at_once and words[_BEGIN] == words[_END] and self._push(frame)):
-            self._keep(frame)
+        if at_once and words[_BEGIN] == words[_END] and self._push(frame):
+            return True
+        self._keep(frame)
+        return False
+
+    @property
+    def kept(self) -> int:
+        """How many bytes were ever kept in the rest."""
+        return self._words[_END]
+
+    @property
+    def rest(self) -> int:
+        """How many of them it holds."""
+        return self._rest
 
     def release(self) -> None:
         """Moves what lies in the rest to the queue, the oldest first, as far as there is room."""

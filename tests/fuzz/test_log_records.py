@@ -78,7 +78,7 @@ def test_what_is_written_is_read(records):
 @given(several(our.plain_bytes | st.binary(max_size=200) | _values.map(lambda value: json.dumps(value).encode())))
 def test_no_frame_makes_the_dispatcher_raise_and_what_it_makes_of_it_is_a_record(frames):
     reader = AttemptLines(Redaction(["secret-value"]), most_line=100, most_attempt=1000)
-    reader.read(b'["begin",1,5,"lane","key",1,7]')
+    reader.read(b'["begin",1,5,"lane","key",1,7,0]')
     for frame in frames:
         found = reader.read(frame or b"")
         if found and found[1]:

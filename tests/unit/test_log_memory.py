@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -112,6 +113,22 @@ def test_while_nobody_reads_new_lines_push_out_old_ones(site):
     assert len(lines) < 1000
 
 
+def test_whose_the_last_lines_are_is_known_however_many_were_pushed_out_while_nobody_read(site):
+    for attempt in (1, 2, 4, 5):
+        site.writer.begin(ROW._replace(attempt=attempt))
+        for number in range(20_000):
+            site.writer.text("stdout", f"{attempt}/{number}\n")
+        site.writer.end()
+    site.writer.begin(ROW._replace(attempt=3))
+    for number in range(20_000):
+        site.writer.text("stdout", f"3/{number}\n")
+    lines = site.read(dead=True)
+    assert lines[0].text == "1/0"
+    last = [line for line in lines if line.text.startswith("3/")]
+    assert (last[-1].text, last[-1].seq) == ("3/19999", 20_000)
+    assert sum(len(line.text) for line in last) > REST // 16
+
+
 def test_a_line_without_an_end_takes_no_more_memory_than_a_line(site):
     site.writer.begin(ROW)
     for _ in range(1000):
@@ -142,6 +159,37 @@ def test_what_many_threads_write_is_whole_lines(site):
     kept = len(lines) - sum(line.stream == "scheduler" for line in lines)
     assert kept + site.reader.missing == 800
     assert all(found == sorted(found, key=lambda text: int(text[2:])) for found in seen.values())
+
+
+def test_what_a_thread_writes_after_the_end_of_its_call_stands_behind_its_last_line(site):
+    site.writer.begin(ROW)
+    site.writer.text("stdout", "one\n")
+    site.writer.end()
+    thread = threading.Thread(target=site.writer.text, args=("stdout", "late\n"))
+    thread.start()
+    thread.join()
+    assert [(line.seq, line.text) for line in site.read()] == [(1, "one"), (2, "late")]
+
+
+def test_calls_that_run_at_once_on_one_loop_are_told_apart(site):
+    async def call(name):
+        site.writer.begin(ROW._replace(uniqueness_key=name))
+        for number in range(3):
+            site.writer.text("stdout", f"{name}-{number} ")
+            await asyncio.sleep(0)
+            site.writer.text("stdout", "\n")
+        site.writer.end()
+
+    async def both():
+        await asyncio.gather(call("a"), call("b"))
+
+    asyncio.run(both())
+    found = {}
+    for frame in site.ours.take(100):
+        name, lines = site.reader.read(frame) or (None, [])
+        for line in lines:
+            found.setdefault(name.key.uniqueness_key, []).append((line.seq, line.text))
+    assert found == {name: [(n + 1, f"{name}-{n} ") for n in range(3)] for name in "ab"}
 
 
 def test_a_copy_of_the_process_is_not_heard(site):
@@ -208,14 +256,14 @@ def test_whatever_stands_in_the_memory_the_dispatcher_goes_on(site):
 
 def test_frames_that_no_child_of_ours_writes_are_passed():
     reader = AttemptLines(Redaction(), most_line=100, most_attempt=10_000)
-    begin = ["begin", 1, 5, "lane", "key", 1, 7]
+    begin = ["begin", 1, 5, "lane", "key", 1, 7, 0]
     bad = [
         b"", b"{", b"[]", b'"x"', b"[1,2,3]", b"\xff", json.dumps(["line", 1, 1, 5, "stdout", None, "before", None]).encode(),
     ]  # fmt: skip
     for wrong in (
-        ["begin", 1, -5, "lane", "key", 1, 7],
-        ["begin", 1, 5, "", "key", 1, 7],
-        ["begin", 1, 5, "\ud800", "k", 1, 7],
+        ["begin", 1, -5, "lane", "key", 1, 7, 0],
+        ["begin", 1, 5, "", "key", 1, 7, 0],
+        ["begin", 1, 5, "\ud800", "k", 1, 7, 0],
     ):
         bad += [json.dumps(wrong).encode(), json.dumps(["line", 1, 1, 5, "stdout", None, "x", None]).encode()]
     assert [reader.read(frame) for frame in bad] == [None] * len(bad)

@@ -1,7 +1,8 @@
 """A child's side of the logs of attempts: what a handler prints or logs becomes lines in a memory that the dispatcher reads.
 
-Frames are JSON lists: `["begin", number, time_us, ordering_id, uniqueness_key, attempt, epoch]` before the first line of a call,
-`["line", number, seq, at_us, stream, level, text, fields]`, and `["end", number, seq]` after it, with the number of its last line.
+Frames are JSON lists: `["begin", number, time_us, ordering_id, uniqueness_key, attempt, epoch, seq]` before the first line of a call,
+`["line", number, seq, at_us, stream, level, text, fields]`, and `["end", number, seq]` after it, with the number of its last
+line; what comes later begins anew, behind that.
 Only the process that was forked for handlers writes; what a handler forks itself is not heard.
 """
 
@@ -12,6 +13,7 @@ import logging
 import math
 import os
 import threading
+from contextvars import ContextVar
 from typing import Final
 
 from scylla_spark.clock import now_us
@@ -20,6 +22,7 @@ from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_memory import LogMemory
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_NEVER: Final = 1 << 62
 _MOST_FIELDS_BYTES: Final = 4 * 1024
 _MOST_FIELDS: Final = 32
 _MOST_VALUE_CHARS: Final = 1_000
@@ -29,7 +32,8 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 class LogWriter:
     """Lines of the calls of one child; thread safe, and never waits for anybody but another thread that writes a line.
 
-    What is written while no call runs, by a thread that a handler left behind, stands with the call before.
+    A line belongs to the call that began in its context (see `contextvars`), so that calls that run at once on one loop are told apart.
+    Threads of a handler have no such context: theirs belong to the call that began last, also after its end.
 
     Args:
         memory: where lines go.
@@ -40,31 +44,33 @@ class LogWriter:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._busy = False
-        self._row: TaskRow | None = None
-        self._number = self._seq = self._bytes = 0
-        self._open: dict[str, _OpenLine] = {"stdout": _OpenLine(memory.line), "stderr": _OpenLine(memory.line)}
+        self._calls = 0
+        self._last: _Call | None = None
+        self._here: ContextVar[_Call | None] = ContextVar("call", default=None)
 
     def begin(self, row: TaskRow) -> None:
-        """A call begins; lines are its own from now on.
+        """A call begins in this context.
 
         Args:
             row: its task, or the first of its batch.
         """
-        with self._lock:
-            self._row = row
-            self._number += 1
-            self._seq = self._bytes = 0
+        self._calls += 1
+        call = _Call(self._calls, row, self._memory.line)
+        self._last = call
+        self._here.set(call)
 
     def end(self) -> None:
-        """The call has ended: what was written without the end of a line is a line, and the last lines may go."""
-        if os.getpid() != self._pid:
+        """The call of this context has ended: what was written without the end of a line is a line, and the last lines may go."""
+        call = self._here.get() or self._last
+        if call is None or os.getpid() != self._pid:
             return
         with self._lock:
-            for stream, line in self._open.items():
+            for stream, line in call.open.items():
                 if line.begun:
-                    self._line(stream, None, line.take())
-            if self._seq:
-                self._memory.put(_encode(["end", self._number, self._seq]).encode(), at_once=False)
+                    self._line(call, stream, None, line.take())
+            if call.announced:
+                call.announced = False
+                self._memory.put(_encode(["end", call.number, call.seq]).encode(), at_once=False)
                 self._memory.release()
 
     def text(self, stream: str, text: str) -> None:
@@ -74,13 +80,14 @@ class LogWriter:
             stream: stdout or stderr.
             text: as it was given to `write`.
         """
-        if os.getpid() != self._pid:
+        call = self._here.get() or self._last
+        if call is None or os.getpid() != self._pid:
             return
         with self._lock:
-            line, start = self._open[stream], 0
+            line, start = call.open[stream], 0
             while (stop := text.find("\n", start)) >= 0:
                 line.add(text, start, stop)
-                self._line(stream, None, line.take())
+                self._line(call, stream, None, line.take())
                 start = stop + 1
             line.add(text, start, len(text))
 
@@ -91,37 +98,63 @@ class LogWriter:
             record: as its handler was given it.
             text: its message, and its stack if it has one.
         """
-        if os.getpid() != self._pid:
+        call = self._here.get() or self._last
+        if call is None or os.getpid() != self._pid:
             return
         level = record.levelname.lower()
         with self._lock:
-            self._line("logging", level if level in LEVELS else _level(record.levelno), text, _fields(record))
+            self._line(call, "logging", level if level in LEVELS else _level(record.levelno), text, _fields(record))
 
-    def _line(self, stream: str, level: str | None, text: str, fields: str | None = None) -> None:
+    def _line(self, call: _Call, stream: str, level: str | None, text: str, fields: str | None = None) -> None:
         """Hands over one line; one that a signal handler writes in the midst of another is not kept."""
-        if self._busy or self._row is None:
+        if self._busy:
             return
         self._busy = True
         try:
-            memory, row = self._memory, self._row
-            if not self._seq:
-                begin = [
-                    "begin",
-                    self._number,
-                    row.time_us,
-                    row.ordering_id,
-                    row.uniqueness_key,
-                    row.attempt,
-                    row.epoch,
-                ]
-                memory.put(_encode(begin).encode(errors="replace"), at_once=True)
-            self._seq += 1
+            memory = self._memory
+            if not call.announced or memory.kept > call.pushed_out_at:
+                self._announce(call)
+            call.seq += 1
             text = bounded(text.rstrip("\r"), memory.line)
-            data = _encode(["line", self._number, self._seq, now_us(), stream, level, text, fields]).encode()
-            self._bytes += len(data)
-            memory.put(data, at_once=self._bytes <= memory.head)
+            data = _encode(["line", call.number, call.seq, now_us(), stream, level, text, fields]).encode()
+            call.bytes += len(data)
+            memory.put(data, at_once=call.bytes <= memory.head)
         finally:
             self._busy = False
+
+    def _announce(self, call: _Call) -> None:
+        """Tells whose lines come; again where new lines are about to push that out of the memory."""
+        call.announced = True
+        handed_over = self._memory.put(_encode(call.announcement()).encode(errors="replace"), at_once=True)
+        call.pushed_out_at = _NEVER if handed_over else self._memory.kept + self._memory.rest // 2
+
+
+class _Call:
+    """One call, and what it has written so far.
+
+    Attributes:
+        number: of the call.
+        seq: number of its last line.
+        bytes: of all its lines.
+        announced: the dispatcher was told whose lines come under the number …
+        pushed_out_at: … in the rest of the memory, which lets go of that some time after it has kept so many bytes.
+        open: lines whose end was not written yet, by stream.
+    """
+
+    __slots__ = ("_row", "announced", "bytes", "number", "open", "pushed_out_at", "seq")
+
+    def __init__(self, number: int, row: TaskRow, most: int) -> None:
+        self._row = row
+        self.number = number
+        self.seq = self.bytes = 0
+        self.announced, self.pushed_out_at = False, _NEVER
+        self.open = {"stdout": _OpenLine(most), "stderr": _OpenLine(most)}
+
+    def announcement(self) -> list[object]:
+        """Whose lines they are, and how many came before."""
+        row = self._row
+        key = (row.time_us, row.ordering_id, row.uniqueness_key)
+        return ["begin", self.number, *key, row.attempt, row.epoch, self.seq]
 
 
 class _OpenLine:
@@ -130,6 +163,8 @@ class _OpenLine:
     Args:
         most: characters beyond which it is not kept.
     """
+
+    __slots__ = ("_chars", "_most", "_pieces", "begun")
 
     def __init__(self, most: int) -> None:
         self._most = most + 1  # one more, so that it is seen to be cut

@@ -40,9 +40,9 @@ class _Call:
 
     __slots__ = ("at_us", "name", "next_seq", "room")
 
-    def __init__(self, name: AttemptName, room: int) -> None:
-        self.name, self.room = name, room
-        self.next_seq, self.at_us = 1, 0
+    def __init__(self, name: AttemptName, next_seq: int, room: int) -> None:
+        self.name, self.next_seq, self.room = name, next_seq, room
+        self.at_us = 0
 
 
 class AttemptLines:
@@ -73,7 +73,7 @@ class AttemptLines:
         if type(values) is not list or len(values) < 3 or not _is_count(values[1]):
             return None
         kind, number, *rest = values
-        if kind == "begin" and len(rest) == 5:
+        if kind == "begin" and len(rest) == 6:
             self._begin(number, rest)
             return None
         call = self._calls.get(number)
@@ -86,14 +86,18 @@ class AttemptLines:
         return None if line is None else (call.name, self._add(call, line, len(frame)))
 
     def _begin(self, number: int, values: list[Any]) -> None:
-        time_us, lane, unique, attempt, epoch = values
+        time_us, lane, unique, attempt, epoch, before = values
         if not (type(time_us) is int and is_storable(time_us) and _is_name(lane) and _is_name(unique)):
             return
-        if not (_is_count(attempt) and type(epoch) is int and 0 <= epoch <= _MOST_EPOCH):
+        if not (_is_count(attempt) and _is_count(before) and type(epoch) is int and 0 <= epoch <= _MOST_EPOCH):
             return
+        name = AttemptName(TaskKey(time_us, lane, unique), attempt, epoch)
+        known = self._calls.get(number)
+        if known is not None and known.name == name:
+            return  # it is told again in case the first was lost
         while len(self._calls) >= _MOST_CALLS:
             del self._calls[next(iter(self._calls))]
-        self._calls[number] = _Call(AttemptName(TaskKey(time_us, lane, unique), attempt, epoch), self._most_attempt)
+        self._calls[number] = _Call(name, before + 1, self._most_attempt)
 
     def _line(self, values: list[Any]) -> LogLine | None:
         seq, at_us, stream, level, text, fields = values

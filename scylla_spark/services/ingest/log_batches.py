@@ -107,19 +107,18 @@ class LogBatches:
             self._consumer = None
 
     def _batches(self, reader: KafkaConsumer) -> Iterator[list[LogMessage]]:
-        """Messages up to the end, some megabytes at a time."""
+        """Messages up to the end as it is now, some megabytes at a time; without that end a steady trickle would never be written."""
         found: list[LogMessage] = []
-        size = 0
-        while not self._stopping.is_set():
-            records = self._polled(reader)
-            for record in records:
+        size, ends = 0, reader.end_offsets(reader.assignment())
+        while not self._stopping.is_set() and any(reader.position(place) < end for place, end in ends.items()):
+            for record in self._polled(reader):
                 found.append(LogMessage(record.partition, record.offset, record.value))
                 size += len(record.value or b"")
-            if found and (not records or size >= _MOST_BYTES):
+            if size >= _MOST_BYTES:
                 yield found
                 found, size = [], 0
-            if not records:
-                return
+        if found:
+            yield found
 
     def _polled(self, reader: KafkaConsumer) -> list[Any]:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -17,10 +17,10 @@ Sink = Callable[[Sequence[Outcome]], None]
 class LogKeeper(Protocol):
     """What reads the lines that children write; neither call waits for anything."""
 
-    def open(self, child: int) -> int:
+    def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child (see `LogMemory`), which the caller closes."""
 
-    def close(self, child: int) -> None:
+    def close(self, child: Hashable) -> None:
         """The child is dead: what it has left is read, and then let go of."""
 
 

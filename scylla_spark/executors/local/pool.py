@@ -153,7 +153,7 @@ class LocalPool:
 
     def spawn(self, child: ChildHandle) -> None:
         """Has a child forked for `child`."""
-        log_fd = self._logs.open(child.number) if self._logs is not None else None
+        log_fd = self._logs.open(child) if self._logs is not None else None
         try:
             self._forkserver.fork(child.number, *child.hand_over(), log_fd)
         except OSError:
@@ -265,7 +265,7 @@ class LocalPool:
             self._selector.unregister(child.sock)
         self._supervisor.died(child, status, now)
         if self._logs is not None:
-            self._logs.close(child.number)
+            self._logs.close(child)
 
     def _bury_all(self) -> None:
         """After the end of the forkserver, which takes its children along; their groups are left to us."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -66,7 +66,7 @@ class AttemptLogs(Collector):
         self._redaction = Redaction(secrets)
         self._queue = LogQueue(settings.logs.buffer)
         self._lock = threading.Lock()
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[Hashable, _Source] = {}
         self._dead: list[_Source] = []
         self._producer: Any = None
         self._retry_us = 0
@@ -80,7 +80,7 @@ class AttemptLogs(Collector):
         """Begins to read and to send."""
         self._thread.start()
 
-    def open(self, child: int) -> int:
+    def open(self, child: Hashable) -> int:
         """A descriptor of the memory for the lines of a child, which the caller closes."""
         bounds = self._bounds
         fd = LogMemory.create_fd(head=bounds.head, rest=bounds.tail, line=bounds.line)
@@ -90,7 +90,7 @@ class AttemptLogs(Collector):
             self._sources[child] = source
         return fd
 
-    def close(self, child: int) -> None:
+    def close(self, child: Hashable) -> None:
         """The child is dead: what it has left is read, and then let go of."""
         with self._lock:
             source = self._sources.pop(child, None)

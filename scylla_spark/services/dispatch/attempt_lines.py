@@ -14,7 +14,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.log_record import LEVELS, MARKER, STREAMS, LogLine, bounded, marker
 from scylla_spark.core.redaction import Redaction
 
-_MOST_CALLS: Final = 2_000  # of one child that are open at once
+_MOST_CALLS: Final = 20_000  # of one child that are open at once
 _MOST_FIELDS_CHARS: Final = 8 * 1024
 _MOST_SEQ: Final = 2**31 - 1
 _MOST_EPOCH: Final = 2**62

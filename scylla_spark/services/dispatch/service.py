@@ -8,7 +8,7 @@ import structlog
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors import catalog
-from scylla_spark.executors.interface import KeepsLogs, OnSession
+from scylla_spark.executors.interface import OnSession
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.service import Role
 
@@ -90,9 +90,7 @@ class DispatchService:
 
         self._logs = AttemptLogs(self._settings, known_secrets(self._settings))
         self.dispatcher.measures.registry.register(self._logs)
-        for executor in self.dispatcher.executors.values():
-            if isinstance(executor, KeepsLogs):
-                executor.keep_logs(self._logs)
+        self.dispatcher.log_keeper = self._logs
         self._logs.start()
 
 

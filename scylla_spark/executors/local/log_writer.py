@@ -55,7 +55,7 @@ class LogWriter:
             row: its task, or the first of its batch.
         """
         self._calls += 1
-        call = _Call(self._calls, row, self._memory.line)
+        call = _Call(self._calls, row)
         self._last = call
         self._here.set(call)
 
@@ -84,7 +84,10 @@ class LogWriter:
         if call is None or os.getpid() != self._pid:
             return
         with self._lock:
-            line, start = call.open[stream], 0
+            line = call.open.get(stream)
+            if line is None:
+                line = call.open[stream] = _OpenLine(self._memory.line)
+            start = 0
             while (stop := text.find("\n", start)) >= 0:
                 line.add(text, start, stop)
                 self._line(call, stream, None, line.take())
@@ -143,12 +146,12 @@ class _Call:
 
     __slots__ = ("_row", "announced", "bytes", "number", "open", "pushed_out_at", "seq")
 
-    def __init__(self, number: int, row: TaskRow, most: int) -> None:
+    def __init__(self, number: int, row: TaskRow) -> None:
         self._row = row
         self.number = number
         self.seq = self.bytes = 0
         self.announced, self.pushed_out_at = False, _NEVER
-        self.open = {"stdout": _OpenLine(most), "stderr": _OpenLine(most)}
+        self.open: dict[str, _OpenLine] = {}
 
     def announcement(self) -> list[object]:
         """Whose lines they are, and how many came before."""

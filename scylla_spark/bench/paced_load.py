@@ -27,6 +27,7 @@ class Load:
     """So many tasks, one per period, over so many lanes, each due 5 s after it is sent; the first `warm` do not count.
 
     With `together_us` they fall due at whole multiples of it only, many at once.
+    Each prints so many `lines`.
     """
 
     count: int
@@ -34,6 +35,7 @@ class Load:
     lanes: int
     warm: int
     together_us: int = 1
+    lines: int = 0
 
     @classmethod
     def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
@@ -105,7 +107,13 @@ def measure(settings: Settings, load: Load, *, before: int = 0) -> Result:
         observer.answer()
         with (
             Helper(
-                "steady", settings, lanes=load.lanes, ahead_us=AHEAD_US, together_us=load.together_us, **schedule
+                "steady",
+                settings,
+                lanes=load.lanes,
+                ahead_us=AHEAD_US,
+                together_us=load.together_us,
+                lines=load.lines,
+                **schedule,
             ) as sender,
             Helper("timer", settings, **schedule) as timer,
         ):

@@ -36,6 +36,7 @@ BENCHES: Final = {
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
+    "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
 }

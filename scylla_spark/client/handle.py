@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.explain import explain
+from scylla_spark.client.task_lines import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.fact import Fact
@@ -173,6 +175,23 @@ class TaskHandle:
         self._connection.send(copy)
         return TaskHandle(self._connection, copy.key)
 
+    def logs(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[TaskLine]:
+        """What the attempts of the task have printed and logged, line by line.
+
+        Args:
+            attempt: only this one; None: all.
+            follow: also what comes from now on, until the task has ended.
+
+        Raises:
+            NotFoundError: there is no such task.
+            UnreachableError: Kafka does not answer.
+        """
+        self.status()
+        wanted = LineFilter(attempt)
+        if not follow:
+            return lines_of(self._connection, self.key, wanted)
+        return chain.from_iterable(followed(self._connection, self.key, wanted, self.has_ended))
+
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.
 
@@ -241,6 +260,11 @@ class TaskHandle:
         except UnreachableError:
             return False
         return True
+
+    def has_ended(self) -> bool:
+        """Whether the task has ended, by the logs if Kafka answers, and by the tables."""
+        self._caught_up()
+        return completion_of(self._facts()) is not None or self._readers.completion(self.key) is not None
 
     def _end(self, deadline: int) -> Fact | None:
         look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731

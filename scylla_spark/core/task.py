@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -126,6 +127,11 @@ class TaskContext:
     def token(self) -> tuple[int, int]:
         """(epoch, attempt): grows with every attempt; pass it to stores that can refuse older writers."""
         return (self.epoch, self.attempt)
+
+    @property
+    def log(self) -> logging.Logger:
+        """Where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
+        return logging.getLogger("scylla_spark.task")
 
 
 class Invocation(NamedTuple):

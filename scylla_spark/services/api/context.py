@@ -27,6 +27,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import may
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
+from scylla_spark.services.api.followers import Followers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
 from scylla_spark.services.api.metrics import ApiMetrics
@@ -63,6 +64,7 @@ class Api:
         leases: calls of workers.
         metrics: of this process.
         told: tells the planner of events, without waiting for answers to others.
+        followers: of lines of tasks.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -78,6 +80,7 @@ class Api:
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
         self._simulating = False
+        self.followers = Followers()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 

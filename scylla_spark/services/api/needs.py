@@ -52,6 +52,7 @@ NEEDS: Final[dict[str, Need]] = {
     "get_a_task": _READS_TASK,
     "list_the_attempts_of_a_task": _READS_TASK,
     "explain_why_a_task_is_not_running": _READS_TASK,
+    "read_the_lines_of_a_task": _READS_TASK,
     "wait_for_the_result_of_a_task": _READS_TASK,
     "cancel_a_task": _WRITES_TASK,
     "move_a_task_to_another_time": _WRITES_TASK,

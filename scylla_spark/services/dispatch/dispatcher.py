@@ -24,7 +24,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.executors.catalog import turned_on_by
-from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, LogKeeper
 from scylla_spark.executors.switched_off import SwitchedOff
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
@@ -110,6 +110,7 @@ class Dispatcher:
         self.mailbox = Mailbox()
         self.measures = DispatchMetrics(settings.metrics.payload_labels)
         self.failure: BaseException | None = None
+        self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
         self.queues = QueuesInForce(start_definitions(settings))
         self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
@@ -146,7 +147,7 @@ class Dispatcher:
         rules = self._readers.rules()
         self.engine.address = address
         for executor in self.executors.values():
-            executor.start(self.finished)
+            self._begin(executor)
             self.handlers |= executor.handlers()
         self._refuse_what_is_off()
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
@@ -159,6 +160,11 @@ class Dispatcher:
         self._follower.start()
         self._outcomes.start()
         tasks.start()
+
+    def _begin(self, executor: Executor) -> None:
+        if self.log_keeper is not None and isinstance(executor, KeepsLogs):
+            executor.keep_logs(self.log_keeper)
+        executor.start(self.finished)
 
     def _refuse_what_is_off(self) -> None:
         """Tasks of handlers whose executor is off here fail and say why; nowhere else do they run instead."""

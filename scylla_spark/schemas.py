@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
-3: attempts and completions tell of leases (`work`).
+3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -116,6 +116,33 @@ ATTEMPTS: Final = Table(
     (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start"), _WORK),
     ("partition_id", "hour"),
     "one row per start of a long attempt and per attempt that did not end the task",
+)
+ATTEMPT_LOGS: Final = Table(
+    "attempt_logs",
+    (
+        *KEY,
+        Column("attempt", "int", "number of the attempt that wrote the line; of a batch, under its first task"),
+        Column("epoch", "bigint", "fencing number of the dispatcher that started it"),
+        Column("seq", "int", "number of the line within its attempt, from 1"),
+        Column("at", "timestamp", "when it was written, by the clock of the machine that ran the attempt"),
+        Column("stream", "string", "stdout, stderr, logging; scheduler: a marker of ours for lines that were left out"),
+        Column("level", "string", "debug, info, warning, error, critical; null: it was printed"),
+        Column("text", "string", "the line, without its end"),
+        Column("fields", "string", "JSON object: logger and extra fields of a logging record"),
+        Column("log_offset", "bigint", "Kafka offset of the record in `logs`"),
+    ),
+    ("partition_id", "hour"),
+    "one row per line that an attempt has written; readers tolerate a repeat",
+)
+LOG_PROGRESS: Final = Table(
+    "log_progress",
+    (
+        Column("partition_id", "int", "partition of `logs`"),
+        Column("next_offset", "bigint", "all records below stand in `attempt_logs`"),
+        Column("updated_at", "timestamp", "when the row last changed"),
+    ),
+    (),
+    "how far `attempt_logs` is: one row per partition, replaced as a whole",
 )
 REJECTED: Final = Table(
     "rejected",
@@ -276,5 +303,6 @@ TOKENS: Final = Table(
     "one row per change of a token for the HTTP API; secrets and their digests stand in no table",
 )
 TABLES: Final = (
-    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, PROGRESS, DEPLOYMENT
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, ATTEMPT_LOGS,
+    LOG_PROGRESS, PROGRESS, DEPLOYMENT,
 )  # fmt: skip

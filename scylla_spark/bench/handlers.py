@@ -29,8 +29,14 @@ def noop(task: Task) -> None:
 
 @handler(STAMP)
 def stamp(task: Task) -> list[int]:
-    """When this handler began, and the client's stamp that the task carries (0 without), both microseconds since the epoch."""
-    return [now_us(), task.payload.get("sent", 0)]
+    """When this handler began, and the client's stamp that the task carries (0 without), both microseconds since the epoch.
+
+    It prints as many `lines` as the task asks for.
+    """
+    begun = now_us()
+    for number in range(task.payload.get("lines", 0)):
+        print(f"line {number} of a handler that tells what it does, as many do: 0123456789")  # noqa: T201 - that is what is measured
+    return [begun, task.payload.get("sent", 0)]
 
 
 @handler(BATCH, max_batch=MAX_BATCH)

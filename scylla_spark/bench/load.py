@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 
 def steady(
-    channel: Channel, settings: Settings, *, count: int, period_us: int, lanes: int, ahead_us: int
+    channel: Channel,
+    settings: Settings,
+    *,
+    count: int,
+    period_us: int,
+    lanes: int,
+    ahead_us: int,
+    together_us: int = 1,
+    lines: int = 0,
 ) -> dict[str, Any]:
     """Enqueues one task per period without waiting for Kafka, each due `ahead_us` after its place in the schedule.
 
@@ -33,6 +41,8 @@ def steady(
         period_us: time between two of them, microseconds.
         lanes: over how many ordering ids they go in turn.
         ahead_us: from its place in the schedule to its scheduled time, microseconds.
+        together_us: scheduled times are whole multiples of it, the next after that: so that many fall due at once.
+        lines: that each handler prints.
 
     Returns:
         `sent`, and `behind_ms`: how late the generator itself was at worst.
@@ -47,9 +57,10 @@ def steady(
             lane = f"lane-{index % lanes}"
             yield {
                 "handler": STAMP,
+                "payload": {"lines": lines} if lines else {},
                 "ordering_id": lane,
                 "uniqueness_key": f"{index:09d}",
-                "at": from_us(at + ahead_us),
+                "at": from_us(-(-(at + ahead_us) // together_us) * together_us),
             }
 
     with Scheduler.connect(settings) as scheduler:

@@ -24,12 +24,18 @@ _PATIENCE_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many tasks, one per period, over so many lanes, each due 5 s after it is sent; the first `warm` do not count."""
+    """So many tasks, one per period, over so many lanes, each due 5 s after it is sent; the first `warm` do not count.
+
+    With `together_us` they fall due at whole multiples of it only, many at once.
+    Each prints so many `lines`.
+    """
 
     count: int
     period_us: int
     lanes: int
     warm: int
+    together_us: int = 1
+    lines: int = 0
 
     @classmethod
     def of(cls, options: Options, *, rate: float, seconds: float, lanes: int = 1_000, warm_s: float = 10) -> Load:
@@ -100,7 +106,15 @@ def measure(settings: Settings, load: Load, *, before: int = 0) -> Result:
     with Helper("facts", settings, **wanted) as observer:
         observer.answer()
         with (
-            Helper("steady", settings, lanes=load.lanes, ahead_us=AHEAD_US, **schedule) as sender,
+            Helper(
+                "steady",
+                settings,
+                lanes=load.lanes,
+                ahead_us=AHEAD_US,
+                together_us=load.together_us,
+                lines=load.lines,
+                **schedule,
+            ) as sender,
             Helper("timer", settings, **schedule) as timer,
         ):
             say(f"{load.total} tasks, {1e6 / load.period_us:g} a second, due {AHEAD_US / 1e6:g} s ahead")

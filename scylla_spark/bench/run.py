@@ -34,6 +34,9 @@ BENCHES: Final = {
     "recover": "kill -9 with a million pending tasks; from the new start to the first release",
     "schedules": "a thousand crons of every second, 100,000 stored schedules, an event among them, and a killed planner",
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time",
+    "api": "tasks enqueued over HTTP, one by one and as bulks",
+    "reads": "a task, a page and a count over HTTP, a million tasks stored",
+    "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
 }

@@ -19,6 +19,7 @@ from scylla_spark.cli import (
     simulate,
     table,
     task,
+    task_logs,
     token,
     worker,
 )
@@ -44,6 +45,7 @@ for name, group in (
     ("config", settings.app),
 ):
     app.add_typer(group, name=name)
+task_logs.register(task.app)
 service.register(app)
 simulate.register(app)
 

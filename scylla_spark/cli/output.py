@@ -90,6 +90,27 @@ class Output:
         else:
             self.record({name: value})
 
+    def entry(self, record: Mapping[str, Any], text: str) -> None:
+        """Writes one of many as they come, at once: in a table as a line of text, in json formats as an object on a line.
+
+        Args:
+            record: JSON-like values.
+            text: the same for people.
+
+        Raises:
+            ArgumentError: a chosen column is not there, or the form is csv.
+        """
+        if unknown := [name for name in self.columns if name not in record]:
+            raise ArgumentError(f"There is no column {', '.join(unknown)}.", hint=f"Columns: {', '.join(record)}.")
+        if self.form == "csv":
+            raise ArgumentError("What comes line by line is no csv.", hint="Choose -o json.")
+        picked = {name: record[name] for name in self.columns or record}
+        _write((visible(text) if self.form == "table" and not self.columns else visible_json(picked)) + "\n")
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise ReaderGone from None
+
     def text(self, text: str, indent: int = 0) -> None:
         """A sentence on stdout, folded between words; lines after the first stand further in."""
         import textwrap

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from scylla_spark.cli.context import Context, context, instant
+from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.io.delta.past_window import TaskHistory
+    from scylla_spark.services.simulate.what_if import WhatIf
 
 _SHOWN: Final = ("p50", "p95", "p99", "max")
 
@@ -31,49 +33,53 @@ def simulate(
     ] = 8_000,
     fact_delay: Annotated[str, typer.Option(help="How long a recorded outcome takes to count")] = "5ms",
     lanes: Annotated[int, typer.Option(min=0, help="How many of the worst lanes to show")] = 5,
+    queue: Annotated[
+        list[str] | None, typer.Option(metavar="NAME.FIELD=VALUE", help="mail.concurrency=5; repeatable")
+    ] = None,
 ) -> None:
     """What would have happened with other limits: replay a past window of the tables through the engine.
 
-    Limits are given as settings: --set queues.mail.concurrency=5. Nothing runs and nothing is written. Every task takes as long as it
-    took then and fails as often as it failed then; shown are start delays as they were → as they would have been.
+    Queues have what is in force of them now, but for what --queue changes. Nothing runs and nothing is written. Every task takes as
+    long as it took then and fails as often as it failed then; shown are start delays as they were → as they would have been.
     """
-    from dataclasses import replace
-
-    from scylla_spark.clock import boot_us, now_us
+    from scylla_spark.clock import now_us
     from scylla_spark.duration import duration_us
-    from scylla_spark.io.delta.past_window import past
-    from scylla_spark.io.delta.table_reader import TableReader
-    from scylla_spark.services.simulate.compare import outlook
-    from scylla_spark.services.simulate.play import forecast, model_of
+    from scylla_spark.services.simulate.what_if import Question, what_if
 
     cli = context(ctx)
-    settings = cli.settings()
-    readers = TableReader(settings.tables_path)
     now = now_us()
     window = (instant(start, now), instant(stop, now))
-    found = past(readers, *window)
-    model = model_of(settings, readers.rules().partitions)
-    model = replace(
-        model, slots=slots or model.slots, fact_delay_us=duration_us(fact_delay), cost_us=1_000_000 // capacity if capacity else 0,
-    )  # fmt: skip
-    cli.output.say(f"{len(found.tasks)} tasks …")
-    begun = boot_us()
-    played = forecast(found.tasks, model)
-    seconds = (boot_us() - begun) / 1e6
-    _show(cli, found, window, outlook(found.tasks, played, lanes=lanes), {"slots": model.slots, "seconds": seconds})
+    question = Question(*window, _changes(queue), slots, duration_us(fact_delay), capacity, lanes)
+    _show(cli, what_if(cli.settings(), question), window)
 
 
-def _show(
-    cli: Context, found: TaskHistory, window: tuple[int, int], rows: list[dict[str, Any]], run: dict[str, float]
-) -> None:
+def _changes(given: list[str] | None) -> dict[str, dict[str, Any]]:
+    """Queue → fields that are different."""
+    from scylla_spark.client.queues import on_the_wire
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in given or ():
+        place, sign, value = text.partition("=")
+        name, dot, field = place.rpartition(".")
+        if not (sign and dot and name):
+            raise ArgumentError(f"{text!r} changes no queue.", hint="Write mail.concurrency=5.")
+        found.setdefault(name, {})[field.replace("-", "_")] = _value(value)
+    return {name: on_the_wire(fields) for name, fields in found.items()}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None if text == "none" else text
+
+
+def _show(cli: Context, found: WhatIf, window: tuple[int, int]) -> None:
     from scylla_spark.clock import iso
 
-    count, took = len(found.tasks), run["seconds"]
+    rows, took = found.rows, found.seconds
     if cli.output.form == "json" and not cli.output.columns:
-        facts = {
-            "from": iso(window[0]), "to": iso(window[1]), "tasks": count, "unfinished": found.unfinished, "unrun": found.unrun,
-            "slots": run["slots"], "seconds": round(took, 3), "rows": rows,
-        }  # fmt: skip
+        facts = found._asdict() | {"from": iso(window[0]), "to": iso(window[1]), "seconds": round(took, 3)}
         cli.output.record(facts)
         return
     table = cli.output.form == "table" and not cli.output.columns
@@ -82,8 +88,8 @@ def _show(
         ("scope", "name", "count", *_SHOWN, "makespan") if table else tuple(rows[0]),
     )
     cli.output.say(
-        f"{count} tasks from {iso(window[0])} to {iso(window[1])}, played with {run['slots']} slots in {took:.1f} s "
-        f"({count / max(took, 1e-6):,.0f} a second); left out: {found.unfinished} unfinished, {found.unrun} that ended without a run."
+        f"{found.tasks} tasks from {iso(window[0])} to {iso(window[1])}, played with {found.slots} slots in {took:.1f} s "
+        f"({found.tasks / max(took, 1e-6):,.0f} a second); left out: {found.unfinished} unfinished, {found.unrun} that ended without a run."
     )
     never = rows[0]["never_started"]
     if never:

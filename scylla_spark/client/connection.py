@@ -17,6 +17,7 @@ from scylla_spark.io.kafka.sender import Place, Sender
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from scylla_spark.client.task_tables import TaskTables
     from scylla_spark.io.kafka.log_reader import LogReader
     from scylla_spark.io.kafka.plan_requests import PlanRequests
 
@@ -43,6 +44,7 @@ class Connection:
         self._log_reader: LogReader | None = None
         self._located: Settings | None = None
         self._plan: PlanRequests | None = None
+        self._task_tables: TaskTables | None = None
 
     def close(self) -> None:
         """Sends what is under way and closes the connections; idempotent."""
@@ -87,6 +89,16 @@ class Connection:
 
                 self._log_reader = LogReader(self.located, self.rules, self.readers.marks)
             return self._log_reader
+
+    @property
+    def task_tables(self) -> TaskTables:
+        """Lists tasks and attempts from the tables, and remembers some of them."""
+        with self._lock:
+            if self._task_tables is None:
+                from scylla_spark.client.task_tables import TaskTables
+
+                self._task_tables = TaskTables(self.readers)
+            return self._task_tables
 
     @property
     def plan(self) -> PlanRequests:

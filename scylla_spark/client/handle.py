@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, Generic
 
 from typing_extensions import TypeVar
@@ -12,20 +13,20 @@ from typing_extensions import TypeVar
 from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.explain import explain
+from scylla_spark.client.task_lines import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.task import CANCELLED, SUCCEEDED, Failure
+from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.core.task_state import attempts_of, completion_of
-from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of, task_failed
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import (
     ConflictError,
     NotFoundError,
     SchedulerError,
-    TaskFailed,
     UnreachableError,
     WaitTimeoutError,
 )
@@ -194,6 +195,23 @@ class TaskHandle(Generic[R_co]):
         self._connection.send(copy)
         return TaskHandle(self._connection, copy.key, self._returns)
 
+    def logs(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[TaskLine]:
+        """What the attempts of the task have printed and logged, line by line.
+
+        Args:
+            attempt: only this one; None: all.
+            follow: also what comes from now on, until the task has ended.
+
+        Raises:
+            NotFoundError: there is no such task.
+            UnreachableError: Kafka does not answer.
+        """
+        self.status()
+        wanted = LineFilter(attempt)
+        if not follow:
+            return lines_of(self._connection, self.key, wanted)
+        return chain.from_iterable(followed(self._connection, self.key, wanted, self.has_ended))
+
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.
 
@@ -263,6 +281,11 @@ class TaskHandle(Generic[R_co]):
             return False
         return True
 
+    def has_ended(self) -> bool:
+        """Whether the task has ended, by the logs if Kafka answers, and by the tables."""
+        self._caught_up()
+        return completion_of(self._facts()) is not None or self._readers.completion(self.key) is not None
+
     def _end(self, deadline: int) -> Fact | None:
         look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
         while (ended := look()) is None:
@@ -281,10 +304,4 @@ def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
 
 
 def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
-    failure = ended.failure or Failure("")
-    said = ": ".join(part for part in (failure.kind, failure.message) if part)
-    return TaskFailed(
-        f"{key} {ended.outcome}" + (f" in attempt {ended.attempt}" if ended.attempt else "") + (f" ({said})." if said else "."),
-        key=str(key), outcome=ended.outcome, attempt=ended.attempt,
-        error_class=failure.kind, error_message=failure.message, error_stack=failure.stack,
-    )  # fmt: skip
+    return task_failed(key, ended.outcome, ended.attempt, ended.failure)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from scylla_spark.client.connection import Connection
+from scylla_spark.client.planner_link import Planned
 from scylla_spark.client.queues import in_python, on_the_wire
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
@@ -51,7 +51,7 @@ class QueueHandle:
         author: who asks; stands beside each change.
     """
 
-    def __init__(self, connection: Connection, name: str, author: str = "") -> None:
+    def __init__(self, connection: Planned, name: str, author: str = "") -> None:
         self.name = name
         self._connection = connection
         self._author = author or None

@@ -13,7 +13,7 @@ from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.io.kafka.plan_requests import PlanRequests
+    from scylla_spark.client.planner_link import PlannerLink
 
 MAX_PART_BYTES: Final = 400 * 1024
 _Duration = timedelta | str | float
@@ -122,7 +122,7 @@ def in_python(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {_KEYWORD_OF[name]: value for name, value in fields.items()}
 
 
-def put(plan: PlanRequests, queues: Sequence[Queue], author: str) -> dict[str, dict[str, Any]]:
+def put(plan: PlannerLink, queues: Sequence[Queue], author: str) -> dict[str, dict[str, Any]]:
     """Stores queues; name → `became` and `revision`.
 
     Args:

@@ -11,12 +11,12 @@ from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
     from scylla_spark.client.definitions import Schedule
-    from scylla_spark.io.kafka.plan_requests import PlanRequests
+    from scylla_spark.client.planner_link import PlannerLink
 
 MAX_PART_BYTES: Final = 400 * 1024
 
 
-def put(plan: PlanRequests, schedules: Sequence[Schedule], prune: str | None, author: str) -> dict[str, str]:
+def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str) -> dict[str, str]:
     """Stores schedules; name → what became of it.
 
     Args:

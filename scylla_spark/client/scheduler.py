@@ -24,6 +24,7 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -170,6 +171,42 @@ class Scheduler:
                 continue
             futures.append(sender.begin(record))
         return EnqueueResult(self.connection, len(futures), sender.finish(futures), tuple(refused))
+
+    # -- lists, without Spark -------------------------------------------------------------------------------------------
+
+    def list_tasks(self, where: str = "", *, limit: int | None = None, as_of: datetime | None = None) -> pa.Table:
+        """Tasks in the order of their keys, from the tables, as the API lists them; no JVM is started.
+
+        Args:
+            where: the filter of the API and the command line, such as "state:failed queue:mail late:>5m"; empty: all.
+            limit: most rows; None: all.
+            as_of: as it was then (aware), as far as the rows of the tables tell. Default: now.
+
+        Raises:
+            ArgumentError: the filter is none; `fields["position"]` says where. Or the limit is no number from 1.
+        """
+        return self.stream_tasks(where, limit=limit, as_of=as_of).read_all()
+
+    def stream_tasks(
+        self, where: str = "", *, limit: int | None = None, as_of: datetime | None = None
+    ) -> pa.RecordBatchReader:
+        """The same as `list_tasks`, but read as it is taken, so that a million tasks need not be in memory.
+
+        Args:
+            where: as in `list_tasks`, like all others.
+            limit: most rows.
+            as_of: a moment.
+        """
+        return self.connection.task_tables.tasks(where, limit, as_of, now_us())
+
+    def list_attempts(self, where: str = "", *, limit: int | None = None) -> pa.Table:
+        """Attempts of tasks, one row each in the order of keys and numbers, with how each ended; no JVM is started.
+
+        Args:
+            where: which tasks: as in `list_tasks`.
+            limit: most tasks; None: all.
+        """
+        return self.connection.task_tables.attempts(where, limit, now_us()).read_all()
 
     # -- schedules ------------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class Topics(Section):
     tasks: str = "tasks"
     outcomes: str = "outcomes"
     schedules: str = "schedules"
+    logs: str = "logs"
     replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
     retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
@@ -335,6 +336,34 @@ class Log(Section):
     file: Path | None = Field(None, description="default: standard error")
 
 
+class Logs(Section):
+    """What handlers print and log, kept by attempt."""
+
+    enabled: bool = Field(True, description="whether it is kept; off: it is thrown away")
+    line: int = Field(8 * 1024, ge=80, le=16 * 1024, description="most bytes of a line; more is cut")
+    head: int = Field(
+        256 * 1024,
+        ge=4 * 1024,
+        le=64 * 1024 * 1024,
+        description="first bytes of an attempt that are kept, as they come",
+    )
+    tail: int = Field(
+        768 * 1024,
+        ge=128 * 1024,
+        le=64 * 1024 * 1024,
+        description="last bytes of an attempt that are kept beyond that, once it has ended",
+    )
+    buffer: int = Field(
+        16 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="most bytes of lines that wait for Kafka; more are dropped and counted",
+    )
+    trigger: Duration = Field(
+        duration("30s"),
+        description="pause between two looks of ingest at the topic; who follows lines does not depend on it",
+    )
+
+
 class Settings(BaseSettings):
     """All settings of one deployment."""
 
@@ -375,6 +404,7 @@ class Settings(BaseSettings):
     desk: Desk = Desk()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    logs: Logs = Logs()
 
     @model_validator(mode="after")
     def _check(self) -> Settings:

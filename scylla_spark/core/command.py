@@ -285,7 +285,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         terms = command.retry
         optional["retry"] = {"maxRetries": terms.max_retries, "base": f"{terms.base_ms}ms", "cap": f"{terms.cap_ms}ms"}
     record |= {name: value for name, value in optional.items() if value is not None}
-    head = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    head = _compact(record)
     if command.kind == CANCEL:
         return head.encode()
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()

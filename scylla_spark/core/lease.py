@@ -136,7 +136,7 @@ class Scarcity(NamedTuple):
         queue: its name.
         ready: about how many lanes of it could be worked on now.
         oldest_us: when the oldest of them was to start, microseconds since the epoch; None: there is none.
-        limit: why none is handed out although there are some; empty: nothing.
+        limit: why none may be handed out although there are some: paused, concurrency or rate; empty: nothing.
     """
 
     queue: str

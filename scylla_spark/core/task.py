@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from dataclasses import dataclass, field
@@ -178,6 +179,11 @@ class TaskContext:
         """
         if self.notes is not None:
             self.notes.checkpoint(value)
+
+    @property
+    def log(self) -> logging.Logger:
+        """Where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
+        return logging.getLogger("scylla_spark.task")
 
 
 class Invocation(NamedTuple):

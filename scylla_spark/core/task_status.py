@@ -15,6 +15,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.errors import TaskFailed
 
 DETAILS: Final = 20
 
@@ -123,6 +124,24 @@ def attempt_of(fact: Fact) -> Attempt:
     return Attempt(
         fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
         _instant(fact.next_us or 0), fact.failure,
+    )  # fmt: skip
+
+
+def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | None) -> TaskFailed:
+    """The error for somebody who waits for the result of a task that ended otherwise than succeeded.
+
+    Args:
+        key: identity.
+        outcome: how it ended.
+        attempt: number of its last attempt; 0: there was none.
+        failure: why.
+    """
+    why = failure or Failure("")
+    said = ": ".join(part for part in (why.kind, why.message) if part)
+    return TaskFailed(
+        f"{key} {outcome}" + (f" in attempt {attempt}" if attempt else "") + (f" ({said})." if said else "."),
+        key=str(key), outcome=outcome, attempt=attempt,
+        error_class=why.kind, error_message=why.message, error_stack=why.stack,
     )  # fmt: skip
 
 

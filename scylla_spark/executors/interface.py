@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Sink = Callable[[Sequence[Outcome]], None]
+
+
+class LogKeeper(Protocol):
+    """What reads the lines that children write; neither call waits for anything."""
+
+    def open(self, child: Hashable) -> int:
+        """A descriptor of the memory for the lines of a child (see `LogMemory`), which the caller closes."""
+
+    def close(self, child: Hashable) -> None:
+        """The child is dead: what it has left is read, and then let go of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +98,11 @@ class OnSession(Protocol):
 
     def attach(self, spark: SparkSession) -> None:
         """Gives it the session to run on."""
+
+
+@runtime_checkable
+class KeepsLogs(Protocol):
+    """An executor that can hand on what handlers write."""
+
+    def keep_logs(self, keeper: LogKeeper) -> None:
+        """Hands lines to a keeper; before `start`."""

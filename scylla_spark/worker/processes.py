@@ -10,9 +10,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.task import CHILD_DIED
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.exit_status import CHILD_DIED, exit_text
+from scylla_spark.executors.local.exit_status import exit_text
 from scylla_spark.worker import child
 from scylla_spark.worker.handlers import Source
 from scylla_spark.worker.lease import Lease

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 
 from pydantic import BaseModel
@@ -92,6 +94,28 @@ def errand(task: Task, ctx: TaskContext) -> dict:
 def work_on_spark(task: Task, ctx: TaskContext) -> None:
     """What these deployments, which have no Spark pool, must never run."""
     _write("start", task, ctx)
+
+
+@handler("tell")
+def tell(task: Task, ctx: TaskContext) -> None:
+    """Says on every way what can be said; waits for a file in the midst of it, and dies at the end, if asked."""
+    print("printed password=hunter2")
+    print("printed as an error", file=sys.stderr)
+    logging.getLogger("shop").warning("%d left", 3, extra={"sku": "a-1", "api_key": "hunter2"})
+    ctx.log.info("told")
+    threads = [threading.Thread(target=lambda: [print("threaded") for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    while "file" in task.payload and not os.path.exists(task.payload["file"]):
+        time.sleep(0.01)
+    for number in range(task.payload.get("lines", 0)):
+        print(f"{number:08} " + "x" * 90)
+    print("the last words")
+    if task.payload.get("die"):
+        os._exit(9)
+    print("without an end", end="")
 
 
 @handler("misbehave")

@@ -27,7 +27,13 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 HANDLERS = journal_handlers.__file__
-SETTINGS = ("ingest.trigger=2s", "ingest.grace=60s", "dispatch.session_timeout=6s", "dispatch.spark_slots=0")
+SETTINGS = (
+    "ingest.trigger=2s",
+    "logs.trigger=2s",
+    "ingest.grace=60s",
+    "dispatch.session_timeout=6s",
+    "dispatch.spark_slots=0",
+)
 SECOND = 1_000_000
 PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
 KEY = ("scheduled_time", "ordering_id", "uniqueness_key")

@@ -150,6 +150,20 @@ def test_a_bulk_is_listed_counted_and_cancelled_by_a_filter(api):
     )
 
 
+def test_what_has_run_is_played_again_under_other_limits(api):
+    for n in range(3):
+        body = {"handler": "work", "queue": "http-past", "payload": {"mark": "p"}, "uniqueness_key": f"{n}"}
+        assert api("POST", "/v1/tasks?wait=done&wait_ms=60000", body)[0] == 200
+
+    def queue(fields):
+        rows = api("POST", "/v1/queues/http-past:simulate", fields)[1].get("rows", ())
+        return next((row for row in rows if (row["scope"], row["name"]) == ("queue", "http-past")), {"count": 0})
+
+    eventually(lambda: queue({})["count"] == 3, 120, "the tables show what has run")
+    assert queue({"paused": True})["never_started"] == 3
+    assert queue({"rate": 0.1})["predicted_max_ms"] > 5_000
+
+
 def test_the_head_of_a_lane_is_skipped(api):
     first = api(
         "POST", "/v1/tasks", {"handler": "work", "delay": "100s", "ordering_id": "http/lane", "uniqueness_key": "1"}

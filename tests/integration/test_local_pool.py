@@ -78,7 +78,7 @@ class TestLocalPool:
         assert running.wait([call])[0].work.checkpoint == '{"row":7,"text":"ü"}'
 
     def test_task_that_is_asked_to_end_may_do_so_by_itself(self, running, tmp_path):
-        call = invocation("until_cancelled", str(tmp_path / "begun"))
+        call = invocation("asked_to_end", str(tmp_path / "begun"))
         running.executor.submit([call])
         assert holds(lambda: (tmp_path / "begun").exists())
         running.executor.kill([call.id], grace_ms=30_000)
@@ -98,7 +98,7 @@ class TestLocalPool:
 
     def test_next_task_of_a_child_is_not_asked_to_end(self, make_pool, tmp_path):
         running = make_pool(min_children=1, max_children=1)
-        first, second = (invocation("until_cancelled", str(tmp_path / name), timeout_ms=1_500) for name in "ab")
+        first, second = (invocation("asked_to_end", str(tmp_path / name), timeout_ms=1_500) for name in "ab")
         running.executor.submit([first])
         assert holds(lambda: (tmp_path / "a").exists())
         running.executor.kill([first.id], grace_ms=30_000)

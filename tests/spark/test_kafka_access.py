@@ -193,7 +193,7 @@ def test_the_documented_rights_are_enough_and_less_is_named(site, spark):
 
 def _needed(settings, name):
     """The table in docs/security.md, as rights."""
-    for topic in (settings.topics.tasks, settings.topics.outcomes, settings.topics.schedules):
+    for topic in topics.plan_topics(settings):
         for right in rights.NEEDED["topic"]:
             yield _allowed(name, ResourceType.TOPIC, topic, ACLOperation[right])
     for group in rights.group_ids(settings):

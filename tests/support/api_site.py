@@ -17,9 +17,9 @@ from scylla_spark.client.schedule_handle import ScheduleHandle
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command
+from scylla_spark.core.plan.plan_answer import Answer
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.plan_requests import Answer
 from scylla_spark.io.kafka.sender import Place, Sender
 from scylla_spark.services.api.app import application, guarded
 from tests.support.planner_harness import PlannerHarness

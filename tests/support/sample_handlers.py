@@ -79,8 +79,8 @@ def go_on(task: Task, ctx: TaskContext) -> object:
     return ctx.checkpointed
 
 
-@handler("until_cancelled")
-def until_cancelled(task: Task, ctx: TaskContext) -> None:
+@handler("asked_to_end")
+def asked_to_end(task: Task, ctx: TaskContext) -> None:
     """Goes on until it is asked to end; then leaves something behind and raises."""
     Path(task.payload).touch()
     if ctx.cancelled.wait(60):

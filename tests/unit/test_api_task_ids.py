@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import re
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ def test_an_id_gives_back_its_key_and_no_proxy_or_shell_changes_it(key):
 def test_the_readable_form_gives_back_its_key_and_is_one_segment(key):
     path = path_of(key)
     assert key_of(path) == key
+    assert key_of(quote(path, safe="")) == key, "as a whole, as clients encode that were made from the description"
     assert not set("/?#% ") & set(re.sub(r"%[0-9A-F]{2}", "", path))
     assert path.count(",") == 2
 

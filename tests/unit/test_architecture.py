@@ -33,7 +33,10 @@ ALLOWED: dict[str, set[str]] = {
     "core": _CORE,  # words and rules know nothing of the engine
     "core.engine": _ENGINE,  # engine and planner never meet
     "core.plan": _CORE | {"core.plan"},
-    "testing": _CORE | {"testing"},
+    # the world of a test stands where a deployment would
+    "testing": _ENGINE
+    | _PLAN
+    | {"client", "config", "executors", "executors.local", "io.kafka", "services.dispatch", "testing", "worker"},
     "transforms": _PLAN | {"transforms"},
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},
@@ -48,8 +51,8 @@ ALLOWED: dict[str, set[str]] = {
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
     "services.plan": _IO | {"services", "services.plan"},
-    "services.api": _IO | {"client", "log", "services", "services.api"},
-    "services.simulate": _ENGINE | {"config", "io.delta", "services.dispatch", "services.simulate"},
+    "services.api": _IO | {"client", "log", "services", "services.api", "services.simulate"},
+    "services.simulate": _ENGINE | {"config", "io.delta", "io.host", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     # of services only the whole deployment of `Scheduler.local`, of executors only which functions are handlers
     "client": _IO | {"client", "executors", "services"},

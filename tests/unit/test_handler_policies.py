@@ -14,7 +14,7 @@ from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Fai
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.services.dispatch.engine_terms import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
-from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from tests.support.engine_harness import NOW, Harness
 
 STACK = "Traceback (most recent call last):\nValueError: x"

@@ -97,7 +97,7 @@ def test_an_empty_answer_says_why(world):
     paused = PullWorld(paused=True)
     paused.put()
     answer = paused.answer(paused.once(1))
-    assert (answer.leases, answer.queues[0].ready, answer.queues[0].limit) == ((), 1, "is paused")
+    assert (answer.leases, answer.queues[0].ready, answer.queues[0].limit) == ((), 1, "paused")
     assert world.answer(world.once(1)).queues[0].ready == 0
 
 
@@ -523,3 +523,16 @@ def test_what_was_given_for_an_earlier_call_counts_against_what_the_next_one_wan
     assert world.answer(first).refusal == "superseded"
     world.partition.outbox.again()
     assert len(world.leases(second)) == 3
+
+
+def test_a_worker_that_holds_nothing_and_does_not_call_is_forgotten_and_may_come_back(world):
+    world.put()
+    (kept,) = world.leases(world.ask("holds", sequence=1))
+    world.answer(world.ask("idle", 0, sequence=7))
+    assert {session.worker for session in world.engine.sessions} == {"holds", "idle"}
+    for sequence in range(2, 200):
+        world.now += 5 * SECOND
+        world.answer(world.ask("holds", 0, sequence=sequence))
+    assert [session.worker for session in world.engine.sessions] == ["holds"]
+    assert world.answer(world.ask("idle", 0, sequence=8)).refusal == ""
+    assert world.report(kept.token, worker="holds") == OK

@@ -8,11 +8,13 @@ import pytest
 
 from scylla_spark import cli
 from scylla_spark.clock import from_us
+from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError, WaitTimeoutError
 from scylla_spark.io.delta.past_window import past
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, QUEUES, TASKS
+from scylla_spark.services.simulate.what_if import Question, what_if, what_if_apart
 from tests.support.delta_tables import append, at, fact, make, task
 
 SECOND = 1_000_000
@@ -149,6 +151,52 @@ def test_simulate_plays_under_the_limits_that_are_set(simulate):
     rows = figures(simulate("-o", "json", "--set", "queues.mail.paused=true")[1])
     assert rows["queue", "mail"]["never_started"] == 3
     assert rows["queue", "default"]["never_started"] == 0
+
+
+def test_simulate_plays_with_a_queue_as_it_is_stored_and_with_what_is_changed_of_it(simulate, data):
+    stored = {"name": "mail", "concurrency": 1, "mode": "pull"}
+    assert changed(simulate)["queue", "mail"]["predicted_max_ms"] == 0
+    append(
+        f"{data}/tables",
+        QUEUES,
+        [definition("mail", 5, stored), definition("mail", 4, {"name": "mail", "paused": True})],
+    )
+    assert changed(simulate)["queue", "mail"]["predicted_max_ms"] == 2000, "played as if it were pushed"
+    assert changed(simulate, "mail.concurrency=2")["queue", "mail"]["predicted_max_ms"] == 1000
+    assert changed(simulate, "mail.concurrency=none")["queue", "mail"]["predicted_max_ms"] == 0
+    append(f"{data}/tables", QUEUES, [definition("mail", 6, None)])
+    assert changed(simulate)["queue", "mail"]["predicted_max_ms"] == 0
+    assert changed(simulate, "mail.paused=true")["queue", "mail"]["never_started"] == 3
+
+
+def changed(simulate, *changes):
+    return figures(simulate("-o", "json", *(part for change in changes for part in ("--queue", change)))[1])
+
+
+def definition(name, revision, fields):
+    row = dict.fromkeys(QUEUES.columns)
+    return row | {"name": name, "revision": revision, "definition": json.dumps(fields) if fields is not None else None}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"), [("mail", "changes no queue"), ("mail.speed=3", "speed"), ("mail.rate=-1", "rate")]
+)
+def test_simulate_says_what_is_wrong_with_a_change(simulate, change, says):
+    code, _, err = simulate("--queue", change)
+    assert code == 2
+    assert says in err
+
+
+def test_what_is_played_apart_is_the_same_and_its_errors_come_back(data):
+    settings = Settings(_env_file=None, data_dir=data)
+    question = Question(NOON, at(13), {"mail": {"paused": True}}, capacity=0)
+    assert what_if_apart(settings, question, 60).rows == what_if(settings, question).rows
+    with pytest.raises(NotFoundError, match="has run"):
+        what_if_apart(settings, question._replace(start_us=at(1), stop_us=at(2)), 60)
+    with pytest.raises(ArgumentError, match="paused"):
+        what_if_apart(settings, question._replace(changes={"mail": {"paused": 3}}), 60)
+    with pytest.raises(WaitTimeoutError, match="longer"):
+        what_if_apart(settings, question, 0.001)
 
 
 def test_simulate_speaks_to_people_in_a_table(simulate):

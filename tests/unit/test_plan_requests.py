@@ -2,9 +2,9 @@
 
 import pytest
 
+from scylla_spark.core.plan.plan_answer import checked_command
 from scylla_spark.core.plan.plan_command import MAX_RECORD_BYTES, PlanCommand, read_command
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.kafka.plan_requests import checked_command
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)

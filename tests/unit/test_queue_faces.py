@@ -15,11 +15,11 @@ from scylla_spark.client.queue_handle import QueueHandle, statuses
 from scylla_spark.client.queues import KEYWORDS
 from scylla_spark.client.queues import put as put_all
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.plan.plan_answer import Answer
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.stored_queue import StoredQueue
 from scylla_spark.core.queue_definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, NotFoundError
-from scylla_spark.io.kafka.plan_requests import Answer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
 

@@ -21,6 +21,7 @@ from scylla_spark.core.engine.feed import Feed
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.leases import Leases
+from scylla_spark.core.engine.leasing import Leasing
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
@@ -78,7 +79,8 @@ class Engine:
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
-        self._book, self._leases = book, Leases(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
+        self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
+        self._book, self._leases = book, Leases(state, book, self._leasing)
         self._queue_changes = QueueChanges(state, gates, ready, pulls, waiting=waiting, runs=runs, book=book)
         self._feed = Feed(
             state,
@@ -301,7 +303,7 @@ class Engine:
 
     def scarcity(self, queue: str) -> Scarcity:
         """What a queue has for workers here."""
-        return self._leases.scarcity(queue)
+        return self._leasing.scarcity(queue)
 
     @property
     def runs(self) -> Mapping[int, Run]:

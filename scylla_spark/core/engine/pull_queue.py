@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
-from scylla_spark.core.engine.lane import READY, Entry, Lane
-from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.lane import Entry, Lane
+from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.ready import Place
 
 _SLACK: Final = 64  # void marks that a heap may hold before it is made anew, and as many again as it has groups
-
-
-class PullPlace(NamedTuple):
-    """A lane that waits for a worker; the smallest of its group goes first.
-
-    Attributes:
-        rank: smaller is more urgent.
-        planned_us: when its head was to start, microseconds since the epoch.
-        number: no two places have the same.
-        stamp: of the lane, when it queued up; the place is void once the lane has another.
-    """
-
-    rank: int
-    planned_us: int
-    number: int
-    stamp: int
-    partition: Partition
-    lane: Lane
-
-    @property
-    def void(self) -> bool:
-        """Whether the lane has gone on meanwhile."""
-        return self.stamp != self.lane.stamp or self.lane.state is not READY or self.partition.state is not ACTIVE
 
 
 class _Group:
@@ -42,7 +20,7 @@ class _Group:
     __slots__ = ("places", "turn", "version", "weight")
 
     def __init__(self, turn: float, weight: int) -> None:
-        self.places: list[PullPlace] = []
+        self.places: list[Place] = []
         self.turn = turn
         self.weight = weight
         self.version = 0
@@ -85,13 +63,13 @@ class PullQueue:
         if group is None:
             group = self._groups[name] = _Group(self._turn, self._weights.get(name[1], 1))
         rank = head.next_us // 1_000_000 - head.data.priority if self._ageing else -head.data.priority
-        place = PullPlace(rank, head.next_us, number, lane.stamp, partition, lane)
+        place = Place(rank, head.next_us, number, lane.stamp, partition, lane)
         heappush(group.places, place)
         self.size += 1
         if group.places[0] is place:
             self._mark(name, group)
 
-    def pop(self, handlers: Collection[str] | None) -> PullPlace | None:
+    def pop(self, handlers: Collection[str] | None) -> Place | None:
         """The lane whose turn it is, of those handlers; None: of all."""
         names = [None] if handlers is None else [handler for handler in handlers if handler in self._marks]
         best = min((mark for name in names if (mark := self._first(name)) is not None), default=None)
@@ -107,7 +85,7 @@ class PullQueue:
         self._mark(name, group)
         return place
 
-    def places(self) -> Iterator[PullPlace]:
+    def places(self) -> Iterator[Place]:
         """All that wait, in no order."""
         for group in self._groups.values():
             yield from (place for place in group.places if not place.void)
@@ -192,12 +170,12 @@ class PullQueues:
         if queue is not None and not queue.size:
             del self._queues[name]
 
-    def places(self) -> Iterator[PullPlace]:
+    def places(self) -> Iterator[Place]:
         """All that wait in any queue, in no order."""
         for queue in self._queues.values():
             yield from queue.places()
 
-    def withdraw(self, name: str) -> Iterable[PullPlace]:
+    def withdraw(self, name: str) -> Iterable[Place]:
         """All that wait in a queue; they wait no longer."""
         queue = self._queues.pop(name, None)
         return list(queue.places()) if queue is not None else ()

@@ -175,15 +175,24 @@ class Gate:
         """The group of a lane."""
         return ordering_id.partition(self.limits.group_separator)[0]
 
+    def limit(self) -> str:
+        """Which limit of the queue as a whole holds its tasks back now, or may: paused, concurrency or rate; or nothing."""
+        if self.limits.paused:
+            return "paused"
+        if self._slots is not None and self.running >= self._slots:
+            return "concurrency"
+        return "rate" if self._step_us else ""
+
     def why(self, ordering_id: str) -> str:
         """Why nothing of this lane of the queue starts now, or nothing."""
-        if self.limits.paused:
-            return "is paused"
-        if self._slots is not None and self.running >= self._slots:
-            return f"runs as many tasks as it may at once ({self._slots} here)"
-        if self._step_us and self.limits.rate is not None:
-            return f"starts at most {self.limits.rate:g} tasks a second"
-        most, group = self.limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
+        limit, limits = self.limit(), self.limits
+        if limit:
+            return {
+                "paused": "is paused",
+                "concurrency": f"runs as many tasks as it may at once ({self._slots} here)",
+                "rate": f"starts at most {limits.rate or 0:g} tasks a second",
+            }[limit]
+        most, group = limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
         if most is not None and group is not None and group.running >= most:
             return f"runs as many tasks of group {self.group_of(ordering_id)!r} as it may at once ({most})"
         return ""

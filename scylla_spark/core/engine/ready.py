@@ -5,18 +5,18 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from scylla_spark.core.engine.lane import Entry, Lane
-from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.lane import READY, Entry, Lane
+from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
 
 NEVER = 1 << 62
 
 
 class Place(NamedTuple):
-    """A lane in the queue for room; the smallest place is the most urgent.
+    """A lane that waits for room at an executor, or for a worker; the smallest place is the most urgent.
 
     Attributes:
-        rank: priority, negated.
+        rank: smaller is more urgent: priority, negated.
         planned_us: when its head was to start, microseconds since the epoch.
         number: no two places have the same.
         stamp: of the lane, when it queued up; the place is void once the lane has another.
@@ -28,6 +28,11 @@ class Place(NamedTuple):
     stamp: int
     partition: Partition
     lane: Lane
+
+    @property
+    def void(self) -> bool:
+        """Whether the lane has gone on meanwhile."""
+        return self.stamp != self.lane.stamp or self.lane.state is not READY or self.partition.state is not ACTIVE
 
 
 class ReadyLanes:

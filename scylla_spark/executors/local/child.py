@@ -25,7 +25,7 @@ from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
-from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
 from scylla_spark.executors.local.notes import CallFlag, CallNotes
@@ -55,7 +55,7 @@ class Child:
         sock: socket.socket,
         slot: SharedMemory,
         handlers: Mapping[str, Handler],
-        output: Capture,
+        output: Output,
         *,
         wants_output: bool,
     ) -> None:
@@ -90,7 +90,7 @@ class Child:
             self._failed = number
             self._report(CallRecord(number, RETURNED), begun)
             return
-        sys.stdout = sys.stderr = self._output
+        self._output.begin(TaskRow(*order.tasks[0]))
         outcome, result, failure, after_ms = self._called(order, started)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
@@ -100,7 +100,7 @@ class Child:
             self._quick.add(name)
         else:
             self._quick.discard(name)
-        text = self._output.take()
+        text = self._output.end()
         if outcome != SUCCEEDED:
             self._failed = number
         output = clean(text) if self._wants_output else ""
@@ -161,10 +161,11 @@ def run(
     sock: socket.socket,
     slot_fd: int,
     handlers: Mapping[str, Handler],
-    output: Capture,
+    output: Output,
     *,
     forkserver: int,
     wants_output: bool,
+    log_fd: int,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -175,6 +176,7 @@ def run(
         output: takes what the handlers print.
         forkserver: process id of the parent.
         wants_output: whether output is sent along.
+        log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
     """
     code = 1
     try:
@@ -186,6 +188,8 @@ def run(
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all children draw the same numbers
+        if log_fd >= 0:
+            output.keep_lines(log_fd)
         Child(sock, SharedMemory(slot_fd), handlers, output, wants_output=wants_output).serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):

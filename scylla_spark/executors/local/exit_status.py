@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-from typing import Final
-
-CHILD_DIED: Final = "child_died"
 
 
 def exit_text(status: int) -> str:

@@ -4,8 +4,8 @@ It speaks with the pool over a SOCK_SEQPACKET pair (one JSON array a message) wh
 
 * at first it gets one configuration message, and answers `["handler", name, …]` for each handler, then `["ready"]`
   or `["broken", kind, text]`;
-* `["fork", child]` with two descriptors (the child's socket and slot) is answered by `["forked", child, pid]` or
-  `["unforked", child, text]`;
+* `["fork", child]` with two descriptors (the child's socket and slot), or three where its lines are kept, is answered by
+  `["forked", child, pid]` or `["unforked", child, text]`;
 * `["kill", child, grace_ms]` sends SIGTERM to the child's process group and SIGKILL after the grace;
 * `["exit", child, status]` tells that a child is gone, and its group with it; status is negative for a signal.
 
@@ -24,7 +24,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,7 +34,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
-from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.io.host.die_with_parent import die_with
 
@@ -59,7 +58,7 @@ class Forkserver:
         self,
         control: socket.socket,
         handlers: Mapping[str, Handler],
-        output: Capture,
+        output: Output,
         *,
         wants_output: bool,
         life: Callable[..., None],
@@ -86,7 +85,7 @@ class Forkserver:
             self._reap()
             self._kill_overdue()
             if self._control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC)
+                data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
                 if not data:
                     return
                 self._obey(ForkserverOrder(*json.loads(data)), fds)
@@ -116,7 +115,7 @@ class Forkserver:
             _kill_group(self._pids[number], signal.SIGTERM)
             self._kill_at[number] = boot_us() + order.grace_ms * 1000
 
-    def _fork(self, number: int, sock_fd: int, slot_fd: int) -> None:
+    def _fork(self, number: int, sock_fd: int, slot_fd: int, log_fd: int = -1) -> None:
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -132,12 +131,14 @@ class Forkserver:
                     self._output,
                     forkserver=parent,
                     wants_output=self._wants_output,
+                    log_fd=log_fd,
                 )
             self._pids[number] = pid
             self._say("forked", number, pid)
         finally:
-            os.close(sock_fd)
-            os.close(slot_fd)
+            for fd in (sock_fd, slot_fd, log_fd):
+                if fd >= 0:
+                    os.close(fd)
 
     def _forget(self) -> None:
         """In a new child: lets go of what belongs to the forkserver alone."""
@@ -190,8 +191,8 @@ def main() -> NoReturn:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    output = Capture()
-    sys.stdout = sys.stderr = output
+    output = Output(wants_text=config["output"])
+    output.put_in_place()
     try:
         life = importlib.import_module(config["child"]).run
         handlers = load(config["modules"])
@@ -205,7 +206,7 @@ def main() -> NoReturn:
     for name, entry in handlers.items():
         control.send(json.dumps(describe_handler(name, entry)).encode())
     control.send(b'["ready"]')
-    output.take()
+    output.end()
     gc.collect()
     gc.freeze()
     # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it

@@ -98,18 +98,20 @@ class ForkserverHandle:
             raise
         self.control.setblocking(False)
 
-    def fork(self, child: int, sock: socket.socket, slot_fd: int) -> None:
+    def fork(self, child: int, sock: socket.socket, slot_fd: int, log_fd: int | None = None) -> None:
         """Asks for a child; it will be reported as forked or unforked.
 
         Args:
             child: its number in answers.
             sock: the child's end of its socket; it is duplicated.
             slot_fd: descriptor of the memory shared with it.
+            log_fd: descriptor of the memory for its lines; None: they are not kept.
 
         Raises:
             OSError: the forkserver is gone.
         """
-        socket.send_fds(self.control, [json.dumps(ForkserverOrder("fork", child)).encode()], [sock.fileno(), slot_fd])
+        fds = [sock.fileno(), slot_fd, *([] if log_fd is None else [log_fd])]
+        socket.send_fds(self.control, [json.dumps(ForkserverOrder("fork", child)).encode()], fds)
 
     def kill(self, child: int, grace_ms: int) -> None:
         """Asks for the end of a child and its group; it will be reported as exit."""

@@ -97,7 +97,7 @@ class ForkserverOrder(NamedTuple):
     """From the pool to the forkserver.
 
     Attributes:
-        verb: "fork" (two file descriptors come along) or "kill".
+        verb: "fork" (two or three file descriptors come along) or "kill".
         number: of the child.
         grace_ms: of a kill: from SIGTERM to SIGKILL.
     """

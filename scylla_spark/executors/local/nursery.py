@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Hashable
 from typing import Protocol
 
 
-class ChildEnd(Protocol):
+class ChildEnd(Hashable, Protocol):
     """The pool's end of a child, whatever that does."""
 
     number: int

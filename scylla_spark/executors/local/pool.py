@@ -17,7 +17,7 @@ from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.interface import HandlerInfo, LogKeeper, Sink
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.limits import Limits
 from scylla_spark.executors.local.nursery import ChildEnd
@@ -74,6 +74,7 @@ class LocalPool:
         fast = min(max_children, max(2, os.cpu_count() or 1))
         self._limits = Limits(min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000))
         self._on_output = on_output
+        self._logs: LogKeeper | None = None
         self._lock = threading.Lock()
         self._wake = -1
         self._look_at = 0
@@ -85,6 +86,10 @@ class LocalPool:
         self._forkserver_died = False
         self._supervisor: Supervision
         self._sink: Sink
+
+    def keep_logs(self, keeper: LogKeeper) -> None:
+        """Hands what handlers write to a keeper; before `start`."""
+        self._logs = keeper
 
     def start(self, sink: Sink) -> None:
         """Imports the handlers in a process of their own, starts the first children and begins to accept work.
@@ -169,11 +174,14 @@ class LocalPool:
 
     def spawn(self, child: ChildEnd) -> None:
         """Has a child forked for `child`."""
+        log_fd = self._logs.open(child) if self._logs is not None else None
         try:
-            self._forkserver.fork(child.number, *child.hand_over())
+            self._forkserver.fork(child.number, *child.hand_over(), log_fd)
         except OSError:
             self._forkserver_died = True
         child.handed_over()
+        if log_fd is not None:
+            os.close(log_fd)
         self._selector.register(child.sock, _READ, child)
 
     def kill_child(self, number: int, grace_ms: int) -> None:
@@ -277,6 +285,8 @@ class LocalPool:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.sock)
         self._supervisor.died(child, status, now)
+        if self._logs is not None:
+            self._logs.close(child)
 
     def _bury_all(self) -> None:
         """After the end of the forkserver, which takes its children along; their groups are left to us."""

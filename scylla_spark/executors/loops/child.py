@@ -31,7 +31,7 @@ from scylla_spark.executors.local.call import (
     verdict_of,
     verdict_of_result,
 )
-from scylla_spark.executors.local.capture import Capture
+from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.framing import FrameReader, pack
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict
 from scylla_spark.executors.local.notes import CallNotes
@@ -209,10 +209,11 @@ def run(
     sock: socket.socket,
     slot_fd: int,
     handlers: Mapping[str, Handler],
-    output: Capture,
+    output: Output,
     *,
     forkserver: int,
     wants_output: bool,
+    log_fd: int,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -223,6 +224,7 @@ def run(
         output: takes what the handlers print.
         forkserver: process id of the parent.
         wants_output: whether output is sent along; never, because nobody knows which of many tasks has printed what.
+        log_fd: for lines, of which the same is true; -1.
     """
     code = 1
     try:
@@ -234,7 +236,7 @@ def run(
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all children draw the same numbers
-        sys.stdout = sys.stderr = output
+        output.put_in_place()
         LoopChild(sock, SharedMemory(slot_fd), handlers).serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):

@@ -10,6 +10,7 @@ from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.log_record import LogLine, LogRecord
 from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
@@ -103,6 +104,12 @@ def fact(row: Mapping[str, Any]) -> Fact:
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
         row.get("next_at"), row["result"], failure, work=work_note(row.get("work")),
     )  # fmt: skip
+
+
+def log_record(key: TaskKey, row: Mapping[str, Any]) -> LogRecord:
+    """The line in a row of `attempt_logs`."""
+    line = LogLine(row["seq"], row["at"], row["stream"], row["level"], row["text"] or "", row["fields"])
+    return LogRecord(key, row["attempt"], row["epoch"] or 0, (line,))
 
 
 def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from scylla_spark.core.attempt_order import attempt_order
 from scylla_spark.core.command import Rules
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
+from scylla_spark.core.log_record import LogRecord
 from scylla_spark.core.near import common_edge, is_far, reaches_far
 from scylla_spark.core.progress_mark import Mark, stored_mark
 from scylla_spark.core.stored import Known, ScanRow
@@ -33,13 +34,25 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     folded,
     in_us,
     is_key,
+    log_record,
     newest_attempts,
     polars_type,
     scan_row,
     stands_far,
     work_note,
 )
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, DEPLOYMENT, PROGRESS, QUEUES, TASKS, Table
+from scylla_spark.schemas import (
+    ATTEMPT_LOGS,
+    ATTEMPTS,
+    COMPLETIONS,
+    DEFERRED,
+    DEPLOYMENT,
+    LOG_PROGRESS,
+    PROGRESS,
+    QUEUES,
+    TASKS,
+    Table,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -129,6 +142,13 @@ class TableReader:
         rows = self._small(QUEUES, ("name", "revision", "definition"))
         return [(row["name"], row["revision"], row["definition"]) for row in rows]
 
+    def log_positions(self) -> dict[int, int]:
+        """Partition of `logs` → offset below which all lines stand in `attempt_logs`; none where there are no such tables yet."""
+        if not self.exists(LOG_PROGRESS):
+            return {}
+        rows = self._small(LOG_PROGRESS, ("partition_id", "next_offset"))
+        return {row["partition_id"]: row["next_offset"] for row in rows}
+
     # -- look-ups -------------------------------------------------------------------------------------------------------
 
     def task(self, key: TaskKey) -> ScanRow | None:
@@ -150,6 +170,20 @@ class TableReader:
         rows = self._rows(self._at(ATTEMPTS, [key]).filter(*is_key(key)))
         rows.sort(key=lambda row: attempt_order(row["attempt"], row["outcome"], row["fact_offset"] or 0))
         return [fact(row) for row in rows]
+
+    def logged_attempts(self, key: TaskKey) -> list[int]:
+        """Numbers of the attempts of a task whose lines stand in the tables, in order."""
+        if not self.exists(ATTEMPT_LOGS):
+            return []
+        numbers = self._at(ATTEMPT_LOGS, [key]).filter(*is_key(key)).select("attempt").unique().collect()
+        return sorted(numbers["attempt"].to_list())
+
+    def log_lines(self, key: TaskKey, attempt: int) -> list[LogRecord]:
+        """The lines of an attempt that stand in the tables, one record for each, in no order; repeats are possible."""
+        import polars as pl
+
+        lines = self._at(ATTEMPT_LOGS, [key]).filter(*is_key(key), pl.col("attempt") == attempt)
+        return [log_record(key, row) for row in self._rows(lines)]
 
     def completed(self, keys: Collection[TaskKey]) -> set[TaskKey]:
         """Those of the keys that the tables hold a completion of."""

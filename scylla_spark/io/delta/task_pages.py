@@ -98,15 +98,39 @@ class TaskPages:
             after: only keys greater than this.
             as_of_us: as it was then, as far as rows tell (see `status_rows`), microseconds since the epoch; None: now.
         """
-        rows: list[dict[str, Any]] = []
-        moment = now if as_of_us is None else as_of_us
+        return [
+            row
+            for some in self.frames(wanted, now=now, limit=limit, after=after, as_of_us=as_of_us)
+            for row in in_us(some.lazy()).collect().to_dicts()
+        ]
+
+    def frames(
+        self,
+        wanted: TaskFilter,
+        *,
+        now: int,
+        limit: int | None = None,
+        after: TaskKey | None = None,
+        as_of_us: int | None = None,
+    ) -> Iterator[pl.DataFrame]:
+        """The rows of `page` as frames, some at a time, so that however many there are, few are in memory; instants are instants.
+
+        Args:
+            wanted: which.
+            now: microseconds since the epoch.
+            limit: most rows; None: all.
+            after: only keys greater than this.
+            as_of_us: as in `page`.
+        """
+        moment, left = now if as_of_us is None else as_of_us, limit
         later = [after_key(after)] if after is not None else []
         for some in self._groups(wanted, after, as_of_us, _FIRST_ROWS):
-            found = with_state(some, moment).filter(*later, *passing(wanted, moment)).head(limit - len(rows))
-            rows += in_us(found.select(*LISTED)).collect().to_dicts()
-            if len(rows) >= limit:
-                break
-        return rows
+            rows = with_state(some, moment).filter(*later, *passing(wanted, moment)).select(*LISTED)
+            found = (rows if left is None else rows.head(left)).collect()
+            yield found
+            left = None if left is None else left - len(found)
+            if left == 0:
+                return
 
     def count(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> int:
         """How many tasks pass.
@@ -147,7 +171,7 @@ class TaskPages:
     def _groups(
         self, wanted: TaskFilter, after: TaskKey | None, as_of_us: int | None, least: int
     ) -> Iterator[pl.LazyFrame]:
-        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on."""
+        """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on up to a bound."""
         import polars as pl
 
         view = self._view()
@@ -161,7 +185,7 @@ class TaskPages:
             group.append(share)
             if sum(map(view.size, group)) >= least or number == len(shares):
                 yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us)])
-                group, least = [], 2 * least
+                group, least = [], min(2 * least, _READ_ROWS)
 
     def _view(self) -> _View:
         edge_us = self._readers.folded_until_us()

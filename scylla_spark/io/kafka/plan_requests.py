@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 from kafka.errors import KafkaError
@@ -11,61 +11,15 @@ from kafka.errors import KafkaError
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan.plan_command import Refused, encode_command, read_command
+from scylla_spark.core.plan.plan_answer import Answer, checked_command, refusal
 from scylla_spark.core.plan.plan_log import Group
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.errors import (
-    ArgumentError,
-    ConflictError,
-    NotFoundError,
-    SchedulerError,
-    UnreachableError,
-    WaitTimeoutError,
-)
+from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer, producer
 
 _POLL_MS: Final = 100
-_ERRORS: Final[dict[str, type[SchedulerError]]] = {
-    "conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError,
-    "pending": WaitTimeoutError,
-}  # fmt: skip
-_HINTS: Final = {"too_large": "Send it in parts."}
-
-
-class Answer(NamedTuple):
-    """What the planner answered.
-
-    Attributes:
-        done: what was done, by name of schedule.
-        offset: of the record in the planner's log.
-    """
-
-    done: dict[str, Any]
-    offset: int
-
-
-def checked_command(kind: str, **fields: Any) -> bytes:
-    """The record of a command that the planner can read: what it would refuse for its form is refused here, before it is acknowledged.
-
-    Args:
-        kind: what is asked, such as "put".
-        **fields: as they are called on the wire; those that are None are left out.
-
-    Raises:
-        ArgumentError: it would be refused.
-    """
-    try:
-        value = encode_command(kind, **fields)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError(
-            f"The command is not JSON ({error}).", hint="Pass text, finite numbers, lists and mappings of them."
-        ) from error
-    read = read_command(value)
-    if isinstance(read, Refused):
-        raise ArgumentError(read.detail, hint=_HINTS.get(read.reason, "Change what it says, and ask again."))
-    return value
 
 
 class PlanRequests:
@@ -121,8 +75,9 @@ class PlanRequests:
                 hint="What was asked is kept, and done when a planner runs: `scylla-spark up`, or `run plan`.",
             )
         (_, _, code, message, hint, done), offset = found
-        if code in _ERRORS:
-            raise _ERRORS[code](message, hint=hint)
+        error = refusal(code, message, hint)
+        if error is not None:
+            raise error
         return Answer(done, offset)
 
     def state(self) -> PlanState:

@@ -9,7 +9,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import AuthorizationError, KafkaError, for_code
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.io.kafka.topics import admin
+from scylla_spark.io.kafka.topics import admin, plan_topics
 
 # Reading the settings of a topic is for `init` and ingest, which refuse topics under which tasks would be lost.
 NEEDED: Final = {"topic": ("DESCRIBE", "READ", "WRITE", "DESCRIBE_CONFIGS"), "group": ("READ",)}
@@ -37,9 +37,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     """
     client = admin(settings)
     try:
-        for topic in client.describe_topics(
-            [settings.topics.tasks, settings.topics.outcomes, settings.topics.schedules]
-        ):
+        for topic in client.describe_topics(list(plan_topics(settings))):
             yield Finding("topic", str(topic["name"]), _topic_fault(topic))
         for group in group_ids(settings):
             yield Finding("group", group, _group_fault(client, group))

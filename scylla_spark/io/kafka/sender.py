@@ -68,18 +68,7 @@ class Sender:
         Raises:
             ArgumentError: it would be refused; `fields["reason"]` says why.
         """
-        rules = self._rules()
-        try:
-            key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
-            partition = partition_of(command.key.ordering_id, rules.partitions)
-        except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
-            raise ArgumentError(
-                f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"
-            ) from None
-        verdict = validate(partition, 0, now_us(), key, value, rules)
-        if isinstance(verdict, Rejection):
-            raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
-        return Record(partition, key, value)
+        return record_of(command, self._rules(), now_us())
 
     def send(self, command: Command) -> Place:
         """Sends one command; returns when it is acknowledged.
@@ -159,6 +148,30 @@ class Sender:
             sent=sent,
             unknown=unknown,
         )
+
+
+def record_of(command: Command, rules: Rules, now: int) -> Record:
+    """The record of a command, judged as ingest and dispatch will judge it.
+
+    Args:
+        command: what is to be sent.
+        rules: of the deployment.
+        now: of the send, microseconds since the epoch.
+
+    Raises:
+        ArgumentError: it would be refused; `fields["reason"]` says why.
+    """
+    try:
+        key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
+        partition = partition_of(command.key.ordering_id, rules.partitions)
+    except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
+        raise ArgumentError(
+            f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"
+        ) from None
+    verdict = validate(partition, 0, now, key, value, rules)
+    if isinstance(verdict, Rejection):
+        raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
+    return Record(partition, key, value)
 
 
 def _with_extra(value: bytes, extra: str | None) -> bytes:

@@ -1,4 +1,4 @@
-"""Kafka: client settings, the two topics, and where the brokers are."""
+"""Kafka: client settings, the topics, and where the brokers are."""
 
 from __future__ import annotations
 
@@ -209,7 +209,13 @@ def plan_topics(settings: Settings) -> dict[str, dict[str, Any]]:
         "min.insync.replicas": "2" if settings.topics.replication >= 3 else "1",
     }
     topics = settings.topics
-    partitions = {topics.tasks: settings.partitions, topics.outcomes: settings.partitions + 1, topics.schedules: 1}
+    partitions = {
+        topics.tasks: settings.partitions,
+        topics.outcomes: settings.partitions + 1,
+        topics.schedules: 1,
+    }
+    if settings.logs.enabled:
+        partitions[topics.logs] = settings.partitions
     return {
         name: {"num_partitions": count, "replication_factor": settings.topics.replication, "configs": configs}
         for name, count in partitions.items()

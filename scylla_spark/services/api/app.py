@@ -24,6 +24,7 @@ from scylla_spark.services.api import (
     task_actions,
     task_bulk,
     task_lists,
+    task_logs,
     tasks,
     workers,
 )
@@ -39,6 +40,7 @@ _ROUTES = (
     task_lists,
     task_bulk,
     task_actions,
+    task_logs,
     tasks,
     lanes,
     queues,

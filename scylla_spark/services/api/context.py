@@ -27,15 +27,19 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import may
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
+from scylla_spark.services.api.followers import Followers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.plan_mirror import PlanMirror
+from scylla_spark.services.api.problems import BUSY, Problem
 from scylla_spark.services.api.task_reader import TaskReader
 from scylla_spark.services.api.waits import Waits
+from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
 
 JSON: Final = "application/json"
 MOST_WAIT_MS: Final = 60_000
+MOST_SIMULATED_S: Final = 120.0
 SLOW_THREADS: Final = 8
 PLANNING_THREADS: Final = 4
 T = TypeVar("T")
@@ -60,6 +64,7 @@ class Api:
         leases: calls of workers.
         metrics: of this process.
         told: tells the planner of events, without waiting for answers to others.
+        followers: of lines of tasks.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -74,6 +79,8 @@ class Api:
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
+        self._simulating = False
+        self.followers = Followers()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 
@@ -84,6 +91,20 @@ class Api:
     async def planned(self, call: Callable[[], T]) -> T:
         """Runs what asks the planner, which may not be there: nobody else waits for that."""
         return await anyio.to_thread.run_sync(call, limiter=self._planning)
+
+    async def simulated(self, question: Question) -> WhatIf:
+        """Plays a past window in a process of its own, one at a time.
+
+        Raises:
+            Problem: another is being played.
+        """
+        if self._simulating:
+            raise Problem(BUSY, "Another simulation runs.", headers={"Retry-After": "5"})
+        self._simulating = True
+        try:
+            return await self.slowly(lambda: what_if_apart(self.settings, question, MOST_SIMULATED_S))
+        finally:
+            self._simulating = False
 
 
 def _api(request: Request) -> Api:

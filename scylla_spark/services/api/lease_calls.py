@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import xor
 from typing import Final
 
-from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, partition_of_token
+from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, folded, partition_of_token
+from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import UnreachableError
 from scylla_spark.services.api.desks import Desks, together
 
@@ -41,7 +44,7 @@ class LeaseCalls:
 
     async def _several(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
         """Everyone hears what concerns it, and is asked for what is wanted; who has something first ends the waiting of the others."""
-        of_token = {token: owners.get(partition_of_token(token) or -1) for token in _tokens(call)}
+        of_token = {token: _owner(owners, token) for token in _tokens(call)}
         waits = 0 if call.reports else call.until_us
         parts = {address: _part(call, _spoken_for(of_token, address))._replace(until_us=waits) for address in addresses}
         asked = {asyncio.create_task(self._ask(address, part)): part for address, part in parts.items()}
@@ -50,7 +53,7 @@ class LeaseCalls:
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             answers += [(asked[task], _answer_of(task, asked[task])) for task in done]
-            if any(answer.leases or answer.lost or answer.cancelled or answer.refusal for _, answer in answers):
+            if not call.reports and any(_says_something(answer) for _, answer in answers):
                 break
         for task in pending:  # the desk gives back what it leased meanwhile, as nobody confirms it
             task.cancel()
@@ -59,11 +62,11 @@ class LeaseCalls:
     async def _without_surplus(self, call: Call, answer: Answer) -> Answer:
         """More than was wanted goes back at once."""
         most = sum(want.most for want in call.wants)
-        surplus = answer.leases[most:]
+        surplus = [lease.token for lease in answer.leases[most:] if lease.token]
         if surplus:
-            reports = tuple(Report(lease.token, "yielded") for lease in surplus if lease.token)
-            await self.call(Call(0, call.worker, reports=reports))
-        return answer._replace(leases=answer.leases[:most])
+            await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
+        held, digest = answer.held - len(surplus), answer.digest ^ folded(surplus)
+        return answer._replace(leases=answer.leases[:most], held=held, digest=digest)
 
     async def _ask(self, address: str, call: Call) -> Answer:
         desk = await self._desks.at(address)
@@ -78,6 +81,15 @@ class LeaseCalls:
 
 def _tokens(call: Call) -> list[str]:
     return [item.token for item in call.reports] + [item.token for item in call.signs] + list(call.held or ())
+
+
+def _owner(owners: Mapping[int, str], token: str) -> str | None:
+    number = partition_of_token(token)
+    return owners.get(number) if number is not None else None
+
+
+def _says_something(answer: Answer) -> bool:
+    return bool(answer.leases or answer.lost or answer.cancelled or answer.refusal)
 
 
 def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[str], bool]:
@@ -109,9 +121,6 @@ def _merged(call: Call, answers: Sequence[tuple[Call, Answer]]) -> Answer:
     unheard = {item: LOST if partition_of_token(item.token) is None else UNAVAILABLE for item in items}
     statuses = tuple((unheard | found)[item] for item in items)
     first = answers[0][1] if answers else Answer(call.number)
-    digest = 0
-    for _, answer in answers:
-        digest ^= answer.digest
     queues: dict[str, list[Scarcity]] = defaultdict(list)
     for _, answer in answers:
         for queue in answer.queues:
@@ -122,7 +131,7 @@ def _merged(call: Call, answers: Sequence[tuple[Call, Answer]]) -> Answer:
         lost=tuple(token for _, answer in answers for token in answer.lost),
         cancelled=tuple(token for _, answer in answers for token in answer.cancelled),
         held=sum(answer.held for _, answer in answers),
-        digest=digest,
+        digest=reduce(xor, (answer.digest for _, answer in answers), 0),
         queues=tuple(map(together, queues.values())),
         refusal=next((answer.refusal for _, answer in answers if answer.refusal), ""),
     )

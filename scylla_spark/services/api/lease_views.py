@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
 from scylla_spark.core.fact_fields import MAX_WORKER_CHARS
-from scylla_spark.core.lease import MOST_WANTED, Answer, Call, Granted, Report, Scarcity, Sign, Want
+from scylla_spark.core.lease import MOST_WANTED, Answer, Call, Granted, Report, Scarcity, Sign, Want, folded
 from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.errors import ArgumentError
@@ -54,11 +54,10 @@ class ErrorBody(Body):
         return Failure(self.code, told, self.stack)
 
 
-class ReportBody(Body):
-    """How a lease ends."""
+class ReportItem(Body):
+    """One lease that ends."""
 
     lease: Token
-    outcome: Outcome
     result: Annotated[Any, Field(description="Any JSON value, at most 64 KiB")] = None
     error: ErrorBody | None = None
     after_ms: Annotated[
@@ -68,19 +67,25 @@ class ReportBody(Body):
     checkpoint: Annotated[Json | None, Field(description="What the next attempt is given, at most 64 KiB")] = None
     metrics: Annotated[Json | None, Field(description="Kept with the attempt, at most 16 KiB")] = None
 
-    def report(self) -> Report:
+    def ended(self, outcome: Outcome) -> Report:
         """As the engine takes it.
 
         Raises:
             ArgumentError: something is too large, or missing.
         """
-        if self.outcome in (FAILED, ABORTED) and self.error is None:
-            raise ArgumentError(f"{self.outcome!r} needs an `error` with a `code`.")
+        if outcome in (FAILED, ABORTED) and self.error is None:
+            raise ArgumentError(f"{outcome!r} needs an `error` with a `code`.")
         return Report(
-            self.lease, self.outcome, bounded("result", self.result, MAX_RESULT_BYTES),
+            self.lease, outcome, bounded("result", self.result, MAX_RESULT_BYTES),
             self.error.failure() if self.error is not None else None, self.after_ms,
             bounded("checkpoint", self.checkpoint, MAX_CHECKPOINT_BYTES), bounded("metrics", self.metrics, MAX_METRICS_BYTES),
         )  # fmt: skip
+
+
+class ReportBody(ReportItem):
+    """How a lease ends."""
+
+    outcome: Outcome
 
 
 class SignBody(Body):
@@ -108,12 +113,7 @@ class WantBody(Body):
     handlers: Annotated[list[Name] | None, Field(max_length=1_000, description="Only tasks of these; default: all")] = (
         None
     )
-    lease_ms: Annotated[
-        Millis | None,
-        Field(
-            description="How long a lease lasts without a sign of life; default: as the queue says; 0: the task ends with being handed over"
-        ),
-    ] = None
+    lease_ms: LeaseMs = None
 
     def want(self) -> Want:
         """As the engine takes it."""
@@ -162,7 +162,7 @@ class SyncBody(Body):
         """
         return Call(
             0, worker, self.session, self.seq, self.wait_ms * 1000, tuple(want.want() for want in self.want),
-            tuple(result.report() for result in self.results), tuple(sign.sign() for sign in self.progress),
+            tuple(result.ended(result.outcome) for result in self.results), tuple(sign.sign() for sign in self.progress),
             tuple(self.held.leases) if self.held is not None and self.held.leases is not None else None,
             bounded("self", self.about, 4_096),
         )  # fmt: skip
@@ -175,12 +175,7 @@ class LeaseBody(Body):
     max: Annotated[int, Field(ge=1, le=MOST_WANTED)] = 1
     handlers: Annotated[list[Name] | None, Field(max_length=1_000)] = None
     wait_ms: WaitMs = 0
-    lease_ms: Annotated[
-        Millis | None,
-        Field(
-            description="How long a lease lasts without an extension; default: as the queue says; 0: the task ends with being handed over"
-        ),
-    ] = None
+    lease_ms: LeaseMs = None
 
     def call(self, queue: str) -> Call:
         """As the engine takes it."""
@@ -194,7 +189,7 @@ class LeaseTaskBody(Body):
 
     worker: WorkerName = "http"
     wait_ms: WaitMs = 0
-    lease_ms: Millis | None = None
+    lease_ms: LeaseMs = None
 
 
 class ReportsBody(Body):
@@ -202,25 +197,6 @@ class ReportsBody(Body):
 
     worker: Annotated[WorkerName | None, Field(description="Who has them; default: whoever shows the tokens")] = None
     leases: Annotated[list[ReportItem], Field(min_length=1, max_length=MOST_ITEMS)]
-
-
-class ReportItem(Body):
-    """One lease that ends; see `ReportBody`."""
-
-    lease: Token
-    result: Any = None
-    error: ErrorBody | None = None
-    after_ms: Millis | None = None
-    checkpoint: Json | None = None
-    metrics: Json | None = None
-
-    def report(self, outcome: Outcome) -> Report:
-        """As the engine takes it.
-
-        Raises:
-            ArgumentError: something is too large, or missing.
-        """
-        return ReportBody(outcome=outcome, **{name: getattr(self, name) for name in type(self).model_fields}).report()
 
 
 class SignsBody(Body):
@@ -360,14 +336,8 @@ def lease_view(granted: Granted) -> dict[str, Any]:
 
 def scale_view(queue: Scarcity) -> dict[str, Any]:
     """What waits in a queue."""
-    limit = next(
-        (word for word in ("paused", "rate", "concurrency") if word in _WORDS.get(queue.limit[:11], queue.limit)), None
-    )
     oldest = queue.oldest_us // 1000 if queue.oldest_us is not None else None
-    return {"queue": queue.queue, "ready": queue.ready, "oldest_ready_ms": oldest, "limited_by": limit}
-
-
-_WORDS: Final = {"runs as many": "concurrency", "starts at m": "rate"}
+    return {"queue": queue.queue, "ready": queue.ready, "oldest_ready_ms": oldest, "limited_by": queue.limit or None}
 
 
 def statuses_view(tokens: Sequence[str], statuses: Sequence[str]) -> list[dict[str, str]]:
@@ -382,9 +352,7 @@ def sync_view(body: SyncBody, answer: Answer) -> dict[str, Any]:
     held = body.held
     if held is not None and held.leases is None and held.digest is not None:
         before = answer.held - len([lease for lease in answer.leases if lease.token])
-        told = answer.digest
-        for lease in answer.leases:
-            told ^= int(lease.token[-8:], 16) if lease.token else 0
+        told = answer.digest ^ folded(lease.token for lease in answer.leases if lease.token)
         if (held.count, held.digest) != (before, f"{told:08x}"):
             commands.append({"type": "list_leases", "lease": None, "grace_ms": None})
     return {

@@ -13,13 +13,14 @@ from starlette.responses import Response
 from scylla_spark.client.queue_handle import QueueStatus, statuses
 from scylla_spark.client.queues import Queue
 from scylla_spark.client.trigger_shorthand import camel
-from scylla_spark.clock import now_us
-from scylla_spark.core.task_filter import OneOf, TaskFilter
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.task_filter import DAY_US, OneOf, TaskFilter
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
+from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, iso_of, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.schedules import Author, IfMatch, name_of
+from scylla_spark.services.simulate.what_if import Question
 
 routes = router()
 
@@ -158,6 +159,66 @@ def stats(api: Asked, name: Name) -> Response:
     plain = name_of(name)
     rows = api.pages.totals(TaskFilter((OneOf("queue", (plain,)),)), now=now_us())
     return answer({"name": plain, "states": {row["state"]: row["count"] for row in rows}})
+
+
+class DelaysView(BaseModel):
+    """Start delays of some tasks: as they were, and as they would have been."""
+
+    scope: Literal["all", "queue", "lane"]
+    name: str
+    count: int
+    never_started: Annotated[int, Field(description="Would not have started at all, such as those of a paused queue")]
+    p50_ms: float | None
+    predicted_p50_ms: float | None
+    p95_ms: float | None
+    predicted_p95_ms: float | None
+    p99_ms: float | None
+    predicted_p99_ms: float | None
+    max_ms: float | None
+    predicted_max_ms: float | None
+    makespan_s: Annotated[float | None, Field(description="From the first time that one could start to the last end")]
+    predicted_makespan_s: float | None
+
+
+class SimulationView(BaseModel):
+    """What was, beside what would have been."""
+
+    tasks: Annotated[int, Field(description="That were played")]
+    unfinished: Annotated[int, Field(description="Left out, as they had not ended")]
+    unrun: Annotated[int, Field(description="Left out, as they ended without a run")]
+    slots: Annotated[int, Field(description="Tasks that ran at once")]
+    seconds: float
+    rows: list[DelaysView]
+
+
+@routes.post(
+    "/v1/queues/{name}:simulate",
+    operation_id="tell_what_would_have_been_under_other_limits",
+    responses=answers(
+        {200: SimulationView},
+        problems.INVALID,
+        problems.NOT_JSON,
+        problems.NOT_FOUND,
+        problems.BUSY,
+        problems.TIMED_OUT,
+    ),
+)
+async def simulate(
+    api: Asked,
+    name: Name,
+    fields: Fields,
+    since: Annotated[
+        Instant | None, Query(alias="from", description="Scheduled then or later; default: a day ago")
+    ] = None,
+    until: Annotated[Instant | None, Query(alias="to", description="Scheduled before; default: now")] = None,
+    slots: Annotated[int | None, Query(ge=1, le=100_000, description="Tasks that run at once; default: as now")] = None,
+) -> Response:
+    """Play a past window of all queues again, with some fields of this one changed. Nothing runs, nothing is changed."""
+    plain, now = name_of(name), now_us()
+    start = to_us(since) if since is not None else now - DAY_US
+    question = Question(start, to_us(until) if until is not None else now, {plain: _wire(plain, fields)}, slots)
+    found = await api.simulated(question)
+    return answer(found._asdict())
 
 
 def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:

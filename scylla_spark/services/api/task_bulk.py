@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from typing import IO, Any, Final
@@ -28,6 +29,7 @@ LINES: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 MOST_ITEMS: Final = 250_000
 _AT_ONCE: Final = 1_000
+_UNDER_WAY: Final = 20_000  # tasks that need not be acknowledged before more are read
 _PIECE: Final = 1024 * 1024
 _IN_MEMORY: Final = 4 * 1024 * 1024
 _ACKNOWLEDGED_S: Final = 60
@@ -154,7 +156,7 @@ class _Answers:
         self._index = 0
         self._accepted = 0
         self._text = bytearray()
-        self._waiting: list[tuple[int, Any, Any]] = []  # index, id or problem, future
+        self._waiting: deque[tuple[int, Any, Any]] = deque()  # index, id or problem, future
 
     def take_lines(self, lines: Sequence[bytes]) -> None:
         """Sends the tasks of some lines."""
@@ -166,7 +168,7 @@ class _Answers:
             self.take(part)
 
     def take(self, items: Sequence[Item | Exception]) -> None:
-        """Hands tasks over, then waits for those before them.
+        """Hands tasks over; when many are under way, waits for the oldest of them.
 
         Raises:
             Problem: there are too many in one bulk.
@@ -176,14 +178,13 @@ class _Answers:
                 problems.TOO_LARGE, f"A bulk has at most {MOST_ITEMS} tasks; the first {self._index} were sent.",
                 headers={"Connection": "close"},
             )  # fmt: skip
-        begun = [self._begun(number, item) for number, item in enumerate(items, self._index)]
+        self._waiting += [self._begun(number, item) for number, item in enumerate(items, self._index)]
         self._index += len(items)
-        self._settle()
-        self._waiting = begun
+        self._settle(_UNDER_WAY)
 
     def whole(self) -> bytes:
         """The answer."""
-        self._settle()
+        self._settle(0)
         self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
         return bytes(self._text)
 
@@ -200,9 +201,14 @@ class _Answers:
         except SchedulerError as error:
             return index, problems.problem_of(error) or problems.document(problems.DEFECT, error.message), None
 
-    def _settle(self) -> None:
-        """Waits until what was handed over is acknowledged."""
-        for index, told, future in self._waiting:
+    def _settle(self, left: int) -> None:
+        """Waits until what was handed over is acknowledged, all but the newest.
+
+        Args:
+            left: how many need not be.
+        """
+        while len(self._waiting) > left:
+            index, told, future = self._waiting.popleft()
             if future is None:
                 self._say({"index": index, "problem": told})
                 continue
@@ -216,8 +222,7 @@ class _Answers:
             else:
                 self._accepted += 1
                 self._api.tasks.sent(place)
-                self._say({"index": index, "id": told})
-        self._waiting = []
+                self._text += b'{"index":%d,"id":"%b"}\n' % (index, told.encode())
 
     def _say(self, line: Item) -> None:
         self._text += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"

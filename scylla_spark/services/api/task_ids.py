@@ -15,7 +15,10 @@ from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.errors import ArgumentError
 
 MOST_CHARS: Final = 24_000
+_COMMAS: Final = 2  # between the three parts of a key
 _HINT: Final = "Use the `id` of an answer, or TIME,ORDERING_ID,UNIQUENESS_KEY with each part percent-encoded."
+
+_compact: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 TaskId = Annotated[
     str,
@@ -31,8 +34,7 @@ TaskId = Annotated[
 def id_of(key: TaskKey) -> str:
     """The opaque id of a key: letters, digits, "-" and "_" only, so that no proxy or shell changes it."""
     parts = [iso(key.time_us), key.ordering_id, key.uniqueness_key]
-    text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False)
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(_compact(parts).encode()).rstrip(b"=").decode()
 
 
 def path_of(key: TaskKey) -> str:
@@ -45,10 +47,13 @@ def path_of(key: TaskKey) -> str:
 def key_of(text: str) -> TaskKey:
     """The key of an id, or of the parts, as they stand in the path of a request (not decoded).
 
+    Clients that are made from a description encode what they put into a path as a whole, the commas too.
+
     Raises:
         ArgumentError: it is neither.
     """
-    parts = _decoded(text) if text.count(",") != 2 else [_unquoted(part) for part in text.split(",")]
+    form = text if "," in text else _unquoted(text)
+    parts = _decoded(text) if form.count(",") != _COMMAS else [_unquoted(part) for part in form.split(",")]
     time, ordering_id, uniqueness_key = parts
     try:
         moment = datetime.fromisoformat(time)

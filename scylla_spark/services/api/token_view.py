@@ -32,6 +32,7 @@ class TokenView:
         self._read = read
         self._tokens: Tokens | None = None
         self._read_at = self._failed_at = float("-inf")
+        self._failure: SchedulerError | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def now(self, unknown: str = "") -> Tokens:
@@ -51,8 +52,10 @@ class TokenView:
         if unknown and self._tokens and unknown not in self._tokens:
             await self._look_for(unknown)
         if self._tokens is None or (self._tokens and self._age(self._read_at) > OLDEST_S):
+            why = self._failure.message if self._failure is not None else "Kafka does not answer."
+            hint = self._failure.hint if self._failure is not None else ""
             raise UnreachableError(
-                "Who may come in cannot be told at the moment: Kafka does not answer.", hint="Ask again in a moment."
+                f"Who may come in cannot be told at the moment: {why}", hint=hint or "Ask again in a moment."
             )
         return self._tokens
 
@@ -83,7 +86,7 @@ class TokenView:
             self._tokens = await anyio.to_thread.run_sync(self._read, limiter=anyio.CapacityLimiter(1))
             self._read_at = begun
         except SchedulerError as error:
-            self._failed_at = _time()
+            self._failed_at, self._failure = _time(), error
             log.warning("the tokens cannot be read", why=str(error)[:300])
 
 

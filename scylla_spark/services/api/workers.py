@@ -144,7 +144,7 @@ async def give_back(api: Asked, body: ReportsBody) -> Response:
 
 
 async def _ended(api: Asked, body: ReportsBody, outcome: Outcome) -> Response:
-    reports = tuple(item.report(outcome) for item in body.leases)
+    reports = tuple(item.ended(outcome) for item in body.leases)
     return _statuses(
         [report.token for report in reports], await api.leases.call(Call(0, body.worker or "", reports=reports))
     )

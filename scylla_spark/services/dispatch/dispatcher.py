@@ -25,7 +25,7 @@ from scylla_spark.core.task import Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
-from scylla_spark.executors.interface import Executor, HandlerInfo
+from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, LogKeeper
 from scylla_spark.executors.switched_off import SwitchedOff
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
@@ -44,7 +44,8 @@ from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
-from scylla_spark.services.dispatch.queue_definitions import Changes, QueueFollower, QueuesInForce
+from scylla_spark.services.dispatch.queue_definitions import QueueFollower
+from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
@@ -110,6 +111,7 @@ class Dispatcher:
         self.mailbox = Mailbox()
         self.measures = DispatchMetrics(settings.metrics.payload_labels)
         self.failure: BaseException | None = None
+        self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
         self.queues = QueuesInForce(start_definitions(settings))
         self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
@@ -146,7 +148,7 @@ class Dispatcher:
         rules = self._readers.rules()
         self.engine.address = address
         for executor in self.executors.values():
-            executor.start(self.finished)
+            self._begin(executor)
             self.handlers |= executor.handlers()
         for name, executor in asked_for(self.settings, self.handlers).items():
             executor.start(self.finished)
@@ -162,6 +164,11 @@ class Dispatcher:
         self._follower.start()
         self._outcomes.start()
         tasks.start()
+
+    def _begin(self, executor: Executor) -> None:
+        if self.log_keeper is not None and isinstance(executor, KeepsLogs):
+            executor.keep_logs(self.log_keeper)
+        executor.start(self.finished)
 
     def _refuse_what_is_off(self) -> None:
         """Tasks of handlers whose executor is off here fail and say why; nowhere else do they run instead."""

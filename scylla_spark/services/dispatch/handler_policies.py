@@ -16,7 +16,7 @@ from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import HandlerInfo
-from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 
 _FALSE: Final = "false"
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data

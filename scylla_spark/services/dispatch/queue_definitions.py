@@ -1,10 +1,10 @@
-"""Definitions of queues as a dispatcher obeys them: those that were put, as table and log say, and else those of the settings."""
+"""How a dispatcher learns which definitions of queues were put and deleted: from the table, and then from the planner's log."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -21,50 +21,13 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer
+from scylla_spark.services.dispatch.queues_in_force import Changes
 
 log = structlog.get_logger("dispatch")
-
-Changes = Mapping[str, QueueDefinition | None]
-"""Name → definition that was put; None: it was deleted."""
 
 _POLL_MS: Final = 200  # a poll returns at once when something comes
 _AGAIN_S: Final = 1.0
 _END_S: Final = 30.0
-
-
-class QueuesInForce:
-    """What is in force of each queue. One thread changes it, any may read.
-
-    Args:
-        start: in force for queues of which nothing was put.
-    """
-
-    def __init__(self, start: Mapping[str, QueueDefinition]) -> None:
-        self._start = dict(start)
-        self._now: Mapping[str, QueueDefinition] = self._start
-
-    def put(self, changes: Changes) -> None:
-        """Takes what was put and deleted."""
-        now = dict(self._now)
-        for name, definition in changes.items():
-            found = definition if definition is not None else self._start.get(name)
-            if found is not None:
-                now[name] = found
-            else:
-                now.pop(name, None)
-        self._now = now  # replaced, so that nobody reads half of it
-
-    def of(self, queue: str) -> QueueDefinition | None:
-        """What is in force of a queue; None: it is not listed, and has no limits."""
-        return self._now.get(queue)
-
-    def listed(self) -> list[str]:
-        """Names of the queues with values of their own."""
-        return list(self._now)
-
-    def paused(self) -> list[str]:
-        """Names of those of which nothing starts."""
-        return [name for name, definition in self._now.items() if definition.paused]
 
 
 class QueueFollower:

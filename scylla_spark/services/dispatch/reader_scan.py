@@ -13,7 +13,7 @@ from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.io.delta.due_rows import Window, due_keys, filled, first_of_queues, open_rows
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.dispatch.engine_terms import start_definitions
-from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from scylla_spark.services.service import Role
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from scylla_spark.services.dispatch.attempt_logs import AttemptLogs
     from scylla_spark.services.dispatch.dispatcher import Dispatcher
 
 log = structlog.get_logger("dispatch")
@@ -33,6 +34,7 @@ class DispatchService:
         self._server = server
         self._begun = False
         self.dispatcher = _dispatcher(settings)
+        self._logs: AttemptLogs | None = None
 
     def start(self) -> None:
         """Begins to take partitions, and to run what the executors can run by now.
@@ -45,6 +47,7 @@ class DispatchService:
 
         Description(self.dispatcher, self._server)
         self._begun = True
+        self._keep_logs()
         self.dispatcher.start(self._server.address)
         if self._settings.dispatch.scan == "reader":
             from scylla_spark.services.dispatch.reader_scan import ReaderScan, ScanTimer
@@ -74,8 +77,21 @@ class DispatchService:
         return not self._begun or self.dispatcher.alive()
 
     def stop(self) -> None:
-        """Drains the dispatcher."""
+        """Drains the dispatcher, and sends the last lines of its attempts."""
         self.dispatcher.stop()
+        if self._logs is not None:
+            self._logs.stop()
+
+    def _keep_logs(self) -> None:
+        """Sends on what handlers print and log, where that is wanted."""
+        if not self._settings.logs.enabled:
+            return
+        from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, known_secrets
+
+        self._logs = AttemptLogs(self._settings, known_secrets(self._settings))
+        self.dispatcher.measures.registry.register(self._logs)
+        self.dispatcher.log_keeper = self._logs
+        self._logs.start()
 
 
 def _dispatcher(settings: Settings) -> Dispatcher:

@@ -19,7 +19,7 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
 from scylla_spark.services.dispatch.engine_terms import start_definitions
-from scylla_spark.services.dispatch.queue_definitions import QueuesInForce
+from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.schemas import (
+    ATTEMPT_LOGS,
     ATTEMPTS,
     COMPLETIONS,
     DEFERRED,
@@ -24,7 +25,19 @@ from scylla_spark.schemas import (
 )
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open
 
-COMPACTED: Final = (TASKS, COMPLETIONS, ATTEMPTS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES, TOKENS)
+COMPACTED: Final = (
+    TASKS,
+    COMPLETIONS,
+    ATTEMPTS,
+    ATTEMPT_LOGS,
+    REJECTED,
+    DEFERRED,
+    SCHEDULES,
+    JOBS,
+    FIRES,
+    QUEUES,
+    TOKENS,
+)
 _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written
 _FILES_AT_ONCE: Final = 400  # some three seconds

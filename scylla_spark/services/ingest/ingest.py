@@ -1,4 +1,4 @@
-"""Ingest: the only writer of the tables. Two streaming queries copy the two topics into Delta, idempotently.
+"""Ingest: the only writer of the tables. Two streaming queries copy the two topics of tasks into Delta, idempotently.
 
 Order of writes within a batch: data first, `progress` last. A crash between them repeats the batch, which changes nothing:
 the MERGE is idempotent by (key, offset), the appends by the range of offsets they hold, and records below progress are skipped.
@@ -36,6 +36,7 @@ from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_rang
 from scylla_spark.services.ingest.fact_batches import FactWriter
 from scylla_spark.services.ingest.fold_deferred import DeferredFolder
 from scylla_spark.services.ingest.locked_tables import LockedTables
+from scylla_spark.services.ingest.log_batches import LogBatches
 from scylla_spark.services.ingest.maintenance import Maintenance
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
@@ -99,6 +100,7 @@ class Ingest:
         self._stopping = threading.Event()
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []
+        self._logs: LogBatches | None = None
         self._sole: SingleWriter | None = None
         self._firsts: dict[str, dict[int, int]] = {"tasks": {}, "outcomes": {}}  # first offset that Kafka keeps
         self._guards: dict[str, Guard] = {}
@@ -172,6 +174,9 @@ class Ingest:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "default")
         self._timer = threading.Thread(target=self._keep_time, name="ingest-timer", daemon=True)
         self._timer.start()
+        if self.settings.logs.enabled:
+            self._logs = LogBatches(self.settings, self.tables, self.metrics)
+            self._logs.start()
 
     def turn(self, now: int) -> bool:
         """One piece of what is done between batches; returns whether there was something to do."""
@@ -216,6 +221,9 @@ class Ingest:
         for guard in self._guards.values():
             guard.close()
         self._guards.clear()
+        if self._logs is not None:
+            self._logs.stop()
+            self._logs = None
         if self._timer is not None:
             self._timer.join(_TIMER_END_S)
             self._timer = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -12,7 +12,18 @@ from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import ATTEMPTS, CALENDARS, COMPLETIONS, FIRES, JOBS, QUEUES, SCHEDULES, TOKENS, Table
+from scylla_spark.schemas import (
+    ATTEMPT_LOGS,
+    ATTEMPTS,
+    CALENDARS,
+    COMPLETIONS,
+    FIRES,
+    JOBS,
+    QUEUES,
+    SCHEDULES,
+    TOKENS,
+    Table,
+)
 from scylla_spark.services.ingest.progress import Progress
 
 SMALL_BYTES: Final = 32 << 20
@@ -48,7 +59,9 @@ class LockedTables:
     outcomes_lock: AbstractContextManager[Any]
 
     def lock_of(self, table: Table) -> AbstractContextManager[Any]:
-        """The lock of a table's writers."""
+        """The lock of a table's writers; lines of attempts are only appended, and who changes their files waits for nobody."""
+        if table is ATTEMPT_LOGS:
+            return nullcontext()
         return self.outcomes_lock if table.name in _OF_OUTCOMES else self.tasks_lock
 
     def rows(self, table: Table) -> Counter[HourBucket]:

@@ -29,7 +29,7 @@ class IngestMetrics(Collector):
         """A batch of a topic was written.
 
         Args:
-            topic: "tasks" or "outcomes".
+            topic: "tasks", "outcomes" or "logs".
             ingested: records that were accepted.
             rejected: records that break a rule.
             set_aside: records that could not be judged.

@@ -1,6 +1,6 @@
 """Deleting what nobody needs any more: old history, folded rows of `deferred`, and files of no version that is kept.
 
-- Whole closed hours older than the retention: tasks first, then completions and attempts; refused records by day.
+- Whole closed hours older than the retention: tasks first, then completions, attempts and their lines; refused records by day.
 - Folded rows of `deferred` some time after `folded_until` has passed them: a reader may have an older progress.
 """
 
@@ -18,7 +18,7 @@ from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
-from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
+from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Purger:
         What counts is the append time up to which records were read: no later one can be of these hours, since it is refused.
         """
         ends = self._ends()
-        for table in (TASKS, COMPLETIONS, ATTEMPTS):
+        for table in (TASKS, COMPLETIONS, ATTEMPTS, ATTEMPT_LOGS):
             with self._kept.lock_of(table):
                 marks = self._kept.progress.tasks()  # a batch may have opened an hour
                 read = {n: _read_us(mark, ends.get(n), now) for n, mark in marks.items()}

@@ -1,0 +1,58 @@
+"""`logs`: lateness while every handler prints twenty lines, against the same load on the same deployment in silence.
+
+`lines` were printed, `dropped` are told by markers, and `missing` are neither in table `attempt_logs` nor told.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from scylla_spark.bench import paced_load, report
+from scylla_spark.bench.site import Options, await_value, place, say
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.log_record import MARKER
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import ATTEMPT_LOGS
+
+_LINES: Final = 20
+_PATIENCE_US: Final = 60_000_000
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measures; default 100 tasks a second for 30 s over 1,000 lanes, with 20 lines each."""
+    load = paced_load.Load.of(options, rate=100, seconds=30)
+    with place(options.needing("logs", trigger="2s"), "ingest", "dispatch") as home:
+        plain = paced_load.measure(home.settings, load)
+        result = paced_load.measure(home.settings, replace(load, lines=_LINES), before=load.total)
+        lines = load.total * _LINES
+        kept, dropped = _settled(home.settings, lines)
+    medians = [report.percentile(sorted(one.late_us), 0.5) for one in (result, plain)]
+    return report.compared(
+        "logs", result.late_us, plain.late_us, sent=len(result.late) + result.lost, early=result.early,
+        cpu_cores=result.cores, violations=result.violations, lines=lines, dropped=dropped, missing=lines - kept - dropped,
+        median_ratio=report.ratio(*medians), floor_cpu_cores=round(plain.cores, 3), behind_ms=result.behind_ms,
+    )  # fmt: skip
+
+
+def _settled(settings: Settings, lines: int) -> tuple[int, int]:
+    """Lines in the table, and how many its markers tell of, once these are all, or after a minute."""
+    say("the lines come to stand in the table")
+    until_us = boot_us() + _PATIENCE_US
+
+    def look() -> tuple[int, int] | None:
+        found = _counted(settings)
+        return found if sum(found) >= lines or boot_us() > until_us else None
+
+    return await_value("the lines", look, pause_s=1)
+
+
+def _counted(settings: Settings) -> tuple[int, int]:
+    import polars as pl
+
+    frame = TableReader(settings.tables_path).frame(ATTEMPT_LOGS)
+    markers = frame.filter(pl.col("stream") == MARKER).select("fields").collect()["fields"].to_list()
+    rows = frame.select(pl.len()).collect().item()
+    return rows - len(markers), sum(json.loads(fields)["missing"] for fields in markers)

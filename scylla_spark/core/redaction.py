@@ -1,0 +1,77 @@
+"""Secrets out of what handlers write: by the names that stand before them, and by the values that we know.
+
+It is a net, not a wall: what has no telling name and is no secret of the settings passes. Every pattern is bounded in what it tries
+for one place of a text, because the text is foreign and the thread that looks at it shares its interpreter with the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+MASK: Final = "***"
+_LEAST_CHARS: Final = 6  # of a known value: a shorter one would mask ordinary words
+_NAMES: Final = (
+    r"password|passwd|passphrase|pwd|secret|token|authorization|api[-_]?key|access[-_]?key|private[-_]?key"
+    r"|credentials?|cookie"
+)
+_SENSITIVE: Final = re.compile(rf"(?:{_NAMES})$", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(
+    rf"((?:{_NAMES})[\"']?\s{{0,4}}[:=]>?\s{{0,4}})"
+    r"(\"[^\"]*\"?|'[^']*'?|(?:bearer|basic|digest)\s{1,4}[^\s,;\"']+|[^\s,;&\"'{}\[\]]+)",
+    re.IGNORECASE,
+)
+_BEARER: Final = re.compile(r"\b(bearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_IN_URL: Final = re.compile(r"(://[^\s/:@]{0,200}:)[^\s/@]{1,200}@")
+_HINT: Final = re.compile(r"pass|pwd|secret|token|auth|key|credential|cookie|bearer|://", re.IGNORECASE)
+
+
+def is_telling(name: str) -> bool:
+    """Whether a name says that its value is a secret."""
+    return _SENSITIVE.search(name) is not None
+
+
+class Redaction:
+    """Masks secrets in texts and fields.
+
+    Args:
+        values: secrets that are known; those of fewer than six characters are not looked for.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values = sorted({value for value in values if len(value) >= _LEAST_CHARS}, key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """The text with a mask in place of each secret that was found."""
+        for value in self._values:
+            if value in text:
+                text = text.replace(value, MASK)
+        if _HINT.search(text) is None:
+            return text
+        text = _ASSIGNED.sub(rf"\1{MASK}", text)
+        text = _BEARER.sub(rf"\1{MASK}", text)
+        return _IN_URL.sub(rf"\1{MASK}@", text)
+
+    def fields(self, fields: str) -> str | None:
+        """A JSON object with masks in place of the values of telling names; None if it is no such object."""
+        try:
+            found = from_json(fields, allow_inf_nan=False)
+        except ValueError:
+            return None
+        return json.dumps(self._masked(found), ensure_ascii=False) if isinstance(found, dict) else None
+
+    def _masked(self, value: Any, depth: int = 0) -> Any:
+        if depth > 8:
+            return MASK
+        if isinstance(value, dict):
+            return {
+                self.text(name): MASK if is_telling(name) else self._masked(one, depth + 1)
+                for name, one in value.items()
+            }
+        if isinstance(value, list):
+            return [self._masked(one, depth + 1) for one in value]
+        return self.text(value) if isinstance(value, str) else value

@@ -1,0 +1,240 @@
+"""The way of a dispatcher's log lines to the topic `logs`: one thread, which nobody waits for.
+
+It looks at the memory of every child some times a second, takes what is there in small slices, so that the engine's thread gets its
+turn, and hands records to a producer of its own. Without Kafka lines wait in a bounded queue, then are dropped and counted, while
+children go on writing into memory that never grows.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import structlog
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.key import place_of
+from scylla_spark.core.log_record import LogLine
+from scylla_spark.core.redaction import Redaction
+from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.io.kafka.topics import producer
+from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName
+from scylla_spark.services.dispatch.log_queue import LogQueue, Waiting
+from scylla_spark.services.metrics_server import PREFIX
+
+log = structlog.get_logger("dispatch")
+
+_SLICE: Final = 32  # frames of a child that are read in one go: less than a millisecond
+_QUIET_S: Final = 0.05
+_BUSY_S: Final = 0.002
+_RETRY_US: Final = 5_000_000
+_SAID_AGAIN_US: Final = 60_000_000
+_STOP_US: Final = 5_000_000
+_JOIN_S: Final = 30.0
+_MOST_UNDER_WAY: Final = 4 * 1024 * 1024
+_OPTIONS: Final[dict[str, Any]] = {
+    "linger_ms": 5,
+    "max_block_ms": 1_000,
+    "bootstrap_timeout_ms": 3_000,
+    "delivery_timeout_ms": 30_000,
+}
+
+
+class _Source(NamedTuple):
+    """A child's memory, and the reader of its frames."""
+
+    memory: LogMemory
+    lines: AttemptLines
+
+
+class AttemptLogs(Collector):
+    """The LogKeeper of a dispatcher, and what it counts in Prometheus form.
+
+    Args:
+        settings: with the broker's address.
+        secrets: values that must not appear in lines.
+    """
+
+    def __init__(self, settings: Settings, secrets: Iterable[str] = ()) -> None:
+        self._settings = settings
+        self._bounds = settings.logs
+        self._redaction = Redaction(secrets)
+        self._queue = LogQueue(settings.logs.buffer)
+        self._lock = threading.Lock()
+        self._sources: dict[Hashable, _Source] = {}
+        self._dead: list[_Source] = []
+        self._producer: Any = None
+        self._retry_us = 0
+        self._quiet_until_us = 0
+        self._under_way = 0
+        self._sent = self._missing = self._failed = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="attempt-logs", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read and to send."""
+        self._thread.start()
+
+    def open(self, child: Hashable) -> int:
+        """A descriptor of the memory for the lines of a child, which the caller closes."""
+        bounds = self._bounds
+        fd = LogMemory.create_fd(head=bounds.head, rest=bounds.tail, line=bounds.line)
+        most = bounds.head + bounds.tail + bounds.line
+        source = _Source(LogMemory(fd), AttemptLines(self._redaction, most_line=bounds.line, most_attempt=most))
+        with self._lock:
+            self._sources[child] = source
+        return fd
+
+    def close(self, child: Hashable) -> None:
+        """The child is dead: what it has left is read, and then let go of."""
+        with self._lock:
+            source = self._sources.pop(child, None)
+            if source is not None:
+                self._dead.append(source)
+
+    def stop(self) -> None:
+        """Reads what is left, sends it as far as that takes some seconds at most, and ends."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """The counts, when Prometheus asks."""
+        yield _counter("log_lines", "Lines of attempts that stand on the topic `logs`", self._sent)
+        dropped = self._missing + self._queue.dropped + self._failed
+        yield _counter("log_lines_dropped", "Lines that were left out: beyond a bound, or not sent in time", dropped)
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """Nothing before it is asked."""
+        return []
+
+    # -- below: the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause = _QUIET_S
+        while not self._stopping.wait(pause):
+            try:
+                pause = _BUSY_S if self._turn() else _QUIET_S
+            except Exception:
+                log.exception("lines of attempts could not be read or sent; others go on")
+                pause = _QUIET_S
+        try:
+            self._finish()
+        except Exception:
+            log.exception("the last lines of attempts could not be sent")
+
+    def _turn(self) -> bool:
+        """Reads a slice of every memory and sends what waits; returns whether there is more."""
+        with self._lock:
+            living, dead, self._dead = list(self._sources.values()), self._dead, []
+        more = False
+        for source in living:
+            if source.memory.waiting:
+                self._read(source, source.memory.take(_SLICE))
+                more = more or source.memory.waiting
+        for source in dead:
+            self._bury(source)
+        self._send()
+        return more or bool(dead)
+
+    def _bury(self, source: _Source) -> None:
+        while frames := source.memory.take(_SLICE):
+            self._read(source, frames)
+            self._stopping.wait(0 if self._stopping.is_set() else _BUSY_S / 4)
+        self._read(source, source.memory.take_rest())
+        source.memory.close()
+
+    def _read(self, source: _Source, frames: list[bytes]) -> None:
+        before = source.lines.missing
+        found: dict[AttemptName, list[LogLine]] = {}
+        for frame in frames:
+            read = source.lines.read(frame)
+            if read is not None and read[1]:
+                found.setdefault(read[0], []).extend(read[1])
+        for name, lines in found.items():
+            self._queue.add(name, lines)
+        self._missing += source.lines.missing - before
+
+    def _send(self) -> None:
+        if not self._queue or boot_us() < self._retry_us:
+            return
+        try:
+            if self._producer is None:
+                self._producer = producer(self._settings, **_OPTIONS)
+        except Exception as error:
+            self._postpone(error)
+            return
+        while self._queue and self._under_way < _MOST_UNDER_WAY:
+            record = self._queue.take()
+            try:
+                self._hand_over(record)
+            except Exception as error:
+                self._queue.put_back(record)
+                self._postpone(error)
+                return
+
+    def _hand_over(self, record: Waiting) -> None:
+        name, size = record.name, len(record.value)
+        partition = place_of(name.key.ordering_id, self._settings.partitions)
+        future = self._producer.send(
+            self._settings.topics.logs, record.value, key=name.key.ordering_id.encode(), partition=partition
+        )
+        with self._lock:
+            self._under_way += size
+        future.add_callback(lambda _place: self._arrived(record.lines, size, failed=False))
+        future.add_errback(lambda _error: self._arrived(record.lines, size, failed=True))
+
+    def _arrived(self, lines: int, size: int, *, failed: bool) -> None:
+        with self._lock:
+            self._under_way -= size
+            if failed:
+                self._failed += lines
+            else:
+                self._sent += lines
+
+    def _postpone(self, error: Exception) -> None:
+        now = boot_us()
+        self._retry_us = now + _RETRY_US
+        if now < self._quiet_until_us:
+            return
+        self._quiet_until_us = now + _SAID_AGAIN_US
+        log.warning("lines of attempts wait, since Kafka does not take them", why=f"{type(error).__name__}: {error}")
+
+    def _finish(self) -> None:
+        until, self._retry_us = boot_us() + _STOP_US, 0
+        while self._turn() or (self._queue and not self._retry_us and boot_us() < until):
+            threading.Event().wait(_BUSY_S)
+        if self._producer is not None:
+            self._producer.close(timeout=_STOP_US / 1e6)
+        with self._lock:
+            self._failed += sum(self._queue.take().lines for _ in range(len(self._queue)))
+
+
+def known_secrets(settings: Settings) -> set[str]:
+    """Values that must not appear in lines: the secrets of the settings, and variables of our environment with telling names.
+
+    Args:
+        settings: with the broker's address.
+    """
+    from scylla_spark.core.redaction import is_telling
+    from scylla_spark.io.host.desk_secret import desk_secret
+    from scylla_spark.io.kafka.access import password
+
+    kafka = settings.kafka
+    found = {value for name, value in os.environ.items() if is_telling(name)}
+    found |= {str(one.get_secret_value()) for one in (*kafka.python_options.values(), *kafka.java_options.values())}
+    if kafka.password is not None or kafka.password_file is not None:
+        found.add(password(kafka))
+    found.add(desk_secret(settings))
+    return found
+
+
+def _counter(name: str, text: str, value: int) -> CounterMetricFamily:
+    family = CounterMetricFamily(PREFIX + name, text)
+    family.add_metric([], value)
+    return family

@@ -1,0 +1,165 @@
+"""What would have been: a past window of the tables again, under what is in force of queues with some of it changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.errors import SchedulerError, WaitTimeoutError
+from scylla_spark.io.delta.past_window import past
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.die_with_parent import die_with
+from scylla_spark.services.dispatch.engine_terms import limits_of
+from scylla_spark.services.simulate.compare import outlook
+from scylla_spark.services.simulate.play import forecast, model_of
+
+CAPACITY: Final = 8_000  # tasks a second that a dispatcher releases
+
+
+class Question(NamedTuple):
+    """Which window, and what would be different.
+
+    Attributes:
+        start_us: scheduled at or after this, microseconds since the epoch.
+        stop_us: scheduled before this.
+        changes: queue → fields of its definition that are different, JSON values by their names on the wire.
+        slots: tasks that run at once; None: `dispatch.max_children`.
+        fact_delay_us: how long a recorded outcome takes to count, microseconds.
+        capacity: tasks a second that dispatchers release; 0: any number.
+        lanes: how many of the worst lanes to show.
+    """
+
+    start_us: int
+    stop_us: int
+    changes: Mapping[str, Mapping[str, Any]]
+    slots: int | None = None
+    fact_delay_us: int = 5_000
+    capacity: int = CAPACITY
+    lanes: int = 5
+
+
+class WhatIf(NamedTuple):
+    """What was beside what would have been.
+
+    Attributes:
+        tasks: that were played.
+        unfinished: that had not ended, and were left out.
+        unrun: that ended without a run, and were left out.
+        slots: tasks that ran at once.
+        seconds: that it took to play.
+        rows: as `compare.outlook` gives them.
+    """
+
+    tasks: int
+    unfinished: int
+    unrun: int
+    slots: int
+    seconds: float
+    rows: list[dict[str, Any]]
+
+
+def what_if(settings: Settings, question: Question) -> WhatIf:
+    """Plays.
+
+    Tasks of queues that workers lease from are played as if they were pushed: how many workers there were, nobody knows.
+
+    Args:
+        settings: of the deployment.
+        question: what to play.
+
+    Raises:
+        ArgumentError: the window is empty, or a change is none.
+        NotFoundError: there are no tables, or nothing ran in that window.
+    """
+    readers = TableReader(settings.tables_path)
+    queues = limits_in_force(settings, readers, question.changes)
+    found = past(readers, question.start_us, question.stop_us)
+    model = model_of(settings, readers.rules().partitions)
+    model = replace(
+        model, slots=question.slots or model.slots, fact_delay_us=question.fact_delay_us, queues=queues,
+        cost_us=1_000_000 // question.capacity if question.capacity else 0,
+    )  # fmt: skip
+    begun = boot_us()
+    played = forecast(found.tasks, model)
+    seconds = (boot_us() - begun) / 1e6
+    rows = outlook(found.tasks, played, lanes=question.lanes)
+    return WhatIf(len(found.tasks), found.unfinished, found.unrun, model.slots, seconds, rows)
+
+
+def limits_in_force(
+    settings: Settings, readers: TableReader, changes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, QueueLimits]:
+    """The limits of all queues: what is stored of them, else what the settings say, with changes.
+
+    Args:
+        settings: with start values.
+        readers: the tables; a definition that was put in the last seconds may not be there yet.
+        changes: queue → fields that are different.
+
+    Raises:
+        ArgumentError: a change is none.
+    """
+    start = {name: queue.definition(name) for name, queue in settings.queues.items()}
+    stored: dict[str, tuple[int, str | None]] = {}
+    for name, revision, text in readers.queue_definitions():
+        if revision >= stored.get(name, (0, None))[0]:
+            stored[name] = revision, text
+    now = start | {name: json.loads(text) for name, (_, text) in stored.items() if text is not None}
+    now |= {name: now.get(name, {}) | dict(fields) | {"name": name} for name, fields in changes.items()}
+    return {name: replace(limits_of(read_queue(definition)), pull=False) for name, definition in now.items()}
+
+
+def what_if_apart(settings: Settings, question: Question, timeout_s: float) -> WhatIf:
+    """The same in a process of its own, so that nothing else waits for it; it ends with the thread that asks.
+
+    Args:
+        settings: of the deployment.
+        question: what to play.
+        timeout_s: longest time.
+
+    Raises:
+        ArgumentError: as `what_if`. NotFoundError: likewise.
+        WaitTimeoutError: it takes longer.
+        SchedulerError: the process died, for want of memory perhaps.
+    """
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, os.getpid(), settings, question), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(timeout_s):
+            raise WaitTimeoutError(
+                f"It takes longer than {timeout_s:g} s.",
+                hint="Ask for a shorter window, or use `scylla-spark simulate`.",
+            )
+        kind, *said = ours.recv()
+    except EOFError:
+        raise SchedulerError(
+            "The process that simulated died.", hint="Ask for a shorter window: it may have wanted too much memory."
+        ) from None
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+    if kind is not WhatIf:
+        raise kind(said[0], hint=said[1])
+    return WhatIf(*said)
+
+
+def _answer(asked: Connection, parent: int, settings: Settings, question: Question) -> None:
+    die_with(parent, signal.SIGKILL)
+    try:
+        asked.send((WhatIf, *what_if(settings, question)))
+    except SchedulerError as error:
+        asked.send((type(error), error.message, error.hint))

@@ -1,0 +1,102 @@
+"""Workers on virtual time: leases that the engine gives, used by the same `Lease` that workers use over HTTP."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import Any
+
+from scylla_spark.core.lease import Answer, Call, Granted, Report, Sign, Want
+from scylla_spark.core.task import Failure
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
+from scylla_spark.testing.virtual_deployment import VirtualDeployment
+from scylla_spark.worker.lease import Lease
+
+
+class VirtualWorker:
+    """Asks the engine for leases, and brings it what is said of them; the `Reporter` of its leases.
+
+    Args:
+        here: has the engine, and the clock.
+    """
+
+    def __init__(self, here: VirtualDeployment) -> None:
+        self._here = here
+        self._numbers = count(1)
+
+    def lease(self, queue: str, n: int, worker: str) -> list[Lease]:
+        """Leases up to n tasks of a queue.
+
+        Args:
+            queue: its name.
+            n: how many, at most.
+            worker: who asks.
+
+        Raises:
+            ArgumentError: the queue is none whose tasks workers lease.
+        """
+        definition = self._here.dispatcher.queues.of(queue)
+        if definition is not None and definition.mode != "pull":
+            raise ArgumentError(f"Handlers run the tasks of {queue!r}.", hint='Define it with mode="pull".')
+        answer = self._call(worker, wants=(Want(queue, n),))
+        return [Lease(_view(one, self._here.now), self) for one in answer.leases]
+
+    # -- what leases say ------------------------------------------------------------------------------------------------
+
+    def report(self, lease: Lease, text: str) -> None:
+        """A lease ends."""
+        said = json.loads(text)
+        error = said.get("error")
+        failure = Failure(error["code"], error.get("description", ""), error.get("stack", "")) if error else None
+        report = Report(
+            lease.token, said["outcome"], _text(said.get("result")), failure, said.get("after_ms"),
+            _text(said.get("checkpoint")), _text(said.get("metrics")),
+        )  # fmt: skip
+        lease.settle(self._call("", reports=(report,)).statuses[0])
+
+    def sign(self, lease: Lease, **fields: str) -> None:
+        """A lease goes on."""
+        progress = float(fields["value"]) if "value" in fields else None
+        status = self._call("", signs=(Sign(lease.token, progress, fields.get("checkpoint")),)).statuses[0]
+        if status != "ok":
+            lease.settle(status)
+
+    def refuse(self) -> SchedulerError | None:
+        """Nothing keeps a report from being brought here."""
+        return None
+
+    def _call(self, worker: str, **said: Any) -> Answer:
+        number = next(self._numbers)
+        self._here.dispatcher.call(Call(number, worker, until_us=self._here.now, **said), self._here.now)
+        self._here.settle_quietly()
+        answer = self._here.dispatcher.answers.pop(number, None)
+        if answer is None:
+            raise ConflictError("A handler asks for leases.", hint="Only the test itself may do that.")
+        return answer
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _view(granted: Granted, now: int) -> dict[str, Any]:
+    """A lease as the API tells of it."""
+    key = granted.key
+    return {
+        "lease": granted.token,
+        "expires_in_ms": granted.lease_ms,
+        "beat_every_ms": max(granted.lease_ms // 3, 1),
+        "max_ms": max((granted.until_us - now) // 1000, 0),
+        "task": {
+            "scheduled_time": key.scheduled_time.isoformat(),
+            "ordering_id": key.ordering_id,
+            "uniqueness_key": key.uniqueness_key,
+            "handler": granted.handler,
+            "queue": granted.queue,
+            "priority": granted.priority,
+            "payload": json.loads(granted.payload),
+            "attempt": granted.attempt,
+            "epoch": granted.epoch,
+            "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
+        },
+    }

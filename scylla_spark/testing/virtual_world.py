@@ -1,0 +1,309 @@
+"""A deployment for tests: the real engine and the real planner on virtual time, in one process and one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.client import arguments, queues, schedule_sets
+from scylla_spark.client.queue_handle import QueueHandle
+from scylla_spark.clock import from_us, iso
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import CANCEL, Command, Rejection
+from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_us
+from scylla_spark.errors import ArgumentError, WaitTimeoutError
+from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded
+from scylla_spark.testing.virtual_deployment import VirtualDeployment
+from scylla_spark.testing.virtual_planner import VirtualPlanner
+from scylla_spark.testing.virtual_worker import VirtualWorker
+from scylla_spark.testing.world_handles import ScheduleOfWorld, TaskOfWorld
+from scylla_spark.testing.world_records import Fire, HandlerRun
+from scylla_spark.testing.world_settings import DefaultSettings
+
+if TYPE_CHECKING:
+    from scylla_spark.client.definitions import Schedule
+    from scylla_spark.client.queues import Queue
+    from scylla_spark.worker.lease import Lease
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_MOST_TURNS: Final = 100_000  # at one instant
+
+
+class World:
+    """Tasks, schedules, queues and leases in virtual time; `world` makes one.
+
+    It takes what `Scheduler` takes, under the same names and by the same checks, so that code which enqueues can be given a world.
+    Nothing starts by itself: handlers are called while `advance`, `advance_to` or `run_until_idle` let time pass, in the thread that
+    calls these, and take no time unless `takes` says so.
+
+    Args:
+        handlers: see `world`.
+        now: likewise.
+        settings: likewise.
+
+    Attributes:
+        settings: what holds where nothing else is said.
+        runs: every call of a handler, in the order of their beginnings: what ran, when, with which attempt, and how it ends.
+    """
+
+    def __init__(self, handlers: Handlers = None, now: datetime = START, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else DefaultSettings()
+        self.runs: list[HandlerRun] = []
+        self._handlers = chosen(handlers)
+        self._here = VirtualDeployment(self.settings, self._handlers, instant_us(now), self._note)
+        self._worker = VirtualWorker(self._here)
+
+    @property
+    def plan(self) -> VirtualPlanner:
+        """The planner, as handles ask it."""
+        return self._here.planner
+
+    @property
+    def rejected(self) -> Sequence[Rejection]:
+        """What a schedule launched, and no deployment would take."""
+        return self._here.rejected
+
+    # -- time -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """What time it is here, aware UTC."""
+        return from_us(self._here.now)
+
+    def advance(self, duration: object = 0) -> None:
+        """Lets time pass: everything that is due until then happens, in its moment; what is due at its very end, too.
+
+        Args:
+            duration: how long (text such as "1h30m", seconds or a timedelta); 0: only what is due now.
+
+        Raises:
+            ArgumentError: it is no duration, or goes backwards.
+            ConflictError: a handler asks for it, or something runs on and on without any time passing.
+        """
+        self._here.play(self._here.now + duration_us(duration))
+
+    def advance_to(self, moment: datetime) -> None:
+        """Lets time pass until a moment (an aware datetime); see `advance`.
+
+        Raises:
+            ArgumentError: it has no time zone, or is over.
+        """
+        until = instant_us(moment)
+        if until < self._here.now:
+            raise ArgumentError(
+                f"{iso(until)} is over: it is {iso(self._here.now)} here.", hint="Time only goes forward."
+            )
+        self._here.play(until)
+
+    def run_until_idle(self, limit: object = "7d") -> None:
+        """Lets time pass until every task has ended, or waits for somebody: a worker, or the end of a pause.
+
+        Schedules fire meanwhile, but only tasks that are there keep it going.
+
+        Args:
+            limit: how much time may pass (duration).
+
+        Raises:
+            WaitTimeoutError: some tasks are still to run then.
+        """
+        if not self._here.play_until_idle(self._here.now + duration_us(limit)):
+            left = [str(one.key) for one in self.tasks() if one.open]
+            raise WaitTimeoutError(
+                f"{len(left)} tasks have not ended within {limit}, such as {left[0] if left else 'a lease'}.",
+                hint="Pass a greater limit, or a retry policy that ends sooner.",
+            )
+
+    def takes(self, handler: str, duration: object) -> None:
+        """Says how long calls of a handler last from now on; one that would exceed its timeout is not called, and has timed out.
+
+        Args:
+            handler: its name.
+            duration: how long (duration); at first, all handlers take no time at all.
+
+        Raises:
+            NotFoundError: there is no such handler.
+        """
+        check_known(self._handlers, handler)
+        self._here.dispatcher.lasts_us[handler] = duration_us(duration)
+
+    # -- tasks ----------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, handler: Any, payload: Any = None, **options: Any) -> TaskOfWorld:
+        """Enqueues one task, as `Scheduler.enqueue` does.
+
+        Args:
+            handler: its name, or whatever else `Scheduler.enqueue` takes; None: the queue's default handler, or a lease.
+            payload: JSON object for the handler.
+            **options: `ordering_id`, `uniqueness_key`, `at`, `delay`, `queue`, `priority`, `retry`, `timeout`: see `Scheduler.enqueue`.
+
+        Raises:
+            ArgumentError: a deployment would refuse it.
+            NotFoundError: there is no such handler, and its queue is none that workers work on.
+        """
+        command = arguments.command(self._here.now, handler, payload, **options)
+        self._check_handler(command.handler, command.queue)
+        self._here.send(command)
+        return TaskOfWorld(self, command.key)
+
+    def cancel(self, key: TaskKey | str) -> str:
+        """Ends a task without running it (again): "cancelled", or "too_late" where it runs or has ended otherwise."""
+        key = _key(key)
+        self._here.send(
+            Command(CANCEL, key, 0, enqueued_us=self._here.now, request_id=arguments.new_key(self._here.now))
+        )
+        self._here.dispatcher.write(self._here.now)
+        return "cancelled" if self._here.dispatcher.status(key, self._here.now).state == "cancelled" else "too_late"
+
+    def task(self, key: TaskKey | str) -> TaskStatus:
+        """How a task stands: `state`, `attempts` (how many), `result`, `error`, and more.
+
+        Args:
+            key: of the task, as `enqueue(…).key` has it, or its text form.
+
+        Raises:
+            NotFoundError: nobody has enqueued it.
+        """
+        return self._here.dispatcher.status(_key(key), self._here.now)
+
+    def tasks(self, handler: str | None = None, *, state: str | None = None) -> list[TaskStatus]:
+        """How all tasks stand, in the order in which they were enqueued.
+
+        Args:
+            handler: only its tasks; None: all.
+            state: only those in this state, such as "scheduled"; None: in any.
+        """
+        every = self._here.dispatcher.statuses(self._here.now)
+        return [one for one in every if handler in (None, one.handler) and state in (None, one.state)]
+
+    def ran(self, handler: str, *, times: int | None = None) -> bool:
+        """Whether a handler was called.
+
+        Args:
+            handler: its name.
+            times: exactly so often; None: once at least.
+
+        Raises:
+            NotFoundError: there is no such handler.
+        """
+        check_known(self._handlers, handler)
+        calls = sum(run.handler == handler for run in self.runs)
+        return calls > 0 if times is None else calls == times
+
+    # -- schedules ------------------------------------------------------------------------------------------------------
+
+    def put_schedules(self, *schedules: Schedule, prune: str | None = None, author: str = "") -> dict[str, str]:
+        """Stores schedules, as `Scheduler.put_schedules` does.
+
+        Args:
+            *schedules: each replaces the one of its name.
+            prune: an owner: what else of theirs is stored is removed.
+            author: who changes them.
+
+        Raises:
+            ArgumentError: one of them is refused.
+            NotFoundError: one names a handler that is not there.
+        """
+        for schedule in schedules:
+            self._check_handler(schedule.handler, schedule.queue or DEFAULT_QUEUE)
+        return schedule_sets.put(self.plan, schedules, prune, author)
+
+    def schedule(self, name: str) -> ScheduleOfWorld:
+        """A handle on a schedule: pause, resume, delete, run_now, status, next_runs."""
+        return ScheduleOfWorld(self, name)
+
+    def emit(self, event: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Tells the planner of an event, as `Scheduler.emit` does."""
+        self.plan.tell("event", name=event, fields=dict(fields or {}))
+
+    def notify_partitions(self, dataset: str, partitions: Iterable[Mapping[str, Any]]) -> None:
+        """Tells the planner of new partitions of a dataset, as `Scheduler.notify_partitions` does."""
+        self.plan.tell("partitions", name=dataset, partitions=[dict(one) for one in partitions])
+
+    def grow_table(self, table: str, rows: int, *, operation: str = "append", size: int = 0) -> None:
+        """Says that a table which schedules watch has a new version; there need be no such table.
+
+        Args:
+            table: its name, as triggers call it.
+            rows: how many it has brought; of a delete, how many it took away.
+            operation: append, update, delete, merge or overwrite.
+            size: bytes of its files.
+
+        Raises:
+            ArgumentError: there is no such operation, or a trigger would look at the rows themselves (`where`, `per`).
+        """
+        self._here.planner.tables.commit(table, rows, operation, size)
+
+    def put_calendar(self, name: str, days: Iterable[date]) -> None:
+        """Replaces the days of a calendar of holidays, as `Scheduler.put_calendar` does."""
+        self.plan.ask("calendar", name=name, days=sorted({day.isoformat() for day in days}))
+
+    @property
+    def fires(self) -> Sequence[Fire]:
+        """What was decided about schedules, in order: why something ran, or did not."""
+        return self.plan.fires
+
+    # -- queues, and leases ---------------------------------------------------------------------------------------------
+
+    def put_queue(self, queue: Queue, *, author: str = "") -> str:
+        """Stores the definition of a queue, as `Scheduler.put_queue` does; it is in force at once."""
+        return str(queues.put(self.plan, [queue], author)[queue.name]["became"])
+
+    def queue(self, name: str) -> QueueHandle:
+        """A handle on a queue: pause, resume, update, get, delete."""
+        return QueueHandle(self, name)
+
+    def lease(self, queue: str, n: int = 1, *, worker: str = "worker") -> list[Lease]:
+        """Leases up to n tasks that are due of a queue whose tasks workers lease; each is used as `Worker.leases` gives it.
+
+        Args:
+            queue: its name.
+            n: how many, at most.
+            worker: who asks.
+        """
+        return self._worker.lease(queue, n, worker)
+
+    # -- below ----------------------------------------------------------------------------------------------------------
+
+    def _check_handler(self, name: str | None, queue: str) -> None:
+        """Whether a handler is here, unless workers work on the queue: these have handlers of their own."""
+        definition = self._here.dispatcher.queues.of(queue)
+        if name is not None and (definition is None or definition.mode != "pull"):
+            check_known(self._handlers, name)
+
+    def _note(self, call: Sequence[Invocation], outcomes: Sequence[Outcome]) -> None:
+        for item, one in zip(call, outcomes, strict=True):
+            self.runs.append(
+                HandlerRun(
+                    item.key, item.handler, item.queue, decoded(item.payload), item.attempt, from_us(one.started_us),
+                    from_us(one.finished_us), one.outcome, decoded(one.result), one.failure,
+                )
+            )  # fmt: skip
+
+
+@contextmanager
+def world(handlers: Handlers = None, now: datetime = START, settings: Settings | None = None) -> Iterator[World]:
+    """A world for one test: no broker, no Spark, no child processes.
+
+    Args:
+        handlers: modules (or their names, or paths of .py files) and functions that may run; a function without `@handler` goes by its
+            own name. Default: all that are registered in this process.
+        now: what time it is at first (aware datetime). Default: the beginning of 2026.
+        settings: limits, time-outs and retries where tasks and handlers say nothing, such as `Settings.load()`. Default: the defaults,
+            whatever environment and files say.
+
+    Raises:
+        ArgumentError: something is no handler, or `now` has no time zone.
+    """
+    yield World(handlers, now, settings)
+
+
+def _key(key: TaskKey | str | TaskOfWorld) -> TaskKey:
+    if isinstance(key, TaskOfWorld):
+        return key.key
+    return TaskKey.parse(key) if isinstance(key, str) else key

@@ -1,0 +1,101 @@
+"""The dispatcher's thread of log lines: nobody waits for it, and without Kafka lines are bounded, dropped and counted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from scylla_spark.clock import boot_us
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.log_record import LogLine, decode
+from scylla_spark.executors.local.log_writer import LogWriter
+from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.services.dispatch.attempt_lines import AttemptName
+from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, known_secrets
+from scylla_spark.services.dispatch.log_queue import LogQueue
+from tests.support.waiting import eventually
+
+NAME = AttemptName(TaskKey(1, "lane", "key"), 1, 7)
+
+
+def some(first, count, size=100):
+    return [LogLine(first + number, 5, "stdout", None, "x" * size) for number in range(count)]
+
+
+def taken(queue):
+    return [decode(queue.take().value) for _ in range(len(queue))]
+
+
+def test_many_lines_become_records_that_every_reader_takes():
+    queue = LogQueue(1 << 30)
+    queue.add(NAME, some(1, 5_000, 1000))
+    records = taken(queue)
+    assert len(records) > 10
+    assert [line.seq for record in records for line in record.lines] == list(range(1, 5_001))
+
+
+def test_what_finds_no_room_is_counted_and_told_by_a_marker_once_there_is_room_again():
+    queue = LogQueue(20_000)
+    queue.add(NAME, some(1, 300))
+    queue.add(NAME, some(301, 10))
+    queue.add(NAME, some(311, 10))
+    assert queue.dropped == 20
+    assert len(taken(queue)) == 1
+    queue.add(NAME, some(321, 1))
+    (record,) = taken(queue)
+    gap, line = record.lines
+    assert (gap.seq, gap.stream, gap.text) == (301, "scheduler", "[20 lines are left out here]")
+    assert line.seq == 321
+
+
+def test_attempts_without_room_are_remembered_up_to_a_bound():
+    queue = LogQueue(1)
+    queue.add(NAME, some(1, 1))
+    for number in range(3_000):
+        queue.add(NAME._replace(attempt=number), some(1, 1))
+    assert queue.dropped == 3_000
+    assert len(queue._lost) == 1_000
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SHOP_API_KEY", "hunter2hunter2")
+    monkeypatch.setenv("SHOP_NAME", "corner")
+    return Settings.load(
+        kafka={"bootstrap_servers": "127.0.0.1:1"}, logs={"buffer": 1024 * 1024}, desk={"secret": "desk-secret"}
+    )
+
+
+def counts(logs):
+    return {family.name.removeprefix("scyllaspark_"): family.samples[0].value for family in logs.collect()}
+
+
+def test_without_kafka_nobody_waits_and_what_finds_no_room_is_dropped_and_counted(settings):
+    logs = AttemptLogs(settings)
+    logs.start()
+    longest = lines = 0
+    for child in range(1, 9):
+        begun = boot_us()
+        fd = logs.open(child)
+        writer = LogWriter(LogMemory(fd))
+        writer.begin(TaskRow(1, "lane", f"key-{child}", "{}", 1, 7, "default", 0, 1000))
+        writer.text("stdout", ("w" * 200 + "\n") * 2_000)
+        writer.end()
+        os.close(fd)
+        logs.close(child)
+        longest, lines = max(longest, boot_us() - begun), lines + 2_000
+    assert longest < 1_000_000
+    dropped = next(name for name in counts(logs) if name.endswith("log_lines_dropped"))
+    eventually(lambda: counts(logs)[dropped] > 0, 20, "something is dropped", lambda: counts(logs))
+    logs.stop()
+    assert counts(logs)[dropped] == lines, "none was sent"
+
+
+def test_secrets_are_those_of_the_settings_and_variables_with_telling_names(settings):
+    found = known_secrets(settings)
+    assert {"desk-secret", "hunter2hunter2"} <= found
+    assert "corner" not in found

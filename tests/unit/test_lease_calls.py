@@ -1,0 +1,156 @@
+"""A call of a worker is shared out among the desks of several dispatchers, and their answers are put together."""
+
+import asyncio
+import random
+
+import pytest
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import (
+    LOST,
+    OK,
+    UNAVAILABLE,
+    Answer,
+    Call,
+    Granted,
+    Report,
+    Scarcity,
+    Sign,
+    Want,
+    folded,
+    new_token,
+)
+from scylla_spark.errors import UnreachableError
+from scylla_spark.services.api.lease_calls import LeaseCalls
+
+RNG = random.Random(1)
+
+
+class TwoDesks:
+    """The desks of two dispatchers: the first owns the even partitions, the second the odd ones."""
+
+    partitions = 4
+
+    def __init__(self) -> None:
+        self.desks = {"even": OneDesk(), "odd": OneDesk()}
+
+    async def all(self):
+        return sorted(self.desks)
+
+    async def owners(self, *, again=False):
+        return {0: "even", 1: "odd", 2: "even", 3: "odd"}
+
+    async def at(self, address):
+        return self.desks[address]
+
+
+class OneDesk:
+    """Answers all that it is told with OK, and gives what it has; slowly, if it is to."""
+
+    def __init__(self) -> None:
+        self.heard: list[Call] = []
+        self.held: list[str] = []
+        self.gives: list[str] = []
+        self.slow = self.dead = False
+
+    async def call(self, call):
+        self.heard.append(call)
+        if self.dead:
+            raise UnreachableError("gone")
+        if self.slow:
+            await asyncio.sleep(0.05)
+        if call.until_us and not self.gives:
+            await asyncio.sleep(call.until_us / 1e6)
+        most = sum(want.most for want in call.wants)
+        leases = tuple(map(granted, self.gives[:most]))
+        statuses = (OK,) * (len(call.reports) + len(call.signs))
+        return Answer(
+            call.number,
+            statuses,
+            leases,
+            held=len(self.held),
+            digest=folded(self.held),
+            queues=(Scarcity("q", 2, 5, ""),),
+        )
+
+
+def granted(token):
+    return Granted(token, TaskKey(0, "a", token), 1, 1, None, "q", "null", 0, 0, 10_000, 0)
+
+
+@pytest.fixture
+def desks():
+    return TwoDesks()
+
+
+def answer(desks, **call):
+    return asyncio.run(LeaseCalls(desks).call(Call(0, "w", **call)))
+
+
+@pytest.mark.parametrize("partition", range(4))
+def test_a_report_goes_to_the_owner_of_its_lease_and_to_nobody_else(desks, partition):
+    token = new_token(partition, RNG)
+    assert answer(desks, reports=(Report(token, "succeeded"),)).statuses == (OK,)
+    reports = {address: [len(call.reports) for call in desk.heard] for address, desk in desks.desks.items()}
+    assert reports == {"even": [partition % 2 == 0], "odd": [partition % 2 == 1]}
+
+
+def test_statuses_are_in_the_order_of_the_call_whoever_answered_first(desks):
+    desks.desks["even"].slow = True
+    tokens = [new_token(number % 4, RNG) for number in range(6)] + ["none"]
+    found = answer(
+        desks, reports=tuple(Report(token, "succeeded") for token in tokens), signs=(Sign(new_token(0, RNG)),)
+    )
+    assert found.statuses == (OK,) * 6 + (LOST, OK)
+
+
+def test_reports_of_all_owners_are_waited_for_when_one_gives_work(desks):
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    desks.desks["even"].slow = True
+    found = answer(desks, reports=(Report(new_token(0, RNG), "succeeded"),), wants=(Want("q"),))
+    assert (found.statuses, len(found.leases)) == ((OK,), 1)
+
+
+def test_what_an_owner_who_is_gone_should_have_heard_is_to_be_said_again(desks):
+    desks.desks["odd"].dead = True
+    tokens = [new_token(number, RNG) for number in range(4)]
+    found = answer(desks, reports=tuple(Report(token, "failed") for token in tokens))
+    assert found.statuses == (OK, UNAVAILABLE, OK, UNAVAILABLE)
+
+
+def test_what_is_held_is_counted_and_folded_over_all(desks):
+    tokens = [new_token(number, RNG) for number in range(4)]
+    desks.desks["even"].held, desks.desks["odd"].held = tokens[::2], tokens[1::2]
+    found = answer(desks, held=tuple(tokens))
+    assert (found.held, found.digest, found.queues) == (4, folded(tokens), (Scarcity("q", 4, 5, ""),))
+    assert [call.held for desk in desks.desks.values() for call in desk.heard] == [
+        tuple(tokens[::2]),
+        tuple(tokens[1::2]),
+    ]
+
+
+def test_of_more_than_was_wanted_the_surplus_goes_back_at_once(desks):
+    for number, desk in enumerate(desks.desks.values()):
+        desk.gives = [new_token(number, RNG), new_token(number + 2, RNG)]
+        desk.held = desk.gives
+    found = answer(desks, wants=(Want("q", 2),))
+    assert (len(found.leases), found.held) == (2, 2)
+    assert found.digest == folded(lease.token for lease in found.leases), "what went back is held no longer"
+    returned = [report for desk in desks.desks.values() for call in desk.heard for report in call.reports]
+    given = {token for desk in desks.desks.values() for token in desk.gives}
+    assert {report.token for report in returned} == given - {lease.token for lease in found.leases}
+    assert {report.outcome for report in returned} == {"yielded"}
+
+
+def test_whoever_has_work_first_ends_the_waiting_at_the_others(desks):
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    loop_time = asyncio.run(timed(desks))
+    assert loop_time < 5
+
+
+async def timed(desks):
+    clock = asyncio.get_running_loop().time
+    begun = clock()
+    found = await LeaseCalls(desks).call(Call(0, "w", until_us=20_000_000, wants=(Want("q"),)))
+    assert len(found.leases) == 1
+    return clock() - begun

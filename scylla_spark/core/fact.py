@@ -66,6 +66,8 @@ class Fact(NamedTuple):
         failure: why it failed.
         request_id: the request this answers.
         work: who had it, and what it left behind.
+        queue: of the task, where its end was decided by who had the task; null: not said.
+        handler: of the task, likewise.
     """
 
     key: TaskKey
@@ -80,6 +82,8 @@ class Fact(NamedTuple):
     failure: Failure | None = None
     request_id: str | None = None
     work: WorkNote | None = None
+    queue: str | None = None
+    handler: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -349,7 +353,7 @@ def _facts(value: bytes) -> OutcomeRecord:
     facts = map(
         Fact, keys, get("attempt", zeros), columns["outcome"], get("started_us", zeros), get("finished_us", zeros),
         get("planned_us", zeros), get("used", zeros), get("next_us", nulls), get("result", nulls), get("failure", nulls),
-        get("request_id", nulls), get("work", nulls),
+        get("request_id", nulls), get("work", nulls), get("queue", nulls), get("handler", nulls),
     )  # fmt: skip
     return OutcomeRecord(Fence(record["epoch"], record["nonce"]), FACTS, tuple(facts))
 

@@ -33,7 +33,7 @@ _MOST_PATTERNS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class NotificationRule:
+class RuleDefinition:
     """Who is told of what.
 
     Attributes:
@@ -113,7 +113,7 @@ FIELDS: Final = tuple(_Fields.__annotations__)
 """Names of all fields, as they travel and as files and commands have them."""
 
 
-def read_rule(value: Any) -> NotificationRule:
+def read_rule(value: Any) -> RuleDefinition:
     """The rule that a JSON value defines.
 
     Args:
@@ -136,7 +136,7 @@ def read_rule(value: Any) -> NotificationRule:
         )
     spans = {f"{name}_us": found.pop(name) for name in ("digest", "within") if name in found}
     lists = {name: tuple(dict.fromkeys(item)) for name, item in found.items() if isinstance(item, list)}
-    return NotificationRule(**{**found, **lists, **spans})
+    return RuleDefinition(**{**found, **lists, **spans})
 
 
 def rule_text(value: Mapping[str, Any]) -> str:
@@ -144,7 +144,7 @@ def rule_text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
-def rule_fields(rule: NotificationRule) -> dict[str, Any]:
+def rule_fields(rule: RuleDefinition) -> dict[str, Any]:
     """All fields of a rule as they travel, defaults included; durations as texts. `within` is missing where it says nothing."""
     found: dict[str, Any] = {}
     for name in FIELDS:

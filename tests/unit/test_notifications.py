@@ -55,7 +55,12 @@ def test_a_failure_for_good_is_told_of_at_once_with_all_that_is_known(plan: Plan
     message = dict(task["taskData"])
     assert message.pop("id").startswith("msg_")
     assert message.pop("dedupKey").startswith("broken/")
-    assert message.pop("link").startswith("https://tasks.example/v1/tasks/TaskKey")
+    assert message.pop("link") == "https://tasks.example/v1/tasks/2026-03-01T00:00:00Z,lane-a,a"
+    assert message.pop("task") == {
+        "scheduledTime": "2026-03-01T00:00:00Z",
+        "orderingId": "lane-a",
+        "uniquenessKey": "a",
+    }
     assert message == {
         "version": 1, "rule": "broken", "channel": "ops", "event": "failed", "notice": "first", "count": 1,
         "since": "2026-03-01T00:00:00Z", "at": "2026-03-01T00:00:00Z", "description": "wake somebody",

@@ -13,7 +13,7 @@ from scylla_spark.core.command import ENQUEUE, Command, payload_text
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import NotificationRule
+from scylla_spark.core.notification_rule import RuleDefinition
 from scylla_spark.core.plan.entry import Entry, Run
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 
@@ -115,6 +115,8 @@ def of_end(event: str, fact: Fact, entry: Entry | None, run: Run | None) -> Occu
         "attempts": fact.attempt, "started": iso(fact.started_us) if fact.started_us else None, "ended": iso(fact.finished_us),
     }  # fmt: skip
     sample = {name: value for name, value in sample.items() if value not in (None, "")}
+    time_us, ordering_id, uniqueness_key = fact.key
+    sample["task"] = {"scheduledTime": iso(time_us), "orderingId": ordering_id, "uniquenessKey": uniqueness_key}
     if failure is not None:
         sample["error"] = {"kind": cut(kind, _MOST_KIND_BYTES), "message": cut(message, _MOST_MESSAGE_BYTES)}
     subject = f"schedule {schedule}" if schedule else f"{queue} {handler}"
@@ -162,7 +164,7 @@ class Message(NamedTuple):
     since_us: int
 
 
-def task_of(message: Message, rule: NotificationRule, channels: Channels, now: int) -> Command:
+def task_of(message: Message, rule: RuleDefinition, channels: Channels, now: int) -> Command:
     """The task that carries a message; the same for the same message, whenever it is made.
 
     Args:
@@ -182,6 +184,7 @@ def task_of(message: Message, rule: NotificationRule, channels: Channels, now: i
     }  # fmt: skip
     if rule.description:
         payload["description"] = rule.description
-    if channels.public_url and "key" in message.sample:
-        payload["link"] = f"{channels.public_url.rstrip('/')}/v1/tasks/{quote(message.sample['key'], safe='')}"
+    if channels.public_url and "task" in message.sample:
+        path = ",".join(quote(part, safe=":") for part in message.sample["task"].values())
+        payload["link"] = f"{channels.public_url.rstrip('/')}/v1/tasks/{path}"
     return Command(ENQUEUE, key, 0, channel.handler, channel.queue, payload_text(payload), enqueued_us=now)

@@ -17,7 +17,7 @@ from scylla_spark.core import rejection
 from scylla_spark.core.command import ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import ABSENT, FAILED, SUCCEEDED, NotificationRule, read_rule, rule_text
+from scylla_spark.core.notification_rule import ABSENT, FAILED, SUCCEEDED, RuleDefinition, read_rule, rule_text
 from scylla_spark.core.plan.entry import Entry, Run
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.notice import (
@@ -86,8 +86,8 @@ class Noticing:
         self._timers = timers
         self._channels = channels
         self._revision = -1
-        self._rules: list[NotificationRule] = []
-        self._concerned: dict[_Scope, list[NotificationRule]] = {}
+        self._rules: list[RuleDefinition] = []
+        self._concerned: dict[_Scope, list[RuleDefinition]] = {}
         self._open: dict[str, set[str]] = defaultdict(set)  # subject → rules that have told of it
         self._load()
         journal.watchers.append(self._watch)
@@ -150,7 +150,7 @@ class Noticing:
                 self._tell(rule, occurrence, now)
 
     @contextmanager
-    def _guarded(self, rule: NotificationRule, now: int) -> Iterator[None]:
+    def _guarded(self, rule: RuleDefinition, now: int) -> Iterator[None]:
         """A defect of ours that a rule meets pauses that rule, and all else goes on."""
         try:
             yield
@@ -159,7 +159,7 @@ class Noticing:
         except Exception as error:
             self._set_aside(rule.name, rejection.of_defect(error).detail, now)
 
-    def _tell(self, rule: NotificationRule, occurrence: Occurrence, now: int) -> None:
+    def _tell(self, rule: RuleDefinition, occurrence: Occurrence, now: int) -> None:
         fingerprint = occurrence.fingerprint
         if not rule.digest_us and occurrence.event != ABSENT:
             self._send(rule, Message(FIRST, occurrence.event, _of_one(occurrence), 1, occurrence.sample, 1, now), now)
@@ -178,7 +178,7 @@ class Noticing:
         self._keep(rule.name, fingerprint, begun)
         self._send(rule, Message(FIRST, begun.event, fingerprint, 1, begun.sample, 1, now), now)
 
-    def _room(self, rule: NotificationRule, fingerprint: str) -> str:
+    def _room(self, rule: RuleDefinition, fingerprint: str) -> str:
         """The fingerprint under which something new is kept: another one is let go of for it, or it is one of the others."""
         known = self._of(rule.name)
         if len(known) < MOST_INCIDENTS:
@@ -210,7 +210,7 @@ class Noticing:
             if known is not None and 0 < known.window_us <= now:
                 self._window_ends(rule, fingerprint, known, now)
 
-    def _window_ends(self, rule: NotificationRule, fingerprint: str, known: Incident, now: int) -> None:
+    def _window_ends(self, rule: RuleDefinition, fingerprint: str, known: Incident, now: int) -> None:
         if known.recovered_us and all(one.recovered_us for one in self._about(rule.name, known.subject)):
             self._resolve(rule, known.subject, now)
         elif known.untold and not known.recovered_us:
@@ -220,7 +220,7 @@ class Noticing:
         else:
             self._journal.note(INCIDENT, rule.name, fingerprint, None)
 
-    def _repeat(self, rule: NotificationRule, fingerprint: str, known: Incident, now: int) -> None:
+    def _repeat(self, rule: RuleDefinition, fingerprint: str, known: Incident, now: int) -> None:
         number = known.messages + 1
         message = Message(REPEATED, known.event, fingerprint, number, known.sample, known.untold, known.first_us)
         self._send(rule, message, now)
@@ -244,7 +244,7 @@ class Noticing:
         if not self._open[subject]:
             del self._open[subject]
 
-    def _resolve(self, rule: NotificationRule, subject: str, now: int) -> None:
+    def _resolve(self, rule: RuleDefinition, subject: str, now: int) -> None:
         """Says once that a subject is well again, whatever there was about it."""
         about = self._about(rule.name, subject)
         first = min(about, key=lambda one: one.first_us)
@@ -273,21 +273,21 @@ class Noticing:
 
     # -- successes that do not come -----------------------------------------------------------------------------------------
 
-    def _note_success(self, rule: NotificationRule, now: int) -> None:
+    def _note_success(self, rule: RuleDefinition, now: int) -> None:
         self._recover(_absence_of(rule), now)
         if now - self._state.seen_us.get(rule.name, 0) >= rule.within_us // _SLACK:
             self._journal.note(SEEN, rule.name, now)
             self._wait_for_success(rule)
 
-    def _wait_for_success(self, rule: NotificationRule) -> None:
+    def _wait_for_success(self, rule: RuleDefinition) -> None:
         if rule.within_us and not rule.paused:
             self._timers.add(Timer(self._missing_from_us(rule), rule.name, DEAD_MAN))
 
-    def _missing_from_us(self, rule: NotificationRule) -> int:
+    def _missing_from_us(self, rule: RuleDefinition) -> int:
         """When a success is missing for certain: some may have come since the one that was recorded."""
         return self._state.seen_us.get(rule.name, 0) + rule.within_us + rule.within_us // _SLACK
 
-    def _look_for_success(self, rule: NotificationRule, now: int) -> None:
+    def _look_for_success(self, rule: RuleDefinition, now: int) -> None:
         if rule.paused or not rule.within_us or now < self._missing_from_us(rule):
             return
         subject = _absence_of(rule)
@@ -348,7 +348,7 @@ class Noticing:
             self._journal.note(SEEN, rule.name, read.changed_us)
             self._wait_for_success(rule)
 
-    def _all(self) -> list[NotificationRule]:
+    def _all(self) -> list[RuleDefinition]:
         """All rules in order of their names; those that only a newer version can read are left out."""
         if self._revision != self._state.revision:
             self._revision, self._concerned = self._state.revision, {}
@@ -356,10 +356,10 @@ class Noticing:
             self._rules = [rule for rule in found if rule is not None]
         return self._rules
 
-    def _named(self, name: str) -> NotificationRule | None:
+    def _named(self, name: str) -> RuleDefinition | None:
         return next((rule for rule in self._all() if rule.name == name), None)
 
-    def _told_by(self, occurrence: Occurrence) -> list[NotificationRule]:
+    def _told_by(self, occurrence: Occurrence) -> list[RuleDefinition]:
         rules = self._all()
         scope = (occurrence.event, occurrence.queue, occurrence.handler, occurrence.schedule, occurrence.tags)
         found = self._concerned.get(scope)
@@ -373,13 +373,13 @@ class Noticing:
     def _of(self, rule: str) -> dict[str, Incident]:
         return self._state.incidents.get(rule, {})
 
-    def _send(self, rule: NotificationRule, message: Message, now: int) -> TaskKey:
+    def _send(self, rule: RuleDefinition, message: Message, now: int) -> TaskKey:
         command = task_of(message, rule, self._channels, now)
         self._journal.note("send", encode(command).decode())
         return command.key
 
 
-def _absence_of(rule: NotificationRule) -> str:
+def _absence_of(rule: RuleDefinition) -> str:
     return f"{ABSENT} {rule.name}"
 
 
@@ -393,7 +393,7 @@ def _is_ours(fact: Fact) -> bool:
     return fact.queue == NOTIFY_QUEUE or fact.handler == NOTIFY_HANDLER
 
 
-def _readable(stored: StoredRule) -> NotificationRule | None:
+def _readable(stored: StoredRule) -> RuleDefinition | None:
     try:
         return read_rule(json.loads(stored.text))
     except ValueError:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from typing import Any, Final
 
-from scylla_spark.core.notification_rule import NotificationRule, read_rule, rule_text
+from scylla_spark.core.notification_rule import RuleDefinition, read_rule, rule_text
 from scylla_spark.core.plan.definitions import Steps
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.notice_state import RuleChange, StoredRule, rule_change
@@ -45,7 +45,7 @@ class RuleCommands:
             ArgumentError: one of them is none, or names a channel that the settings do not have; nothing is changed.
             ConflictError: another revision is stored than `expect` says.
         """
-        wanted: dict[str, tuple[NotificationRule, str]] = {}
+        wanted: dict[str, tuple[RuleDefinition, str]] = {}
         for given in command.fields["rules"]:
             rule = read_rule(given)
             self._check_channel(rule)
@@ -84,7 +84,7 @@ class RuleCommands:
             done[name] = self._told("removed", name)
         return done, []
 
-    def _put(self, rule: NotificationRule, text: str, command: PlanCommand, now: int) -> dict[str, Any]:
+    def _put(self, rule: RuleDefinition, text: str, command: PlanCommand, now: int) -> dict[str, Any]:
         old = self._state.rules.get(rule.name)
         if old is not None and read_rule(json.loads(old.text)) == rule:
             return self._told("unchanged", rule.name)
@@ -99,7 +99,7 @@ class RuleCommands:
         stored = self._state.rules.get(name)
         return {"became": became, "revision": stored.revision if stored is not None else 0}
 
-    def _check_channel(self, rule: NotificationRule) -> None:
+    def _check_channel(self, rule: RuleDefinition) -> None:
         if rule.channel not in self._channels:
             known = ", ".join(sorted(self._channels)) or "none"
             raise ArgumentError(

@@ -130,8 +130,9 @@ def _rules_of(path: str) -> list[NotificationRule]:
     values = content.get("rules") if isinstance(content, Mapping) else None
     if not isinstance(values, Mapping | list) or not values or content.keys() - {"rules"}:
         raise ArgumentError(f"{path} holds something else than `rules`.", hint="TOML: [rules.NAME] before each.")
-    listed = [{"name": name, **one} for name, one in values.items()] if isinstance(values, Mapping) else values
-    return [_rule(json_value(one)) for one in listed]
+    if isinstance(values, list):
+        return [_rule(json_value(one)) for one in values]
+    return [_rule({"name": name, **one} if isinstance(one, Mapping) else one) for name, one in values.items()]
 
 
 def _rule(fields: Any) -> NotificationRule:

@@ -262,4 +262,8 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
     plan = {"put_schedules", "schedule", "emit", "notify_partitions", "put_calendar"}
     frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
     queues = {"put_queue", "put_queues", "queue", "queues", "create_token"}
-    assert {name for name in dir(Scheduler) if name[0] != "_"} == calls | plan | queues | frames | {"settings", "spark"}
+    told = {
+        "put_notification_rule", "notification_rules", "delete_notification_rule", "test_notification_rule",
+    }  # fmt: skip
+    all_names = calls | plan | queues | told | frames | {"settings", "spark"}
+    assert {name for name in dir(Scheduler) if name[0] != "_"} == all_names

@@ -50,7 +50,7 @@ def put(
     ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The rule; it is replaced as a whole")] = None,
     file: Annotated[str | None, typer.Option(help="Put the rules of a TOML, YAML or JSON file instead")] = None,
-    when: Annotated[_Many, typer.Option(help="failed, succeeded, missed, skipped, paused, late, overdue, silent, absent")] = None,
+    when: Annotated[_Many, typer.Option(help="failed, succeeded, missed, skipped, paused, late, overdue, silent, absent, alive")] = None,
     channel: Annotated[str | None, typer.Option(help="Name of a channel of the settings")] = None,
     queue: Annotated[_Many, typer.Option(help="Only of work in this queue, or PREFIX*; repeatable")] = None,
     handler: Annotated[_Many, typer.Option(help="Or of this handler; repeatable")] = None,
@@ -58,13 +58,14 @@ def put(
     tag: Annotated[_Many, typer.Option(help="Or of schedules with this tag; repeatable")] = None,
     digest: Annotated[str | None, typer.Option(help="How long what repeats is gathered; 0s: a message for each")] = None,
     within: Annotated[str | None, typer.Option(help="For absent: how long no success may be missing")] = None,
+    every: Annotated[str | None, typer.Option(help="For alive: how often that is told")] = None,
     paused: Annotated[bool | None, typer.Option("--paused/--no-paused", help="It tells nothing")] = None,
     description: Annotated[str | None, typer.Option(help="For people; stands in each message")] = None,
 ) -> None:  # fmt: skip
     """Store a rule: what is told, to whom, and how often."""
     given: dict[str, Any] = {
         "when": when, "channel": channel, "queues": queue, "handlers": handler, "schedules": schedule, "tags": tag, "digest": digest,
-        "within": within, "paused": paused, "description": description,
+        "within": within, "every": every, "paused": paused, "description": description,
     }  # fmt: skip
     fields = {field: value for field, value in given.items() if value is not None}
     cli = context(ctx)

@@ -28,7 +28,7 @@ class NotificationRule:
     Attributes:
         name: of the rule.
         when: what it tells of: "failed" (for good), "succeeded", of schedules also "missed", "skipped", "paused", "late", "overdue" and
-            "silent", and "absent" for a success that is missing for `within`.
+            "silent", "absent" for a success that is missing for `within`, and "alive" for a sign of life `every` so often.
         channel: name of the channel of the settings that is told.
         queues: only of work in these queues; a name, or a beginning and `*`. Work that one of the four names is told of.
         handlers: … or of these handlers …
@@ -36,6 +36,7 @@ class NotificationRule:
         tags: … or of schedules that have one of these tags; default of all four: of everything.
         digest: how long what repeats is gathered (duration); default 5 min; 0: each has a message of its own.
         within: for "absent" (duration).
+        every: for "alive" (duration).
         paused: it tells nothing.
         description: for people; stands in each message.
 
@@ -52,6 +53,7 @@ class NotificationRule:
     tags: Sequence[str] = ()
     digest: timedelta | str | float | None = None
     within: timedelta | str | float | None = None
+    every: timedelta | str | float | None = None
     paused: bool | None = None
     description: str | None = None
     definition: dict[str, Any] = field(init=False, repr=False)

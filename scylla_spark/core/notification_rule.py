@@ -17,19 +17,22 @@ from scylla_spark.duration import duration_text, duration_us
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.name import PATTERN
 
-When = Literal["failed", "succeeded", "missed", "skipped", "paused", "late", "overdue", "silent", "absent"]
+When = Literal["failed", "succeeded", "missed", "skipped", "paused", "late", "overdue", "silent", "absent", "alive"]
 OCCASIONS: Final[tuple[str, ...]] = get_args(When)
 """What a rule may tell of; `docs/notifications.md` says what each means."""
 FAILED: Final = "failed"
 SUCCEEDED: Final = "succeeded"
 SILENT: Final = "silent"
 ABSENT: Final = "absent"
+ALIVE: Final = "alive"
 ANY: Final = "*"
 MAX_RULE_BYTES: Final = 16 * 1024
 LONGEST_DIGEST_US: Final = 86_400_000_000
 LONGEST_WITHIN_US: Final = 366 * 86_400_000_000
 LEAST_WITHIN_US: Final = 1_000_000
 _MOST_PATTERNS: Final = 50
+_SPANS: Final = ("digest", "within", "every")
+_BELONGS: Final = {ABSENT: "within", ALIVE: "every"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class RuleDefinition:
         tags: likewise of tags of schedules.
         digest_us: how long what repeats is gathered, in microseconds; 0: each is told at once, and alone.
         within_us: for "absent": how long no success may be missing, in microseconds; 0: it does not tell of that.
+        every_us: for "alive": how often that is told, in microseconds; 0: it is not.
         paused: it tells nothing.
         description: for people.
     """
@@ -59,6 +63,7 @@ class RuleDefinition:
     tags: tuple[str, ...] = ()
     digest_us: int = duration_us(DIGEST)
     within_us: int = 0
+    every_us: int = 0
     paused: bool = False
     description: str = ""
 
@@ -104,6 +109,7 @@ class _Fields(TypedDict, total=False):
     tags: _Patterns
     digest: Annotated[_Micros, Field(ge=0, le=LONGEST_DIGEST_US)]
     within: Annotated[_Micros, Field(ge=LEAST_WITHIN_US, le=LONGEST_WITHIN_US)]
+    every: Annotated[_Micros, Field(ge=LEAST_WITHIN_US, le=LONGEST_WITHIN_US)]
     paused: bool
     description: Annotated[str, Field(max_length=1_024)]
 
@@ -130,11 +136,8 @@ def read_rule(value: Any) -> RuleDefinition:
     for name in value:
         _check_field(name)
     found: dict[str, Any] = dict(_validated(value))
-    if (ABSENT in found["when"]) != ("within" in found):
-        raise ArgumentError(
-            f'within: it belongs to "{ABSENT}", and to nothing else.', hint='Such as when ["absent"] within "25h".'
-        )
-    spans = {f"{name}_us": found.pop(name) for name in ("digest", "within") if name in found}
+    _check_spans(found)
+    spans = {f"{name}_us": found.pop(name) for name in _SPANS if name in found}
     lists = {name: tuple(dict.fromkeys(item)) for name, item in found.items() if isinstance(item, list)}
     return RuleDefinition(**{**found, **lists, **spans})
 
@@ -145,16 +148,28 @@ def rule_text(value: Mapping[str, Any]) -> str:
 
 
 def rule_fields(rule: RuleDefinition) -> dict[str, Any]:
-    """All fields of a rule as they travel, defaults included; durations as texts. `within` is missing where it says nothing."""
+    """All fields of a rule as they travel, defaults included, durations as texts; `within` and `every` where they say something."""
     found: dict[str, Any] = {}
     for name in FIELDS:
-        value = getattr(rule, f"{name}_us" if name in ("digest", "within") else name)
+        value = getattr(rule, f"{name}_us" if name in _SPANS else name)
         found[name] = list(value) if isinstance(value, tuple) else value
-    for name in ("digest", "within"):
+    for name in _SPANS:
         found[name] = duration_text(timedelta(microseconds=found[name]))
-    if not rule.within_us:
-        del found["within"]
+    for name in _BELONGS.values():
+        if not getattr(rule, f"{name}_us"):
+            del found[name]
     return found
+
+
+def _check_spans(found: Mapping[str, Any]) -> None:
+    for occasion, field in _BELONGS.items():
+        if (occasion in found["when"]) != (field in found):
+            hint = f'Such as when ["{occasion}"] {field} "25h".'
+            raise ArgumentError(f'{field}: it belongs to "{occasion}", and to nothing else.', hint=hint)
+    if ALIVE in found["when"] and len(set(found["when"])) > 1:
+        raise ArgumentError(
+            f'when: a rule that tells "{ALIVE}" tells nothing else.', hint="Put another rule for the others."
+        )
 
 
 def _check_field(name: object) -> None:

@@ -200,13 +200,14 @@ occasions = st.sampled_from(
         '"overdue"',
         '"silent"',
         '"absent"',
+        '"alive"',
         '"never"',
     ]
 )
 patterns = listed(st.sampled_from(['"*"', '"work"', '"mail*"', '"a"', '"t"', *TEXTS]), 2)
 of_rule = {
     "queues": patterns, "handlers": patterns, "schedules": patterns, "tags": patterns, "digest": lasting | st.just('"0s"'),
-    "within": lasting, "paused": st.sampled_from(["true", "false"]), "description": st.sampled_from(TEXTS),
+    "within": lasting, "every": lasting, "paused": st.sampled_from(["true", "false"]), "description": st.sampled_from(TEXTS),
 }  # fmt: skip
 rule_definitions = brief(
     st.sets(st.sampled_from(sorted(of_rule)), max_size=3).flatmap(
@@ -373,6 +374,7 @@ EVERYTHING = ["failed", "succeeded", "missed", "skipped", "paused", "late", "ove
 FINE_RULES = [
     {"name": "broken", "when": EVERYTHING, "channel": "ops", "digest": "0s", "description": "\x01" * 1_024},
     {"name": "broken", "when": EVERYTHING, "channel": "mine", "digest": "1s", "queues": ["*"]},
+    {"name": "broken", "when": ["alive"], "every": "1s", "channel": "ops"},
     {"name": "alive", "when": ["absent", "failed"], "within": "1s", "channel": "ops", "digest": "0s"},
     {"name": "team/all@2", "when": ["failed", "paused"], "channel": "ops", "schedules": ["*"], "tags": ["😀" * 1_024]},
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan import launching, noticing, plan_state, planner, table_watch, timing, watching
+from scylla_spark.core.plan import gathering, launching, plan_state, planner, table_watch, timing, watching
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -131,7 +131,7 @@ def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 def windows_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A new planner does not go on with what was being gathered."""
-    patch.setattr(noticing.Noticing, "_load", lambda self: None)
+    patch.setattr(gathering.Gathering, "_index", lambda self, rule, fingerprint, incident: None)
 
 
 def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
@@ -141,8 +141,8 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
         command = original(message, rule, channels, now)
         return command._replace(key=command.key._replace(uniqueness_key="notice/now"))
 
-    original = noticing.task_of
-    patch.setattr(noticing, "task_of", task_of)
+    original = gathering.task_of
+    patch.setattr(gathering, "task_of", task_of)
 
 
 RULES: dict[str, Break] = {

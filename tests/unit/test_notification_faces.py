@@ -56,6 +56,8 @@ def test_all_fields_are_told_with_their_defaults_and_read_back() -> None:
     assert read_rule(fields) == read_rule(PLAIN)
     absent = {**PLAIN, "when": ["absent"], "within": "90m"}
     assert read_rule(rule_fields(read_rule(absent))) == read_rule(absent)
+    alive = {**PLAIN, "when": ["alive"], "every": "5m"}
+    assert read_rule(rule_fields(read_rule(alive))) == read_rule(alive)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,9 @@ def test_all_fields_are_told_with_their_defaults_and_read_back() -> None:
         ({"when": ["absent"]}, "within"),
         ({"within": "1h"}, "within"),
         ({"when": ["absent"], "within": "1ms"}, "within"),
+        ({"when": ["alive"]}, "every"),
+        ({"every": "1h"}, "every"),
+        ({"when": ["alive", "failed"], "every": "1h"}, "tells nothing else"),
         ({"digest": "25h"}, "digest"),
         ({"digest": "-1s"}, "digest"),
         ({"digest": "soon"}, "digest"),
@@ -206,7 +211,12 @@ def test_the_commands_of_the_page_are_commands(
     monkeypatch.setattr("scylla_spark.cli.notify._put", lambda cli, rules: asked.extend(rules))
     for words in put:
         assert cli.run(["notify", *words]) in (0, None)
-    assert [rule.definition["when"] for rule in asked] == [["failed"], ["failed", "missed", "paused"], ["absent"]]
+    assert [rule.definition["when"] for rule in asked] == [
+        ["failed"],
+        ["failed", "missed", "paused"],
+        ["absent"],
+        ["alive"],
+    ]
     assert {words[0] for words in lines} == {"put", "test", "list", "show", "delete"}
     capsys.readouterr()
 

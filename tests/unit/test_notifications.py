@@ -10,7 +10,7 @@ import pytest
 from scylla_spark.core.fact import Fact, Fence, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.noticing import MOST_INCIDENTS, MOST_TOLD
+from scylla_spark.core.plan.gathering import MOST_INCIDENTS, MOST_TOLD
 from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planner import Planner
@@ -222,6 +222,22 @@ def test_a_success_that_does_not_come_is_told_of_once_and_resolved(plan: Planner
     assert told(plan)[1:] == [("absent", "resolved", 1)]
 
 
+def test_a_sign_of_life_is_sent_as_often_as_asked_and_not_tried_again(plan: PlannerHarness) -> None:
+    put(plan, when=["alive"], every="5m")
+    plan.pass_s(1)
+    assert told(plan) == [("alive", "alive", 1)]
+    assert plan.sent[0]["retry"]["maxRetries"] == 0
+    plan.pass_s(1_500)
+    assert len(plan.notices()) == 6
+    plan.restart(after_us=3_600 * SECOND)
+    plan.pass_s(1)
+    assert len(plan.notices()) == 7, "those that were missed are not sent afterwards"
+    assert len({one["uniquenessKey"] + one["scheduledTime"] for one in plan.sent}) == 7
+    put(plan, when=["alive"], every="5m", paused=True)
+    plan.pass_s(3_600)
+    assert len(plan.notices()) == 7
+
+
 @pytest.mark.parametrize(
     "ours",
     [
@@ -378,16 +394,16 @@ def test_a_defect_that_a_rule_meets_pauses_that_rule_only(
 ) -> None:
     put(plan, name="a")
     put(plan, name="b", channel="mine")
-    from scylla_spark.core.plan import noticing
+    from scylla_spark.core.plan import gathering
 
-    whole = noticing.task_of
+    whole = gathering.task_of
 
     def broken(message: Any, rule: Any, channels: Any, now: int) -> Any:
         if rule.name == "a":
             raise ZeroDivisionError("planted")
         return whole(message, rule, channels, now)
 
-    monkeypatch.setattr(noticing, "task_of", broken)
+    monkeypatch.setattr(gathering, "task_of", broken)
     plan.ends(failed(plan))
     assert [one["rule"] for one in plan.notices()] == ["b"]
     assert json.loads(plan.planner.state.notices.rules["a"].text)["paused"]

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.command import ENQUEUE, Command, payload_text
+from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import RuleDefinition
+from scylla_spark.core.notification_rule import ALIVE, RuleDefinition
 from scylla_spark.core.plan.entry import Entry, Run
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 
@@ -26,6 +26,7 @@ FIRST: Final = "first"
 REPEATED: Final = "repeated"
 RESOLVED: Final = "resolved"
 TEST: Final = "test"
+_ONCE: Final = WireRetry(0, 1_000, 1_000)
 _MOST_MESSAGE_BYTES: Final = 2_048
 _MOST_KIND_BYTES: Final = 256
 
@@ -146,7 +147,7 @@ class Message(NamedTuple):
     """One message of a rule.
 
     Attributes:
-        notice: "first", "repeated", "resolved" or "test".
+        notice: "first", "repeated", "resolved", "test" or "alive".
         event: what the rule tells of.
         fingerprint: of what has happened.
         number: of the message about it, from 1.
@@ -187,4 +188,5 @@ def task_of(message: Message, rule: RuleDefinition, channels: Channels, now: int
     if channels.public_url and "task" in message.sample:
         path = ",".join(quote(part, safe=":") for part in message.sample["task"].values())
         payload["link"] = f"{channels.public_url.rstrip('/')}/v1/tasks/{path}"
-    return Command(ENQUEUE, key, 0, channel.handler, channel.queue, payload_text(payload), enqueued_us=now)
+    retry = _ONCE if message.event == ALIVE else None  # the next one comes anyway
+    return Command(ENQUEUE, key, 0, channel.handler, channel.queue, payload_text(payload), retry=retry, enqueued_us=now)

@@ -55,16 +55,33 @@ class Channels(NamedTuple):
     public_url: str = ""
 
 
+class Concern(NamedTuple):
+    """The work that something is about, as rules choose by it.
+
+    Attributes:
+        queue: empty: unknown.
+        handler: likewise.
+        schedule: whose run it is; empty: of none.
+        tags: of that schedule.
+    """
+
+    queue: str = ""
+    handler: str = ""
+    schedule: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What is well again when some of it succeeds: a schedule, or a handler in a queue."""
+        return f"schedule {self.schedule}" if self.schedule else f"{self.queue} {self.handler}"
+
+
 class Occurrence(NamedTuple):
-    """Something that rules may tell of.
+    """Something that a rule tells of.
 
     Attributes:
         event: what, such as "failed".
-        subject: the work: a schedule, or a handler in a queue.
-        queue: of the work; empty: unknown.
-        handler: likewise.
-        schedule: likewise.
-        tags: of the schedule.
+        subject: the work.
         at_us: when, microseconds since the epoch.
         sample: for messages, JSON values.
         kind: of the error, which the fingerprint is made of.
@@ -73,10 +90,6 @@ class Occurrence(NamedTuple):
 
     event: str
     subject: str
-    queue: str
-    handler: str
-    schedule: str
-    tags: tuple[str, ...]
     at_us: int
     sample: Mapping[str, Any]
     kind: str = ""
@@ -93,35 +106,48 @@ def is_notice(key: TaskKey) -> bool:
     return key.ordering_id.startswith(LANES) and key.uniqueness_key.startswith(NOTICES)
 
 
-def of_end(event: str, fact: Fact, entry: Entry | None, run: Run | None) -> Occurrence:
+def concern_of(fact: Fact, entry: Entry | None) -> Concern:
+    """The work that a task was.
+
+    Args:
+        fact: that it has ended.
+        entry: the schedule whose run it was.
+    """
+    queue, handler = fact.queue or "", fact.handler or ""
+    if entry is None:
+        return Concern(queue, handler)
+    found = of_entry(entry)
+    return found._replace(queue=queue or found.queue, handler=handler or found.handler)
+
+
+def of_entry(entry: Entry) -> Concern:
+    """The work that a schedule launches."""
+    schedule = entry.schedule
+    return Concern(schedule.work.queue, entry.handler, entry.name, schedule.tags)
+
+
+def of_end(event: str, fact: Fact, concern: Concern, run: Run | None) -> Occurrence:
     """The end of a task.
 
     Args:
         event: "failed" or "succeeded".
         fact: that it has ended.
-        entry: the schedule whose run it was.
-        run: likewise.
+        concern: the work that it was.
+        run: of a schedule, that it was.
     """
-    queue, handler = fact.queue or "", fact.handler or ""
-    schedule, planned = "", None
-    tags: tuple[str, ...] = ()
-    if entry is not None:
-        handler, schedule, tags = handler or entry.handler, entry.name, entry.schedule.tags
-        queue = queue or entry.schedule.work.queue
-        planned = iso(run.planned_us) if run is not None else None
     failure = fact.failure
     kind, message = (failure.kind, failure.message) if failure is not None else ("", "")
     sample: dict[str, Any] = {
-        "key": str(fact.key), "queue": queue, "handler": handler, "schedule": schedule, "planned": planned, "status": fact.outcome,
-        "attempts": fact.attempt, "started": iso(fact.started_us) if fact.started_us else None, "ended": iso(fact.finished_us),
+        "key": str(fact.key), "queue": concern.queue, "handler": concern.handler, "schedule": concern.schedule,
+        "planned": iso(run.planned_us) if run is not None else None, "status": fact.outcome, "attempts": fact.attempt,
+        "started": iso(fact.started_us) if fact.started_us else None, "ended": iso(fact.finished_us),
     }  # fmt: skip
     sample = {name: value for name, value in sample.items() if value not in (None, "")}
     time_us, ordering_id, uniqueness_key = fact.key
     sample["task"] = {"scheduledTime": iso(time_us), "orderingId": ordering_id, "uniquenessKey": uniqueness_key}
     if failure is not None:
         sample["error"] = {"kind": cut(kind, _MOST_KIND_BYTES), "message": cut(message, _MOST_MESSAGE_BYTES)}
-    subject = f"schedule {schedule}" if schedule else f"{queue} {handler}"
-    return Occurrence(event, subject, queue, handler, schedule, tags, fact.finished_us, sample, kind, message)
+    return Occurrence(event, concern.subject, fact.finished_us, sample, kind, message)
 
 
 def of_schedule(event: str, entry: Entry, why: str, at_us: int, planned_us: int = 0) -> Occurrence:
@@ -137,10 +163,7 @@ def of_schedule(event: str, entry: Entry, why: str, at_us: int, planned_us: int 
     sample = {"schedule": entry.name, "handler": entry.handler, "status": event, "why": cut(why, _MOST_MESSAGE_BYTES)}
     if planned_us:
         sample["planned"] = iso(planned_us)
-    work = entry.schedule.work
-    return Occurrence(
-        event, f"schedule {entry.name}", work.queue, entry.handler, entry.name, entry.schedule.tags, at_us, sample, "", why
-    )  # fmt: skip
+    return Occurrence(event, of_entry(entry).subject, at_us, sample, "", why)
 
 
 class Message(NamedTuple):

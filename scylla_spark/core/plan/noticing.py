@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -11,7 +12,17 @@ from scylla_spark.core.notification_rule import ABSENT, ALIVE, FAILED, SUCCEEDED
 from scylla_spark.core.plan.entry import Entry, Run
 from scylla_spark.core.plan.gathering import MOST_TOLD, OTHERS, WINDOW, Gathering
 from scylla_spark.core.plan.journal import Journal
-from scylla_spark.core.plan.notice import TEST, Channels, Message, Occurrence, is_notice, of_end, of_schedule
+from scylla_spark.core.plan.notice import (
+    TEST,
+    Channels,
+    Message,
+    Occurrence,
+    concern_of,
+    is_notice,
+    of_end,
+    of_entry,
+    of_schedule,
+)
 from scylla_spark.core.plan.notice_state import RULE, SEEN, read_rule_change
 from scylla_spark.core.plan.plan_log import Change
 from scylla_spark.core.plan.rule_index import RuleIndex
@@ -68,13 +79,14 @@ class Noticing:
         event = _ENDED.get(fact.outcome)
         if self.idle or event is None or is_notice(fact.key) or _is_ours(fact):
             return
-        occurrence = of_end(event, fact, entry, run)
+        concern = concern_of(fact, entry)
         if event == SUCCEEDED:
-            self._gathering.recover(occurrence.subject, now)
-            for rule in self._rules.told_by(occurrence._replace(event=ABSENT)):
+            self._gathering.recover(concern.subject, now)
+            for rule in self._rules.told_by(ABSENT, concern):
                 with self._gathering.guarded(rule, now):
                     self._note_success(rule, now)
-        self._happened(occurrence, now)
+        if rules := self._rules.told_by(event, concern):
+            self._tell(rules, of_end(event, fact, concern, run), now)
 
     def _watch(self, change: Change) -> None:
         if change[0] == RULE:
@@ -83,18 +95,19 @@ class Noticing:
             return
         elif change[0] == "fire" and change[2]["verdict"] in _VERDICTS:
             fire = change[2]
-            entry = self._schedules[change[1]]
-            told = of_schedule(fire["verdict"], entry, fire["why"], fire["at_us"], fire["planned_us"])
-            self._happened(told, fire["at_us"])
+            self._about_schedule(fire["verdict"], change[1], fire["why"], fire["at_us"], fire["planned_us"])
         elif change[0] == "set" and change[2].get("paused"):
             fields = change[2]
             why = f"{fields['note']} ({fields['author']})" if fields["author"] else fields["note"]
-            self._happened(
-                of_schedule("paused", self._schedules[change[1]], why, fields["changed_us"]), fields["changed_us"]
-            )
+            self._about_schedule("paused", change[1], why, fields["changed_us"])
 
-    def _happened(self, occurrence: Occurrence, now: int) -> None:
-        for rule in self._rules.told_by(occurrence)[:MOST_TOLD]:
+    def _about_schedule(self, event: str, name: str, why: str, now: int, planned_us: int = 0) -> None:
+        entry = self._schedules[name]
+        if rules := self._rules.told_by(event, of_entry(entry)):
+            self._tell(rules, of_schedule(event, entry, why, now, planned_us), now)
+
+    def _tell(self, rules: Sequence[RuleDefinition], occurrence: Occurrence, now: int) -> None:
+        for rule in rules[:MOST_TOLD]:
             with self._gathering.guarded(rule, now):
                 self._gathering.tell(rule, occurrence, now)
 
@@ -147,7 +160,7 @@ class Noticing:
             f"nothing that the rule is about has succeeded for {duration_text(timedelta(microseconds=rule.within_us))}"
         )
         sample = {"status": ABSENT, "why": why}
-        self._gathering.tell(rule, Occurrence(ABSENT, subject, "", "", "", (), now, sample), now)
+        self._gathering.tell(rule, Occurrence(ABSENT, subject, now, sample), now)
 
     def _pulse(self, rule: RuleDefinition, now: int) -> None:
         """Sends a sign of life, if the last one is old enough; those that were missed are not sent afterwards."""

@@ -6,12 +6,10 @@ import json
 from typing import Final
 
 from scylla_spark.core.notification_rule import RuleDefinition, read_rule
-from scylla_spark.core.plan.notice import Occurrence
+from scylla_spark.core.plan.notice import Concern
 from scylla_spark.core.plan.notice_state import NoticeState, StoredRule
 
 _MOST_REMEMBERED: Final = 10_000
-
-_Scope = tuple[str, str, str, str, tuple[str, ...]]
 
 
 class RuleIndex:
@@ -25,7 +23,7 @@ class RuleIndex:
         self._state = state
         self._revision = -1
         self._rules: dict[str, RuleDefinition] = {}
-        self._concerned: dict[_Scope, list[RuleDefinition]] = {}
+        self._concerned: dict[tuple[str, Concern], list[RuleDefinition]] = {}
 
     def all(self) -> dict[str, RuleDefinition]:
         """Name → rule, in order of the names; those that only a newer version can read are left out."""
@@ -35,16 +33,20 @@ class RuleIndex:
             self._rules = {name: rule for name, rule in found.items() if rule is not None}
         return self._rules
 
-    def told_by(self, occurrence: Occurrence) -> list[RuleDefinition]:
-        """The rules that tell of something, in order of their names."""
+    def told_by(self, event: str, concern: Concern) -> list[RuleDefinition]:
+        """The rules that tell of something, in order of their names.
+
+        Args:
+            event: what happened.
+            concern: the work that it is about.
+        """
         rules = self.all()
-        scope = (occurrence.event, occurrence.queue, occurrence.handler, occurrence.schedule, occurrence.tags)
-        found = self._concerned.get(scope)
+        found = self._concerned.get((event, concern))
         if found is None:
             if len(self._concerned) >= _MOST_REMEMBERED:
                 self._concerned.clear()
-            chosen = (one for one in rules.values() if occurrence.event in one.when and not one.paused)
-            found = self._concerned[scope] = [one for one in chosen if one.concerns(*scope[1:])]
+            chosen = (one for one in rules.values() if event in one.when and not one.paused)
+            found = self._concerned[event, concern] = [one for one in chosen if one.concerns(*concern)]
         return found
 
 

@@ -130,6 +130,21 @@ def test_a_failure_after_the_success_keeps_it_open(plan: PlannerHarness) -> None
     assert told(plan)[1:] == [("failed", "repeated", 1)]
 
 
+def test_work_of_which_one_error_came_again_is_not_well(plan: PlannerHarness) -> None:
+    put(plan)
+    plan.ends(failed(plan))
+    plan.ends(failed(plan, message="refused"))
+    plan.pass_s(10)
+    plan.ends(succeeded(plan))
+    plan.pass_s(10)
+    plan.ends(failed(plan, message="refused"))
+    plan.pass_s(300)
+    assert told(plan)[2:] == [("failed", "repeated", 1)]
+    plan.ends(succeeded(plan))
+    plan.pass_s(300)
+    assert told(plan)[3:] == [("failed", "resolved", 3)]
+
+
 def test_without_a_digest_each_one_is_told_of_once(plan: PlannerHarness) -> None:
     put(plan, when=["succeeded", "failed"], digest="0s")
     plan.ends(succeeded(plan, "a"), succeeded(plan, "b"), failed(plan, "c"))

@@ -23,6 +23,7 @@ from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
+from scylla_spark.name import is_name
 
 VERSION: Final = 2
 FENCE: Final = "fence"
@@ -234,6 +235,9 @@ def _dump(envelope: dict[str, Any], facts: list[Fact]) -> bytes:
     for name in ("failure", "work"):
         if name in columns:
             columns[name] = [each and each._asdict() for each in columns[name]]
+    for name in ("queue", "handler"):
+        if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
+            columns[name] = [each if is_name(each) else None for each in columns[name]]
     return to_json(envelope | {"facts": columns})
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.definitions import Constraint, Schedule, Trigger
     from scylla_spark.client.enqueue_result import EnqueueResult
     from scylla_spark.client.handle import TaskHandle
+    from scylla_spark.client.notification_rules import NotificationRule
     from scylla_spark.client.queues import Queue
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.config.settings import Settings
@@ -28,6 +29,7 @@ _HOMES: Final = {
     "Schedule": "client.definitions",
     "Trigger": "client.definitions",
     "Constraint": "client.definitions",
+    "NotificationRule": "client.notification_rules",
     "Queue": "client.queues",
     "Settings": "config.settings",
     "Task": "core.task",
@@ -48,6 +50,7 @@ __all__ = [
     "Abort",
     "Constraint",
     "EnqueueResult",
+    "NotificationRule",
     "Queue",
     "Retry",
     "Schedule",

@@ -26,3 +26,6 @@ MOST_RATE: Final = 1e9  # … to a thousand in a microsecond; beyond, no clock c
 MOST_WEIGHT: Final = 1_000
 MOST_WEIGHTED: Final = 1_000  # groups of one queue
 MOST_GROUP_CHARS: Final = 1_024  # as an ordering id
+DIGEST: Final = "5m"
+NOTIFY_QUEUE: Final = "_notify"  # where notifications are tasks
+NOTIFY_HANDLER: Final = "scylla.notify"  # what sends them

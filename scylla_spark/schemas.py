@@ -284,6 +284,22 @@ QUEUES: Final = Table(
     (),
     "one row per change of the definition of a queue",
 )
+NOTIFICATION_RULES: Final = Table(
+    "notification_rules",
+    (
+        Column("name", "string", "of the rule"),
+        Column("revision", "int", "of all rules together; the row of a rule with the greatest is in force"),
+        Column("changed_at", "timestamp", "when"),
+        Column("deleted", "boolean", "the rule is gone"),
+        Column("definition", "string", "JSON object, as it was put; null: deleted"),
+        Column("channel", "string", "of the settings, which is told"),
+        Column("author", "string", "who changed it"),
+        Column("request_id", "string", "id of the request that did; empty: it had none"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change of a notification rule",
+)
 TOKENS: Final = Table(
     "tokens",
     (
@@ -303,6 +319,6 @@ TOKENS: Final = Table(
     "one row per change of a token for the HTTP API; secrets and their digests stand in no table",
 )
 TABLES: Final = (
-    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, ATTEMPT_LOGS,
-    LOG_PROGRESS, PROGRESS, DEPLOYMENT,
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES,
+    ATTEMPT_LOGS, LOG_PROGRESS, PROGRESS, DEPLOYMENT,
 )  # fmt: skip

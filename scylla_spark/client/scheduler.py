@@ -8,11 +8,12 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, Unpack, overload
 
-from scylla_spark.client import arguments
+from scylla_spark.client import arguments, notification_rules
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.enqueue_options import EnqueueOptions
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
+from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queue_handle import QueueHandle
 from scylla_spark.client.schedule_handle import ScheduleHandle
 from scylla_spark.clock import from_us, now_us
@@ -328,6 +329,44 @@ class Scheduler:
             as_of: only what was changed until then (aware); default: all.
         """
         return self._until("queues", "changed_at", as_of)
+
+    # -- notifications --------------------------------------------------------------------------------------------------
+
+    def put_notification_rule(self, rule: NotificationRule, *, author: str = "") -> str:
+        """Stores a rule that says who is told of what.
+
+        Args:
+            rule: it replaces the one of its name, and begins anew: it has told of nothing.
+            author: who changes it.
+
+        Returns:
+            "added", "changed" or "unchanged".
+
+        Raises:
+            ArgumentError: it is refused, such as for a channel that the planner's settings do not have.
+            UnreachableError: no planner answers; what was sent is done when one runs.
+        """
+        return str(notification_rules.put(self.connection.plan, [rule], author)[rule.name]["became"])
+
+    def notification_rules(self) -> dict[str, RuleStatus]:
+        """The rules that are stored, by name, with what they have told of and is not over."""
+        return notification_rules.statuses(self.connection.plan.state())
+
+    def delete_notification_rule(self, name: str, *, author: str = "") -> None:
+        """Forgets a rule, and what it has told of.
+
+        Raises:
+            NotFoundError: it is not stored.
+        """
+        notification_rules.delete(self.connection.plan, [name], author)
+
+    def test_notification_rule(self, name: str) -> TaskHandle:
+        """Sends a message to the channel of a rule; a handle on the task that carries it.
+
+        Raises:
+            NotFoundError: the rule is not stored.
+        """
+        return self.task(notification_rules.send_test(self.connection.plan, name))
 
     # -- access to the HTTP API ------------------------------------------------------------------------------------------
 

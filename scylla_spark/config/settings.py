@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from scylla_spark.config.assignments import quoted
 from scylla_spark.config.kafka import Kafka
+from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
 from scylla_spark.defaults import (
     GRACE,
@@ -273,6 +274,9 @@ class Api(Section):
         (),
         description="more names by which it may be asked (Host header), besides addresses, localhost and this machine's name",
     )
+    public_url: str | None = Field(
+        None, description="where people reach it, such as https://tasks.example.com; messages then hold links to tasks"
+    )
     max_body: int = Field(
         1024 * 1024,
         ge=1024,
@@ -400,6 +404,7 @@ class Settings(BaseSettings):
         description="start values by queue name; as a variable of the environment in small letters, or all of them as JSON",
     )
     plan: Plan = Plan()
+    notify: Notify = Notify()
     api: Api = Api()
     desk: Desk = Desk()
     metrics: Metrics = Metrics()

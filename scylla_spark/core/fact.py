@@ -23,6 +23,7 @@ from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
+from scylla_spark.name import is_name
 
 VERSION: Final = 2
 FENCE: Final = "fence"
@@ -66,6 +67,8 @@ class Fact(NamedTuple):
         failure: why it failed.
         request_id: the request this answers.
         work: who had it, and what it left behind.
+        queue: of the task, where its end was decided by who had the task; null: not said.
+        handler: of the task, likewise.
     """
 
     key: TaskKey
@@ -80,6 +83,8 @@ class Fact(NamedTuple):
     failure: Failure | None = None
     request_id: str | None = None
     work: WorkNote | None = None
+    queue: str | None = None
+    handler: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -230,6 +235,9 @@ def _dump(envelope: dict[str, Any], facts: list[Fact]) -> bytes:
     for name in ("failure", "work"):
         if name in columns:
             columns[name] = [each and each._asdict() for each in columns[name]]
+    for name in ("queue", "handler"):
+        if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
+            columns[name] = [each if is_name(each) else None for each in columns[name]]
     return to_json(envelope | {"facts": columns})
 
 
@@ -349,7 +357,7 @@ def _facts(value: bytes) -> OutcomeRecord:
     facts = map(
         Fact, keys, get("attempt", zeros), columns["outcome"], get("started_us", zeros), get("finished_us", zeros),
         get("planned_us", zeros), get("used", zeros), get("next_us", nulls), get("result", nulls), get("failure", nulls),
-        get("request_id", nulls), get("work", nulls),
+        get("request_id", nulls), get("work", nulls), get("queue", nulls), get("handler", nulls),
     )  # fmt: skip
     return OutcomeRecord(Fence(record["epoch"], record["nonce"]), FACTS, tuple(facts))
 

@@ -21,12 +21,13 @@ NUMBERS: Final = {
     "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
 }  # fmt: skip
 """Columns of numbers, none of which is null or negative: name → the largest. One of nothing but zeros is left out."""
-NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work")
+NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work", "queue", "handler")
 """Columns that are left out where they hold nothing but nulls."""
 
 _Instant = Annotated[int, Field(ge=EARLIEST_US, lt=LATEST_US)]
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
+_Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Address = Annotated[str, Field(max_length=MAX_ADDRESS_CHARS)]
 _Outcome = Literal["started", "succeeded", "failed", "aborted", "cancelled", "timed_out", "yielded", "too_late"]
 _STRICT = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
@@ -80,6 +81,8 @@ class _Columns(TypedDict, total=False):
     failure: Annotated[list[_Failure | None], FailFast()]
     request_id: Annotated[list[_Identifier | None], FailFast()]
     work: Annotated[list[_Work | None], FailFast()]
+    queue: Annotated[list[_Name | None], FailFast()]
+    handler: Annotated[list[_Name | None], FailFast()]
 
 
 @with_config(_STRICT)

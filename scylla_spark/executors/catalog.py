@@ -21,6 +21,9 @@ EXECUTORS: Final[Mapping[str, str]] = {
 }
 """Name → module; each has a `KIND`."""
 _LOOPS: Final = "scylla_spark.executors.loops.pool"
+BUILT_IN: Final[Mapping[str, str]] = {"notify": "scylla_spark.executors.notify.executor"}
+"""Those that run handlers of ours alone, so that no handler can choose them."""
+_ALL: Final = {**EXECUTORS, **BUILT_IN}
 
 
 class Kind(NamedTuple):
@@ -66,10 +69,10 @@ def turned_on_by(name: str) -> str:
 
 
 def _wanted(settings: Settings) -> dict[str, Kind]:
-    kinds = {name: _kind(name) for name in EXECUTORS}
+    kinds = {name: _kind(name) for name in _ALL}
     return {name: kind for name, kind in kinds.items() if kind.wanted(settings)}
 
 
 def _kind(name: str) -> Kind:
-    found: Kind = import_module(EXECUTORS[name]).KIND
+    found: Kind = import_module(_ALL[name]).KIND
     return found

@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
+from scylla_spark.core.notification_rule import read_rule
+from scylla_spark.core.plan.notice_state import RULE, read_rule_change
 from scylla_spark.core.plan.plan_log import Change, Group
 from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
 from scylla_spark.core.plan.stored_token import TOKEN, read_token_change
 from scylla_spark.core.queue_definition import read_queue
-from scylla_spark.schemas import CALENDARS, FIRES, JOBS, QUEUES, REJECTED, SCHEDULES, TOKENS, Table
+from scylla_spark.schemas import CALENDARS, FIRES, JOBS, NOTIFICATION_RULES, QUEUES, REJECTED, SCHEDULES, TOKENS, Table
 
-PLAN_TABLES: Final = {table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS)}
+PLAN_TABLES: Final = {
+    table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES)
+}
 REFUSED: Final = "plan_rejected"
 """The kind of rows that go to `rejected`."""
 KINDS: Final[dict[str, Table]] = {**PLAN_TABLES, REFUSED: REJECTED}
@@ -149,6 +153,28 @@ def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     }  # fmt: skip
 
 
+def _rule(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    read = read_rule_change(change)
+    common = {
+        "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
+        "author": read.author, "request_id": read.request,
+    }  # fmt: skip
+    if read.stored is None:
+        yield NOTIFICATION_RULES.name, common
+        return
+    yield NOTIFICATION_RULES.name, {
+        **common, "definition": read.stored.text, "channel": _channel(read.stored.text)
+    }  # fmt: skip
+
+
+def _channel(text: str) -> str | None:
+    """The channel of a rule; None of one that only a newer version can read."""
+    try:
+        return read_rule(json.loads(text)).channel
+    except ValueError:
+        return None
+
+
 def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     _, offset, append_us, reason, detail, text, size = change
     yield REFUSED, {
@@ -163,6 +189,6 @@ def _iso(us: int) -> str | None:
 
 _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
     "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, QUEUE: _queue,
-    TOKEN: _token,
+    TOKEN: _token, RULE: _rule,
     "refuse": _refuse,
 }  # fmt: skip

@@ -187,6 +187,45 @@ queue_definitions = brief(
         )
     )
 )
+RULE_NAMES = ["broken", "alive", "team/all@2"]
+rule_names = st.sampled_from(RULE_NAMES).map(json.dumps)
+occasions = st.sampled_from(
+    [
+        '"failed"',
+        '"succeeded"',
+        '"missed"',
+        '"skipped"',
+        '"paused"',
+        '"late"',
+        '"overdue"',
+        '"silent"',
+        '"absent"',
+        '"alive"',
+        '"never"',
+    ]
+)
+patterns = listed(st.sampled_from(['"*"', '"work"', '"mail*"', '"a"', '"t"', *TEXTS]), 2)
+of_rule = {
+    "queues": patterns, "handlers": patterns, "schedules": patterns, "tags": patterns, "digest": lasting | st.just('"0s"'),
+    "within": lasting, "every": lasting, "paused": st.sampled_from(["true", "false"]), "description": st.sampled_from(TEXTS),
+}  # fmt: skip
+rule_definitions = brief(
+    st.sets(st.sampled_from(sorted(of_rule)), max_size=3).flatmap(
+        lambda chosen: changed(
+            st.fixed_dictionaries(
+                {
+                    "name": rule_names,
+                    "when": listed(occasions),
+                    "channel": st.sampled_from(['"ops"', '"mine"', '"none"']),
+                }
+                | {name: of_rule[name] for name in chosen}
+            ),
+            dict.fromkeys(of_rule, NUMBERS + TEXTS + DURATIONS + OTHERS)
+            | {"name": TEXTS, "when": OTHERS, "channel": TEXTS},
+            1,
+        )
+    )
+)
 put_options = {
     "patch": st.sampled_from(["true", "false"]), "unset": listed(st.sampled_from(['"rate"', '"name"', *TEXTS])),
     "expect": st.dictionaries(st.sampled_from(QUEUES), st.integers(-1, 5), max_size=2).map(json.dumps),
@@ -232,6 +271,9 @@ commands = our.damaged(
             (1, command("calendar", {"name": st.just('"de"'), "days": days})),
             (2, command("put_queue", {"queues": listed(queue_definitions, 2)}, put_options)),
             (1, command("delete_queue", {"names": listed(queue_names, 2)}, put_options)),
+            (2, command("put_rule", {"rules": listed(rule_definitions, 2)}, put_options)),
+            (1, command("delete_rule", {"names": listed(rule_names, 2)}, put_options)),
+            (1, command("test_rule", {"name": rule_names})),
         )
     )
 )
@@ -255,6 +297,14 @@ changes = st.lists(
                 "queue",
                 "queue_entry",
                 "queue_revision",
+                "notification_rule",
+                "notification_rule_entry",
+                "notification_revision",
+                "notification_seen",
+                "incident",
+                "incident_recurs",
+                "incident_recovered",
+                "incident_resolved",
                 "a",
                 "refuse",
                 "answer",
@@ -320,6 +370,14 @@ FINE_QUEUES = [
     {"name": "gpu", "rate": 1e-6, "weights": {"\x01" * 1024: 1000}}, {"name": "team/x@2", "description": "\x01" * 1024},
     {"name": "team/x@2", "description": "😀" * 1024, "maxRetries": None, "retention": "36525d"},
 ]  # fmt: skip
+EVERYTHING = ["failed", "succeeded", "missed", "skipped", "paused", "late", "overdue", "silent"]
+FINE_RULES = [
+    {"name": "broken", "when": EVERYTHING, "channel": "ops", "digest": "0s", "description": "\x01" * 1_024},
+    {"name": "broken", "when": EVERYTHING, "channel": "mine", "digest": "1s", "queues": ["*"]},
+    {"name": "broken", "when": ["alive"], "every": "1s", "channel": "ops"},
+    {"name": "alive", "when": ["absent", "failed"], "within": "1s", "channel": "ops", "digest": "0s"},
+    {"name": "team/all@2", "when": ["failed", "paused"], "channel": "ops", "schedules": ["*"], "tags": ["😀" * 1_024]},
+]  # fmt: skip
 CHOSEN = [{"names": ["a"]}, {"tag": "t"}, {"changedFrom": 0}]
 FINE_VALUES = [
     {},
@@ -349,6 +407,9 @@ fine_commands = brief(weighted(
     (1, st.just({"type": "calendar", "name": "de", "days": ["2026-03-01", "9999-12-31"]})),
     (2, st.sampled_from(FINE_QUEUES).map(lambda one: {"type": "put_queue", "queues": [one], "patch": "rate" in one})),
     (1, st.sampled_from(QUEUES).map(lambda name: {"type": "delete_queue", "names": [name]})),
+    (2, st.sampled_from(FINE_RULES).map(lambda one: {"type": "put_rule", "rules": [one]})),
+    (1, st.sampled_from(RULE_NAMES).map(lambda name: {"type": "delete_rule", "names": [name]})),
+    (1, st.sampled_from(RULE_NAMES).map(lambda name: {"type": "test_rule", "name": name})),
 ))  # fmt: skip
 stories = st.lists(
     weighted((6, fine_commands.map(lambda one: json.dumps({"id": "me", **one}).encode())), (1, brief(command_records))),

@@ -160,6 +160,7 @@ task_records = weighted((9, damaged(changed(some(REQUIRED_FIELDS, OPTIONAL_FIELD
 
 # -- records of `outcomes` ----------------------------------------------------------------------------------------------
 
+WORK_NAMES = ["mail", "team/x@2", "h" * 200]
 counts = st.integers(0, 3) | st.sampled_from([2**31 - 1])
 moments = st.just(0) | near
 keys = st.builds(
@@ -191,6 +192,8 @@ ends = st.builds(
     st.none() | failures,
     st.none() | names,
     st.none() | notes,
+    st.none() | st.sampled_from(WORK_NAMES),
+    st.none() | st.sampled_from(WORK_NAMES),
 )
 waits = st.builds(
     lambda fact, outcome, next_us: fact._replace(outcome=outcome, next_us=next_us),
@@ -207,17 +210,18 @@ wild_notes = st.builds(
     WorkNote, wild_text, wild_text, wild_numbers, wild_numbers, wild_numbers, st.floats(), wild_text, wild_text
 )
 wild_facts = st.builds(
-    lambda fact, failure, result, note: fact._replace(failure=failure, result=result, work=note),
+    lambda fact, failure, result, note, queue: fact._replace(failure=failure, result=result, work=note, queue=queue),
     facts,
     st.none() | st.builds(Failure, wild_text, wild_text, wild_text),
     st.none() | wild_text,
     st.none() | wild_notes,
+    wild_text,
 )
 COLUMNS = {
     "time_us": f"[{NOW}]", "ordering_id": '["a"]', "uniqueness_key": '["b"]', "attempt": "[1]", "outcome": '["failed"]',
     "started_us": f"[{NOW}]", "finished_us": f"[{NOW}]", "planned_us": f"[{NOW}]", "used": "[1]", "next_us": f"[{NOW}]",
     "result": "[null]", "failure": '[{"kind":"E","message":"m","stack":"s"}]', "request_id": '["r"]', "colour": '["blue"]',
-    "work": '[{"worker":"w","lease":"a","lease_ms":1,"progress":0.5}]',
+    "work": '[{"worker":"w","lease":"a","lease_ms":1,"progress":0.5}]', "queue": '["mail"]', "handler": "[null]",
 }  # fmt: skip
 COUNTS = ["-1", "2147483647", "2147483648"]
 MOMENTS = [*map(str, INSTANTS), "1.5", "null"]

@@ -59,6 +59,7 @@ def test_what_is_read_is_obeyed_and_its_log_gives_the_same_state_and_rows_that_f
     plan.restart(after_us=MISSED)
     live(plan, 2)
     assert not [entry.note for entry in plan.planner.state.entries.values() if "defect" in entry.note]
+    assert not [one.text for one in plan.planner.state.notices.rules.values() if one.author == "planner"], "a defect"
     check_log(plan)
 
 

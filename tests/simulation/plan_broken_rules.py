@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan import launching, plan_state, planner, table_watch, timing, watching
+from scylla_spark.core.plan import gathering, launching, plan_state, planner, table_watch, timing, watching
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -129,11 +129,28 @@ def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(launching, "_is_parallel", lambda schedule: True)
 
 
+def windows_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A new planner does not go on with what was being gathered."""
+    patch.setattr(gathering.Gathering, "_index", lambda self, rule, fingerprint, incident: None)
+
+
+def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
+    """The key of a message is made of the moment alone, so that one of two is lost."""
+
+    def task_of(message: Any, rule: Any, channels: Any, now: int) -> Any:
+        command = original(message, rule, channels, now)
+        return command._replace(key=command.key._replace(uniqueness_key="notice/now"))
+
+    original = gathering.task_of
+    patch.setattr(gathering, "task_of", task_of)
+
+
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
         cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
+        windows_are_forgotten, messages_share_a_key,
     )
 }  # fmt: skip

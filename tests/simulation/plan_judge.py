@@ -11,7 +11,7 @@ from typing import Any
 from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.plan_state import PlanState
-from tests.simulation.plan_world import SECOND, PlanWorld, counted
+from tests.simulation.plan_world import SECOND, PlanWorld, counted, facts_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
@@ -43,6 +43,7 @@ def judge(world: PlanWorld) -> None:
     _limits(world)
     _ranges(world, fires)
     _state(world, groups)
+    _notices(world, groups)
 
 
 def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int]) -> None:
@@ -135,6 +136,35 @@ def _state(world: PlanWorld, groups: list[Any]) -> None:
     live = world.processes[-1].planner
     if live is not None and not world.processes[-1].under_way:
         assert_same(live.state, state)
+
+
+def _notices(world: PlanWorld, groups: list[Any]) -> None:
+    """Each end is told of once by a rule without a digest, and counted once by one with it; no window outlasts its end."""
+    state = PlanState()
+    for group in groups:
+        state.fold(group)
+    facts = {fact.key: fact for log in world.outcomes for value in log for fact in facts_of(value)}
+    ends = {str(key): fact for key, fact in facts.items() if fact.outcome in ("failed", "succeeded")}
+    told = Counter(one["key"] for one in world.engine.messages.values() if one["rule"] == "each")
+    _hold(all(count == 1 for count in told.values()), f"told of twice: {told.most_common(1)}")
+    _hold(told.keys() <= ends.keys(), f"never ended: {sorted(told.keys() - ends.keys())[:3]}")
+    known = [key for key, fact in ends.items() if fact.finished_us < world.now - 10 * SECOND]
+    _hold(set(known) <= told.keys(), f"never told of: {sorted(set(known) - told.keys())[:3]}")
+    gathered = [one for one in world.engine.messages.values() if one["rule"] == "gathered"]
+    incidents = state.notices.incidents.get("gathered", {}).values()
+    counted_in = sum(one["count"] for one in gathered if one["notice"] == "resolved") + sum(
+        one.total for one in incidents
+    )
+    failures = [fact.finished_us for fact in facts.values() if fact.outcome == "failed"]
+    least = sum(at < world.now - 10 * SECOND for at in failures)
+    _hold(least <= counted_in <= len(failures), f"{len(failures)} failures were counted {counted_in} times")
+    late = [
+        one
+        for each in state.notices.incidents.values()
+        for one in each.values()
+        if 0 < one.window_us < world.now - 10 * SECOND
+    ]
+    _hold(not late, f"windows that never ended: {late[:1]}")
 
 
 def _hold(condition: object, what: str) -> None:

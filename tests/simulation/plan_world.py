@@ -18,6 +18,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.fact import Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.notice import Channel, Channels
 from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_log import Group
 from scylla_spark.core.plan.plan_state import PlanState
@@ -29,6 +30,7 @@ START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
 STORY_US = 180 * SECOND
 CALM_US = 90 * SECOND
 PARTITIONS = 2
+CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
 
 
@@ -51,6 +53,7 @@ class Engine:
     ended: set[TaskKey] = field(default_factory=set)
     running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
     runs: list[Started] = field(default_factory=list)
+    messages: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, text: str) -> None:
         """A record of `tasks`."""
@@ -58,7 +61,9 @@ class Engine:
         key = TaskKey(
             to_us(datetime.fromisoformat(record["scheduledTime"])), record["orderingId"], record["uniquenessKey"]
         )
-        if record["type"] == "cancel":
+        if key.ordering_id.startswith("notify/"):
+            self.messages[key] = record["taskData"]  # as often as it is sent, it is one task
+        elif record["type"] == "cancel":
             busy = self.running.get(key.ordering_id)
             if key not in self.ended and (busy is None or busy[0] != key):
                 self._end(key, "cancelled", 0)
@@ -206,7 +211,7 @@ class Process:
 
     def _fenced(self, fence: Fence) -> None:
         if self.fence is not None and fence == self.fence:
-            self.planner = Planner(self.state, fence, self.world.ahead_us, self.world.now)
+            self.planner = Planner(self.state, fence, self.world.ahead_us, self.world.now, channels=CHANNELS)
             for number, texts in sorted(self.state.unsent.items()):
                 self._launch(self.planner, number, texts)
         elif self.fence is not None and fence.epoch >= self.fence.epoch:
@@ -322,6 +327,13 @@ class PlanWorld:
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
+        ends = ["failed", "succeeded"]
+        rules: list[dict[str, Any]] = [
+            {"name": "each", "when": ends, "channel": "ops", "digest": "0s"},
+            {"name": "gathered", "when": ["failed"], "channel": "ops", "digest": "15s"},
+            {"name": "told", "when": ["skipped", "missed", "paused"], "channel": "ops", "schedules": ["s*"], "digest": "30s"},
+        ]  # fmt: skip
+        self.ask("put_rule", rules=rules)
 
     def _act(self) -> None:
         dice = self.chance.random()
@@ -349,6 +361,12 @@ class PlanWorld:
             )
         elif dice < 0.069:
             self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
+
+
+def facts_of(value: bytes) -> tuple[Fact, ...]:
+    """The facts in a record of the engine."""
+    record = decode(value)
+    return () if isinstance(record, Unreadable) else record.facts
 
 
 def counted(log: list[bytes]) -> Iterator[tuple[int, Group]]:

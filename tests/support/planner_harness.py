@@ -10,11 +10,13 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.fact import Fact, Fence, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.notice import Channel, Channels
 from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planner import Planner
 
 SECOND = 1_000_000
+CHANNELS = Channels({"ops": Channel(), "mine": Channel("my.alert", "alerts")}, "https://tasks.example/")
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
 
 
@@ -50,7 +52,7 @@ class PlannerHarness:
             group = plan_log.decode(value)
             assert not isinstance(group, Unreadable), group
             state.fold(group)
-        self.planner = Planner(state, Fence(self._epoch, "n"), self._ahead_us, self.now)
+        self.planner = Planner(state, Fence(self._epoch, "n"), self._ahead_us, self.now, channels=CHANNELS)
         self.turn()
 
     def put(self, name: str, trigger: dict[str, Any], **fields: Any) -> tuple[Any, ...]:
@@ -97,6 +99,16 @@ class PlannerHarness:
         self._facts += 1
         self.planner.outcomes(0, self._facts, [fact], (self._facts + 1, 1, "d"), self.now)
         self.turn()
+
+    def ends(self, *facts: Fact) -> None:
+        """Tasks of anybody end, in one record."""
+        self._facts += 1
+        self.planner.outcomes(0, self._facts, facts, (self._facts + 1, 1, "d"), self.now)
+        self.turn()
+
+    def notices(self) -> list[dict[str, Any]]:
+        """Messages that were sent, in order."""
+        return [one["taskData"] for one in self.sent if one["orderingId"].startswith("notify/")]
 
     def launched(self) -> list[str]:
         """Planned times of what was launched, as their keys say."""
@@ -149,3 +161,4 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.queues == folded.queues
     assert live.queue_revision == folded.queue_revision
     assert live.tokens == folded.tokens
+    assert live.notices == folded.notices

@@ -204,7 +204,7 @@ def test_which_roles_need_a_session_follows_from_the_settings(changes, needing):
     assert {name for name, role in catalog.ROLES.items() if role.needs_session(chosen)} == needing
 
 
-@pytest.mark.parametrize(("slots", "names"), [(2, ["local", "spark"]), (0, ["local"])])
+@pytest.mark.parametrize(("slots", "names"), [(2, ["local", "spark", "notify"]), (0, ["local", "notify"])])
 def test_the_settings_say_which_executors_there_are(slots, names):
     chosen = Settings(dispatch={"spark_slots": slots})
     made = executors.executors(chosen)

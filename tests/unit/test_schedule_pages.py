@@ -62,6 +62,9 @@ def test_every_command_of_the_wire_is_shown_once_and_valid():
             "delete_queue",
             "put_token",
             "delete_token",
+            "put_rule",
+            "delete_rule",
+            "test_rule",
         ]
     )
     for definition in json.loads(lines[0])["schedules"]:

@@ -178,7 +178,8 @@ class Cancels:
         failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
         self._state.counts["retries_exhausted"] += 1
         fact = Fact(entry.key, entry.attempt, FAILED, finished_us=now, used=entry.used, failure=failure)
-        self._recorder.record(partition, fact, now)
+        named = fact._replace(queue=entry.data.queue, handler=entry.data.handler)
+        self._recorder.record(partition, named, now)
 
 
 def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:

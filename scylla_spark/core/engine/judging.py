@@ -58,10 +58,12 @@ class Judging:
                 verdict = FAILED
                 self._state.counts["retries_exhausted"] += 0 if outcome.final else 1
         self._state.counts[f"attempts_{outcome.outcome}"] += 1
+        named = (invocation.queue, invocation.handler or None) if next_us is None else (None, None)
         asked = entry.requests[0] if verdict == CANCELLED and entry.requests else None
         return Fact(
             entry.key, invocation.attempt, verdict, outcome.started_us, outcome.finished_us, invocation.planned_us, used,
-            next_us, outcome.result, outcome.failure, asked, outcome.work if next_us is None else _kept(entry, outcome.work),
+            next_us, outcome.result, outcome.failure, asked,
+            outcome.work if next_us is None else _kept(entry, outcome.work), *named,
         )  # fmt: skip
 
     def _wait_us(self, run: Run, outcome: Outcome, used: int) -> int:

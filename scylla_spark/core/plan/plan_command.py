@@ -64,6 +64,9 @@ class _Fields(TypedDict, total=False):
             "delete_queue",
             "put_token",
             "delete_token",
+            "put_rule",
+            "delete_rule",
+            "test_rule",
         ]
     ]
     id: _Identifier
@@ -91,6 +94,7 @@ class _Fields(TypedDict, total=False):
     days: Annotated[list[Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]], Field(max_length=MOST_DAYS)]
     queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]
     tokens: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
+    rules: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
     patch: bool
     unset: Annotated[list[Text], Field(max_length=100)]
     expect: Annotated[dict[Name, _Count], Field(max_length=MOST_NAMES)]
@@ -99,7 +103,7 @@ class _Fields(TypedDict, total=False):
 _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
     "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
-    "delete_token": ("names",),
+    "delete_token": ("names",), "put_rule": ("rules",), "delete_rule": ("names",), "test_rule": ("name",),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

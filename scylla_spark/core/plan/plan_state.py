@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
+from scylla_spark.core.plan.notice_state import KINDS, NoticeState
 from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
 from scylla_spark.core.plan.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
 from scylla_spark.core.plan.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
@@ -28,6 +29,7 @@ class PlanState:
         queues: name → definition that was put.
         queue_revision: of the newest change of any queue.
         tokens: id → token for the HTTP API.
+        notices: notification rules, and what they have told of.
         commands: next offset of `schedules`.
         outcomes: partition → position in `outcomes`.
         partly: what of the next input is done.
@@ -45,6 +47,7 @@ class PlanState:
     queues: dict[str, StoredQueue] = field(default_factory=dict)
     queue_revision: int = 0
     tokens: dict[str, StoredToken] = field(default_factory=dict)
+    notices: NoticeState = field(default_factory=NoticeState)
     commands: int = 0
     outcomes: dict[int, Position] = field(default_factory=dict)
     partly: Partly | None = None
@@ -84,6 +87,9 @@ class PlanState:
         found = _WHOLE.get(kind)
         if found is not None:
             found(self, change)
+            return
+        if kind in KINDS:
+            self.notices.apply(change)
             return
         entry = self.entries.get(change[1])
         if entry is not None:

@@ -20,10 +20,14 @@ from scylla_spark.core.plan.definitions import Definitions, Steps
 from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.notice import Channels, is_notice
+from scylla_spark.core.plan.notice_state import RULE_REVISION
+from scylla_spark.core.plan.noticing import TIMERS, Noticing
 from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.plan_log import Group, Partly, Position
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.queue_commands import QueueCommands
+from scylla_spark.core.plan.rule_commands import RuleCommands
 from scylla_spark.core.plan.stored_queue import QUEUE_ENTRY
 from scylla_spark.core.plan.stored_token import TOKEN_ENTRY
 from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
@@ -45,6 +49,7 @@ _MOST_WORDS_BYTES: Final = 8_192
 _SECOND: Final = "~"  # is greater than all that names begin with
 _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in a snapshot do
 _OF_TOKEN: Final = "^"  # likewise those of tokens
+_OF_RULE: Final = "|"  # likewise those of notification rules
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
@@ -65,6 +70,7 @@ class Planner:
         ahead_us: how long before their time tasks may be launched.
         now: since when we plan, microseconds since the epoch.
         queues: name → start values of the settings, JSON values of definitions.
+        channels: of the settings, for notifications; None: there are none.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Planner:
         ahead_us: int,
         now: int,
         queues: Mapping[str, Mapping[str, Any]] | None = None,
+        channels: Channels | None = None,
     ) -> None:
         self.state = state
         self.fence = fence
@@ -85,6 +92,9 @@ class Planner:
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
         self._queues = QueueCommands(self._journal, queues or {})
         self._tokens = TokenCommands(self._journal)
+        channels = channels or Channels()
+        self._rules = RuleCommands(self._journal, channels.known)
+        self._noticing = Noticing(self._journal, self._timers, channels)
         self.tables = TableWatch(self._journal, self._watching)
         self._groups: list[Group] = []
         self._moved: dict[int, Position] = {}
@@ -150,6 +160,8 @@ class Planner:
         for item, fact in enumerate(facts):
             at = Partly(partition, offset, item, "")
             if fact.terminal:
+                if resumed is None or resumed[:2] != at[:2] or (item, "") >= (resumed.item, resumed.name):
+                    self._notice(fact, now)
                 if resumed is not None and resumed[:3] == at[:3] and resumed.name:
                     self._tell_end(at, *_named(fact.key), fact, now)
                 self._ended(at, fact, now)
@@ -190,6 +202,8 @@ class Planner:
         if found is not None:
             entry = self.state.entries[found[0]]
             self._launching.anew(entry, entry.runs[found[1]], payload, now)
+        elif is_notice(key):
+            self._noticing.anew(key, payload, now)
 
     def sent(self, number: int) -> None:
         """All that groups up to a number asked to be sent was acknowledged."""
@@ -245,14 +259,14 @@ class Planner:
         ]
         changes += [["grave", name, generation] for name, generation in state.graves.items()]
         changes += [["unsent", number, texts] for number, texts in state.unsent.items()]
-        changes.append(["queue_revision", state.queue_revision])
+        changes += [["queue_revision", state.queue_revision], [RULE_REVISION, state.notices.revision]]
         group = Group(
             self.fence, state.number, now, state.commands, dict(state.outcomes), None, self._sent, state.snapshot, changes, True
         )  # fmt: skip
         self._groups.append(group)
         state.number += 1
         queues, tokens = (_OF_QUEUE + name for name in state.queues), (_OF_TOKEN + id for id in state.tokens)
-        return [*state.entries, *queues, *tokens]
+        return [*state.entries, *queues, *tokens, *(_OF_RULE + name for name in state.notices.names())]
 
     def snapshot(self, names: list[str], now: int) -> None:
         """Writes some schedules and queues of a snapshot; takes their names off the list."""
@@ -264,6 +278,9 @@ class Planner:
                 self._keep_queue(name.removeprefix(_OF_QUEUE))
             elif name.startswith(_OF_TOKEN):
                 self._keep_token(name.removeprefix(_OF_TOKEN))
+            elif name.startswith(_OF_RULE):
+                for change in self.state.notices.again(name.removeprefix(_OF_RULE)):
+                    self._journal.keep(*change)
             elif (entry := self.state.entries.get(name)) is not None:
                 self._journal.keep("entry", entry.to_json())
         self._seal(now)
@@ -314,6 +331,7 @@ class Planner:
             "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume,
             "put_queue": self._queues.put, "delete_queue": self._queues.delete,
             "put_token": self._tokens.put, "delete_token": self._tokens.delete,
+            "put_rule": self._rules.put, "delete_rule": self._rules.delete,
         }  # fmt: skip
         if command.type in changes:
             last = self._resume.name if self._resume is not None and self._resume[:2] == (COMMANDS, offset) else ""
@@ -323,6 +341,8 @@ class Planner:
             self._answer_when_ended(command.id, set(taken_back), (OK, "", "", done), now)
         elif command.type == "run":
             self._run(command, now)
+        elif command.type == "test_rule":
+            self._test_rule(offset, command, now)
         elif command.type == "backfill":
             self._backfill(command, now)
         elif command.type == "event":
@@ -439,6 +459,28 @@ class Planner:
         elif answer:
             self._answer(to, *answer)
 
+    # -- notifications --------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_facts(self) -> bool:
+        """Whether the ends of tasks of others than schedules are of use, too."""
+        return not self._noticing.idle
+
+    def _notice(self, fact: Fact, now: int) -> None:
+        """Tells rules of the end of a task, before the run that it was of is forgotten."""
+        if self._noticing.idle:
+            return
+        found = self.state.runs.get(fact.key)
+        entry = self.state.entries[found[0]] if found is not None else None
+        run = entry.runs[found[1]] if entry is not None and found is not None else None
+        self._noticing.ended(fact, entry, run, now)
+
+    def _test_rule(self, offset: int, command: PlanCommand, now: int) -> None:
+        name = command.fields["name"]
+        key = self._noticing.test(name, offset, now)
+        if command.id is not None:
+            self._answer(command.id, OK, "", "", {name: str(key)})
+
     # -- ended runs and events ------------------------------------------------------------------------------------------
 
     def _ended(self, at: Partly, fact: Fact, now: int) -> None:
@@ -511,6 +553,9 @@ class Planner:
     def _timer(self, timer: Timer, now: int) -> None:
         if timer.kind == "answer":
             self._give(timer.number)
+            return
+        if timer.kind in TIMERS:
+            self._noticing.timer(timer, now)
             return
         entry = self.state.entries.get(timer.name)
         if entry is None:

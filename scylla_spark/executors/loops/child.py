@@ -56,10 +56,11 @@ class _Running:
         notes: what it says of its work.
     """
 
-    __slots__ = ("begun_us", "notes", "parts", "started_us", "task", "timer", "told")
+    __slots__ = ("begun_us", "context", "notes", "parts", "started_us", "task", "timer", "told")
 
     def __init__(self, started_us: int, begun_us: int) -> None:
         self.notes: CallNotes | None = None
+        self.context: contextvars.Context
         self.started_us, self.begun_us = started_us, begun_us
         self.task: asyncio.Task[Verdict] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -74,9 +75,13 @@ class LoopChild:
         sock: stream socket to the pool.
         slot: memory shared with the pool.
         handlers: what tasks may name.
+        output: takes what the handlers print; each line belongs to the call whose code writes it.
     """
 
-    def __init__(self, sock: socket.socket, slot: SharedMemory, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, sock: socket.socket, slot: SharedMemory, handlers: Mapping[str, Handler], output: Output
+    ) -> None:
+        self._output = output
         self._sock = sock
         self._slot = slot
         self._handlers = handlers
@@ -125,6 +130,8 @@ class LoopChild:
         context = contextvars.copy_context()
         context.run(call_number.set, number)
         row = TaskRow(*order.tasks[0])
+        context.run(self._output.begin, row)
+        running.context = context
         handler = self._handlers[order.handler]
         if handler.signature.parameters == 2:
             running.notes = CallNotes(number, self._send)
@@ -166,6 +173,7 @@ class LoopChild:
             os._exit(0)  # the handler forked, and this is the copy
         duration = boot_us() - running.begun_us
         del self._running[number]
+        running.context.run(self._output.end)
         if running.timer is not None:
             running.timer.cancel()
         if running.notes is not None:
@@ -224,7 +232,7 @@ def run(
         output: takes what the handlers print.
         forkserver: process id of the parent.
         wants_output: whether output is sent along; never, because nobody knows which of many tasks has printed what.
-        log_fd: for lines, of which the same is true; -1.
+        log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
     """
     code = 1
     try:
@@ -236,8 +244,10 @@ def run(
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all children draw the same numbers
+        if log_fd >= 0:
+            output.keep_lines(log_fd)
         output.put_in_place()
-        LoopChild(sock, SharedMemory(slot_fd), handlers).serve()
+        LoopChild(sock, SharedMemory(slot_fd), handlers, output).serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

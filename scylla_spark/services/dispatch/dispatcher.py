@@ -151,7 +151,7 @@ class Dispatcher:
             self._begin(executor)
             self.handlers |= executor.handlers()
         for name, executor in asked_for(self.settings, self.handlers).items():
-            executor.start(self.finished)
+            self._begin(executor)
             self.executors[name] = executor
         self._refuse_what_is_off()
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)

@@ -16,6 +16,7 @@ from scylla_spark.schemas import (
     DEFERRED,
     FIRES,
     JOBS,
+    NOTIFICATION_RULES,
     QUEUES,
     REJECTED,
     SCHEDULES,
@@ -26,18 +27,8 @@ from scylla_spark.schemas import (
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open
 
 COMPACTED: Final = (
-    TASKS,
-    COMPLETIONS,
-    ATTEMPTS,
-    ATTEMPT_LOGS,
-    REJECTED,
-    DEFERRED,
-    SCHEDULES,
-    JOBS,
-    FIRES,
-    QUEUES,
-    TOKENS,
-)
+    TASKS, COMPLETIONS, ATTEMPTS, ATTEMPT_LOGS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES, TOKENS, NOTIFICATION_RULES,
+)  # fmt: skip
 _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written
 _FILES_AT_ONCE: Final = 400  # some three seconds

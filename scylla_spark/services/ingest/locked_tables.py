@@ -12,19 +12,9 @@ from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.spark_tables import HourBucket, Tables
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.schemas import (
-    ATTEMPT_LOGS,
-    ATTEMPTS,
-    CALENDARS,
-    COMPLETIONS,
-    FIRES,
-    JOBS,
-    QUEUES,
-    SCHEDULES,
-    TOKENS,
-    Table,
-)
+from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, Table
 from scylla_spark.services.ingest.progress import Progress
+from scylla_spark.transforms.plan_rows import PLAN_TABLES
 
 SMALL_BYTES: Final = 32 << 20
 _QUIET: Final = {
@@ -35,9 +25,7 @@ _QUIET: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # a vacuum has so many tasks; by default 10,000
 }
 
-_OF_OUTCOMES = frozenset(
-    table.name for table in (COMPLETIONS, ATTEMPTS, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS)
-)
+_OF_OUTCOMES = frozenset(table.name for table in (COMPLETIONS, ATTEMPTS, *PLAN_TABLES.values()))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from scylla_spark.io.kafka.log_reader import LogReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
+from scylla_spark.services.plan.channels import channels_of
 from scylla_spark.services.plan.metrics import PlanMetrics
 from scylla_spark.services.plan.table_watcher import TableWatcher
 
@@ -108,7 +109,8 @@ class PlanTenure:
         self._now = now_us()
         queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
         ahead_us = duration_us(self._settings.plan.ahead)
-        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues)
+        channels = channels_of(self._settings)
+        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues, channels)
         self._tail()
         self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
@@ -213,7 +215,7 @@ class PlanTenure:
     def _facts(self, partition: int, records: list[Any]) -> None:
         fences = self._fences[partition]
         for record in records:
-            idle = not self.planner.state.runs and self.planner.state.partly is None
+            idle = not (self.planner.state.runs or self.planner.wants_facts) and self.planner.state.partly is None
             if idle and is_facts(record.value):  # nothing of ours can be in it
                 self.planner.outcomes(partition, record.offset, (), (record.offset + 1, *fences.fence), self._now)
                 continue

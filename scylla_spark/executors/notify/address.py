@@ -1,0 +1,95 @@
+"""Which addresses a webhook may be sent to. A host is resolved once, and what was judged is what is connected to."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, NamedTuple
+
+from scylla_spark.errors import SchedulerError
+
+_Address = IPv4Address | IPv6Address
+_NEVER: Final = tuple(
+    map(
+        ip_network,
+        (
+            "169.254.0.0/16",  # link-local, and where most clouds keep the credentials of a machine
+            "fe80::/10",
+            "fd00:ec2::/32",  # the same of AWS over IPv6
+            "100.100.100.200/32",  # of Alibaba
+            "192.0.0.192/32",  # of Oracle
+            "168.63.129.16/32",  # of Azure, although it is a public address
+        ),
+    )
+)
+_NAT64: Final = ip_network("64:ff9b::/96")
+_LOW_32: Final = 2**32 - 1
+
+
+class AddressRefusedError(SchedulerError):
+    """A webhook would go to an address that it may not go to."""
+
+
+class Place(NamedTuple):
+    """Where to connect.
+
+    Attributes:
+        family: of the socket.
+        address: as `socket.connect` takes it.
+    """
+
+    family: int
+    address: tuple[str, int]
+
+
+def places(host: str, port: int, *, private: bool) -> list[Place]:
+    """Addresses of a host, all of which may be connected to; asks the resolver once.
+
+    Args:
+        host: name or address.
+        port: of TCP.
+        private: whether addresses of private networks and of this machine are allowed.
+
+    Raises:
+        AddressRefusedError: one of them is not allowed.
+        OSError: there is no such host.
+    """
+    found: list[Place] = []
+    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        text = str(address[0])
+        if not is_allowed(ip_address(text.partition("%")[0]), private=private):
+            raise AddressRefusedError(
+                f"The host of the webhook is at {text}, where webhooks are not sent.",
+                hint="notify.private_addresses allows private networks and this machine.",
+            )
+        found.append(Place(family, (text, port)))
+    if not found:
+        raise OSError("the host has no address")
+    return found
+
+
+def is_allowed(address: _Address, *, private: bool) -> bool:
+    """Whether webhooks may go to an address.
+
+    Args:
+        address: any; one of IPv6 that stands for one of IPv4 is judged as that.
+        private: whether private networks and this machine are allowed; link-local addresses and those where clouds tell a
+            machine its credentials never are.
+    """
+    address = _meant(address)
+    if address.is_multicast or address.is_unspecified or any(address in network for network in _NEVER):
+        return False
+    return address.is_global or (private and (address.is_private or address.is_loopback or _is_shared(address)))
+
+
+def _meant(address: _Address) -> _Address:
+    if isinstance(address, IPv4Address):
+        return address
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is None and address in _NAT64:
+        inner = IPv4Address(int(address) & _LOW_32)
+    return inner if inner is not None else address
+
+
+def _is_shared(address: _Address) -> bool:
+    return address in ip_network("100.64.0.0/10")

@@ -1,0 +1,377 @@
+"""Messages go out to real receivers on this machine that hang, redirect, fail and answer; and nowhere they should not go."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from scylla_spark.clock import boot_us, from_us, now_us
+from scylla_spark.config.notify import Notify
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import Invocation, Outcome
+from scylla_spark.errors import ConfigError
+from scylla_spark.executors.notify import address
+from scylla_spark.executors.notify.delivery import Delivered, deliver, judged
+from scylla_spark.executors.notify.executor import NotifyExecutor
+from scylla_spark.executors.notify.post import MAX_ANSWER_BYTES, Answer, target_of
+from scylla_spark.executors.notify.signature import key_of, signed
+from tests.support.waiting import holds
+from tests.support.webhook_receiver import HANG, TRICKLE, receiving
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+MESSAGE = {
+    "version": 1, "id": "msg_1", "rule": "broken", "channel": "ops", "event": "failed", "notice": "first", "count": 1,
+    "since": "2026-03-01T00:00:00Z", "at": "2026-03-01T00:00:00Z", "dedupKey": "broken/0", "handler": "mail.send",
+    "key": "TaskKey(2026-03-01T00:00:00Z,a,ü)", "error": {"kind": "OSError", "message": "no route"},
+}  # fmt: skip
+
+
+def notify(url: str, *, private: bool = True, **channel: Any) -> Notify:
+    return Notify.model_validate({"channels": {"ops": {"url": url, **channel}}, "private_addresses": private})
+
+
+# -- signatures ---------------------------------------------------------------------------------------------------------
+
+
+def test_signatures_are_those_of_the_specification() -> None:
+    headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, b'{"test": 2432232314}', key_of(SECRET))
+    assert headers == {
+        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "webhook-timestamp": "1614265330",
+        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_***"])
+def test_what_is_no_secret_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        key_of(secret)
+    assert not secret or secret not in f"{refused.value} "[:28]
+
+
+# -- one message --------------------------------------------------------------------------------------------------------
+
+
+def test_a_webhook_gets_one_signed_cloud_event() -> None:
+    with receiving(204) as receiver:
+        done = deliver(MESSAGE, notify(receiver.url, secret=SECRET))
+        assert (done.failure, done.result) == (None, '{"status": 204}')
+        (request,) = receiver.received
+    headers = request.headers
+    assert headers["content-type"] == "application/cloudevents+json; charset=utf-8"
+    assert abs(int(headers["webhook-timestamp"]) - now_us() // 1_000_000) <= 60
+    again = signed("msg_1", int(headers["webhook-timestamp"]), request.body, key_of(SECRET))
+    assert headers["webhook-signature"] == again["webhook-signature"]
+    assert headers["webhook-id"] == "msg_1"
+    assert request.event == {
+        "specversion": "1.0", "id": "msg_1", "source": "/scylla-spark/notifications", "type": "scylla-spark.failed.first",
+        "subject": MESSAGE["key"], "time": MESSAGE["at"], "datacontenttype": "application/json", "data": MESSAGE,
+    }  # fmt: skip
+
+
+def test_without_a_secret_it_is_not_signed() -> None:
+    with receiving(200) as receiver:
+        assert deliver(MESSAGE, notify(receiver.url)).failure is None
+        assert "webhook-signature" not in receiver.received[0].headers
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "final"),
+    [(410, "gone", True), (404, "http_404", True), (500, "http_500", False), (503, "http_503", False), (429, "http_429", False)],
+)  # fmt: skip
+def test_an_answer_says_whether_it_is_tried_again(status: int, kind: str, final: bool) -> None:
+    with receiving(status) as receiver:
+        done = deliver(MESSAGE, notify(receiver.url))
+    assert done.failure is not None
+    assert (done.failure.kind, done.final, done.result) == (kind, final, None)
+
+
+def test_redirects_are_not_followed() -> None:
+    with receiving(204) as elsewhere, receiving((302, {"Location": elsewhere.url})) as receiver:
+        done = deliver(MESSAGE, notify(receiver.url))
+        assert elsewhere.received == []
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("http_302", True)
+
+
+@pytest.mark.parametrize("answer", [HANG, TRICKLE])
+def test_a_receiver_that_hangs_is_cut_off_in_time_and_tried_again(answer: int) -> None:
+    with receiving(answer) as receiver:
+        began = time.monotonic()
+        done = deliver(MESSAGE, notify(receiver.url), total_s=0.5)
+        assert time.monotonic() - began < 5
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("timed_out", False)
+
+
+def test_a_receiver_that_is_not_there_is_tried_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    done = deliver(MESSAGE, notify(f"http://127.0.0.1:{port}/"))
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("unreachable", False)
+
+
+def test_one_that_does_not_speak_tls_is_told_from_one_that_is_not_there() -> None:
+    with receiving(204) as receiver:
+        done = deliver(MESSAGE, notify(receiver.url.replace("http:", "https:")))
+        assert receiver.received == []
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("certificate", False)
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_ms"),
+    [("7", 7_000), ("999999", 3_600_000), ("soon", None), ("-1", None), (None, None), ("9" * 400, 3_600_000)],
+)
+def test_the_time_that_a_receiver_asks_for_is_honoured_up_to_an_hour(header: str | None, wait_ms: int | None) -> None:
+    done = judged(Answer(429, header, b""), now_us())
+    assert (done.wait_ms, done.final) == (wait_ms, False)
+
+
+def test_the_time_may_be_a_date() -> None:
+    now = now_us()
+    date = format_datetime(from_us(now).astimezone(UTC).replace(microsecond=0) + timedelta(seconds=30), usegmt=True)
+    assert 28_000 <= (judged(Answer(503, date, b""), now).wait_ms or 0) <= 30_000
+    past = format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True)
+    assert judged(Answer(503, past, b""), now).wait_ms == 0
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], {}, {"id": 1}, {**MESSAGE, "channel": "nobody"}, {**MESSAGE, "channel": {}}]
+)
+def test_a_payload_that_is_no_message_fails_for_good(payload: Any) -> None:
+    done = deliver(payload, notify("https://hooks.example.com/"))
+    assert done.final
+    assert done.failure is not None
+
+
+def test_answers_are_read_to_a_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sent = threading.Event()
+
+        def flood() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                try:
+                    for _ in range(10_000):
+                        connection.sendall(b"x" * MAX_ANSWER_BYTES)
+                except OSError:
+                    sent.set()
+
+        thread = threading.Thread(target=flood, daemon=True)
+        thread.start()
+        done = deliver(MESSAGE, notify(f"http://127.0.0.1:{server.getsockname()[1]}/"))
+        assert done.result == '{"status": 200}'
+        assert sent.wait(10), "it was cut off"
+        thread.join(10)
+
+
+def test_apprise_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    done = deliver(MESSAGE, notify("mailto://user:pass@example.com", kind="apprise"))
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("apprise_missing", True)
+    assert "pass@" not in done.failure.message
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise imports what Python 3.13 has no more
+def test_apprise_sends_to_what_its_url_says() -> None:
+    pytest.importorskip("apprise", reason="an extra")
+    with receiving(200) as receiver:
+        done = deliver(MESSAGE, notify(receiver.url.replace("http:", "json:"), kind="apprise"))
+        assert done.failure is None
+        assert receiver.received[0].event["title"] == "mail.send: failed"
+
+
+# -- where messages go --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "::1", "fc00::1", "100.64.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+    ],
+)  # fmt: skip
+def test_private_addresses_are_refused_unless_they_are_allowed(text: str) -> None:
+    assert not address.is_allowed(ip_address(text), private=False)
+    assert address.is_allowed(ip_address(text), private=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "169.254.169.254", "fe80::1", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "0.0.0.0", "::", "224.0.0.1", "ff02::1",
+        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
+    ],
+)  # fmt: skip
+def test_link_local_addresses_and_metadata_services_are_refused_always(text: str) -> None:
+    assert not address.is_allowed(ip_address(text), private=True)
+
+
+@pytest.mark.parametrize("text", ["93.184.215.14", "2606:2800:21f::1", "64:ff9b::808:808"])
+def test_public_addresses_are_allowed(text: str) -> None:
+    assert address.is_allowed(ip_address(text), private=False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f.1", "2130706433", "[::1]"])
+def test_a_webhook_to_this_machine_is_refused_before_anything_is_sent(host: str) -> None:
+    with receiving(204) as receiver:
+        url = receiver.url.replace("127.0.0.1", host)
+        done = deliver(MESSAGE, notify(url, private=False))
+        assert receiver.received == []
+    assert done.failure is not None
+    assert (done.failure.kind, done.final) == ("channel_refused", True)
+    assert "notify.private_addresses" in done.failure.message
+
+
+def test_a_host_is_resolved_once_and_refused_if_one_of_its_addresses_is_private(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def resolver(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, 1, 6, "", (text, port)) for text in ("93.184.215.14", "127.0.0.1")]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    with pytest.raises(address.AddressRefusedError):
+        address.places("rebinds.example", 80, private=False)
+    assert asked == ["rebinds.example"]
+    assert [one.address[0] for one in address.places("rebinds.example", 80, private=True)] == [
+        "93.184.215.14",
+        "127.0.0.1",
+    ]
+
+
+@pytest.mark.parametrize("url", ["ftp://x/", "https://", "https://user:secret@x/", "https://x:99999/", "http://[::1/"])
+def test_a_url_that_is_not_usable_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        target_of(url)
+    assert "secret" not in str(refused.value)
+
+
+# -- the executor -------------------------------------------------------------------------------------------------------
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self.count = 0
+
+    def __call__(self, outcomes: Sequence[Outcome]) -> None:
+        self.count += len(outcomes)
+        self.outcomes |= {one.id: one for one in outcomes}
+
+
+def invocation(number: int, lane: str = "notify/ops", **more: Any) -> Invocation:
+    key = TaskKey(1_800_000_000_000_000, lane, f"notice/{number}")
+    text = json.dumps({**MESSAGE, "id": f"msg_{number}"})
+    return Invocation(number, key, 1, 7, "scylla.notify", "_notify", text, 0, 0, 60_000)._replace(**more)
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+class Gate:
+    """Sends when it is opened, and notes in which order."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.sent: list[str] = []
+
+    def __call__(self, payload: Any, settings: Notify) -> Delivered:
+        assert self.open.wait(30)
+        self.sent.append(payload["id"])
+        return Delivered("{}")
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    found = Gate()
+    yield found
+    found.open.set()
+
+
+def test_messages_of_a_lane_go_out_in_order_and_those_of_others_beside_them(sink: Sink, gate: Gate) -> None:
+    executor = NotifyExecutor(Notify(), gate)
+    executor.start(sink)
+    executor.submit([invocation(number) for number in range(20)])
+    executor.submit([invocation(100, "notify/other")])
+    assert holds(lambda: set(executor.running()) == {0, 100})
+    gate.open.set()
+    assert holds(lambda: len(sink.outcomes) == 21)
+    assert [one for one in gate.sent if one != "msg_100"] == [f"msg_{number}" for number in range(20)]
+    executor.stop(drain_s=1)
+
+
+def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
+    with receiving(503, 204) as receiver:
+        executor = NotifyExecutor(notify(receiver.url))
+        executor.start(sink)
+        executor.submit([invocation(1), invocation(2), invocation(3)])
+        assert holds(lambda: len(sink.outcomes) == 3)
+        assert [sink.outcomes[n].outcome for n in (1, 2, 3)] == ["failed", "not_started", "not_started"]
+        executor.submit([invocation(4)])
+        assert holds(lambda: len(sink.outcomes) == 4)
+        assert sink.outcomes[4].outcome == "succeeded"
+        executor.stop(drain_s=1)
+
+
+def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:
+    executor = NotifyExecutor(Notify(), gate)
+    executor.start(sink)
+    executor.submit([invocation(1), invocation(2)])
+    assert holds(lambda: set(executor.running()) == {1})
+    executor.kill([1, 2])
+    assert [sink.outcomes[n].outcome for n in (1, 2)] == ["timed_out", "not_started"]
+    gate.open.set()
+    executor.submit([invocation(3)])
+    assert holds(lambda: 3 in sink.outcomes)
+    assert sink.count == 3
+    executor.stop(drain_s=1)
+
+
+def test_nothing_is_reported_after_a_stop(sink: Sink, gate: Gate) -> None:
+    executor = NotifyExecutor(Notify(), gate)
+    executor.start(sink)
+    executor.submit([invocation(1), invocation(2)])
+    assert holds(lambda: set(executor.running()) == {1})
+    executor.stop(drain_s=0.05)
+    assert [one.outcome for one in sink.outcomes.values()] == ["not_started"]
+    gate.open.set()
+    assert holds(lambda: gate.sent == ["msg_1"])
+    assert sink.count == 1
+
+
+def test_what_comes_too_late_and_what_is_not_ours_does_not_run(sink: Sink) -> None:
+    with receiving(204) as receiver:
+        executor = NotifyExecutor(notify(receiver.url))
+        executor.start(sink)
+        executor.submit([invocation(1, "a", start_by_us=boot_us() - 1), invocation(2, "b", handler="mail.send")])
+        executor.submit([invocation(3, "c", payload="[")])
+        assert holds(lambda: len(sink.outcomes) == 3)
+        assert receiver.received == []
+    assert sink.outcomes[1].outcome == "not_started"
+    failure = sink.outcomes[2].failure
+    assert failure is not None
+    assert (failure.kind, sink.outcomes[2].final) == ("handler_unknown", True)
+    assert sink.outcomes[3].outcome == "failed"
+    assert executor.room() == 64
+    executor.stop(drain_s=1)

@@ -60,7 +60,9 @@ def add(p: Sum) -> Total:
 @handler("nap", concurrency=500)
 async def nap(task: Task, ctx: TaskContext) -> int:
     """Sleeps for `ms` on an event loop; its process."""
+    print("asleep", task.key.uniqueness_key)
     await asyncio.sleep(task.payload["ms"] / 1000)
+    await asyncio.gather(asyncio.to_thread(ctx.log.warning, "awake %s", task.key.uniqueness_key))
     return os.getpid()
 
 

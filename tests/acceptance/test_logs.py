@@ -68,6 +68,18 @@ def test_of_a_process_that_dies_the_lines_before_its_death_are_kept_and_of_a_flo
     assert sum(len(line.text) for line in found) < 1024 * 1024
 
 
+def test_of_many_async_tasks_in_one_process_each_keeps_its_own_lines(deployment, scheduler, foreign):
+    keys = [TaskKey(now(), f"tell-async-{n}", f"{n}") for n in range(20)]
+    for key in keys:
+        foreign.put(key, {"ms": 500}, handler="nap")
+    foreign.flush()
+    ends = deployment.completed(keys)
+    assert len({ends[key]["result"] for key in keys}) == 1, "one process"
+    for key in keys:
+        found = lines(scheduler, key, enough=has_text(f"awake {key.uniqueness_key}"))
+        assert [line.text for line in found] == [f"asleep {key.uniqueness_key}", f"awake {key.uniqueness_key}"]
+
+
 def test_task_logs_follows_a_running_task_until_its_end(deployment, foreign, tmp_path):
     key, file = TaskKey(now(), "tell-slowly", "1"), tmp_path / "go on"
     foreign.put(key, {"file": str(file)}, handler="tell")

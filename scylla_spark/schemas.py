@@ -318,7 +318,23 @@ TOKENS: Final = Table(
     (),
     "one row per change of a token for the HTTP API; secrets and their digests stand in no table",
 )
+AUDIT_TRAIL: Final = Table(
+    "audit",
+    (
+        Column("at", "timestamp", "when it was answered"),
+        Column("token", "string", "id of the token; empty: none that holds was shown"),
+        Column("name", "string", "of the token"),
+        Column("operation", "string", "`operationId` of docs/openapi.json"),
+        Column("method", "string", "of the request"),
+        Column("path", "string", "of the request, its first 300 characters"),
+        Column("status", "int", "of the answer; 0: the caller was gone"),
+        Column("client", "string", "network address"),
+        _PLAN_OFFSET,
+    ),
+    (),
+    "one row per change that was asked for over HTTP, and per refusal to whoever may not; what tasks say of themselves is left out",
+)
 TABLES: Final = (
-    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES,
+    TASKS, DEFERRED, COMPLETIONS, ATTEMPTS, REJECTED, SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES, AUDIT_TRAIL,
     ATTEMPT_LOGS, LOG_PROGRESS, PROGRESS, DEPLOYMENT,
 )  # fmt: skip

@@ -9,15 +9,27 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.notification_rule import read_rule
+from scylla_spark.core.plan.audit_entry import AUDIT, read_audit_change
 from scylla_spark.core.plan.notice_state import RULE, read_rule_change
 from scylla_spark.core.plan.plan_log import Change, Group
 from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
 from scylla_spark.core.plan.stored_token import TOKEN, read_token_change
 from scylla_spark.core.queue_definition import read_queue
-from scylla_spark.schemas import CALENDARS, FIRES, JOBS, NOTIFICATION_RULES, QUEUES, REJECTED, SCHEDULES, TOKENS, Table
+from scylla_spark.schemas import (
+    AUDIT_TRAIL,
+    CALENDARS,
+    FIRES,
+    JOBS,
+    NOTIFICATION_RULES,
+    QUEUES,
+    REJECTED,
+    SCHEDULES,
+    TOKENS,
+    Table,
+)
 
 PLAN_TABLES: Final = {
-    table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES)
+    table.name: table for table in (SCHEDULES, JOBS, FIRES, CALENDARS, QUEUES, TOKENS, NOTIFICATION_RULES, AUDIT_TRAIL)
 }
 REFUSED: Final = "plan_rejected"
 """The kind of rows that go to `rejected`."""
@@ -183,6 +195,11 @@ def _refuse(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     }  # fmt: skip
 
 
+def _audit(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    entry = read_audit_change(change)
+    yield AUDIT_TRAIL.name, {"at": iso(entry.at_us), **{name: entry._asdict()[name] for name in entry._fields[1:]}}
+
+
 def _iso(us: int) -> str | None:
     return iso(us) if us else None
 
@@ -190,5 +207,5 @@ def _iso(us: int) -> str | None:
 _ROWS: Final[dict[str, Callable[[Change, int], Iterator[tuple[str, dict[str, Any]]]]]] = {
     "put": _put, "set": _set, "drop": _drop, "job": _job, "fire": _fire, "end": _end, "calendar": _calendar, QUEUE: _queue,
     TOKEN: _token, RULE: _rule,
-    "refuse": _refuse,
+    "refuse": _refuse, AUDIT: _audit,
 }  # fmt: skip

@@ -61,6 +61,17 @@ def test_tokens_are_made_obeyed_and_revoked_while_everything_runs(place):
     assert {one["name"]: one["state"] for one in json.loads(listed.stdout)} == {"ci": "active", "worker": "active"}
     assert place.call("token", "revoke", reader.split("_")[1]).returncode == 0
     eventually(lambda: status(address, reader) == 401, 6, "a revoked token is refused")
+    admin = scheduler.create_token("admin", ["admin"])
+
+    def entries():
+        headers = {"Authorization": f"Bearer {admin}"}
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{address}/v1/audit", headers=headers), timeout=60
+        ) as answer:
+            return {(one["name"], one["operation"], one["status"]) for one in json.load(answer)["entries"]}
+
+    wanted = {("", "", 401), ("worker", "get_a_queue", 403)}
+    eventually(lambda: entries() >= wanted, 120, "the table says who was not allowed to", entries)
     for secret in (reader[-64:], leaser[-64:]):
         assert secret not in listed.stdout + process.told()
     assert process.stop() == 0, process.told()[-3000:]

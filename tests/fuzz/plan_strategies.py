@@ -395,6 +395,13 @@ fine_definitions = brief(st.builds(
     lambda name, handler, trigger, more: {"name": name, "handler": handler, "trigger": trigger} | more,
     st.sampled_from(PLANNED), st.sampled_from(["work", "other"]), st.sampled_from(FINE_TRIGGERS), fine_options,
 ))  # fmt: skip
+
+
+def audit_entry(text):
+    texts = dict.fromkeys(("token", "name", "operation", "method", "path", "client"), text)
+    return {"atUs": 1_767_225_600_000_000, "status": 403, **texts}
+
+
 fine_commands = brief(weighted(
     (5, fine_definitions.map(lambda one: {"type": "put", "schedules": [one]})),
     (3, st.sampled_from(FINE_VALUES).map(lambda fields: {"type": "event", "name": "orders", "fields": fields})),
@@ -410,6 +417,7 @@ fine_commands = brief(weighted(
     (2, st.sampled_from(FINE_RULES).map(lambda one: {"type": "put_rule", "rules": [one]})),
     (1, st.sampled_from(RULE_NAMES).map(lambda name: {"type": "delete_rule", "names": [name]})),
     (1, st.sampled_from(RULE_NAMES).map(lambda name: {"type": "test_rule", "name": name})),
+    (1, st.sampled_from(["x", "\x01" * 300]).map(lambda text: {"type": "audit", "entries": [audit_entry(text)] * 50})),
 ))  # fmt: skip
 stories = st.lists(
     weighted((6, fine_commands.map(lambda one: json.dumps({"id": "me", **one}).encode())), (1, brief(command_records))),

@@ -8,23 +8,31 @@ import json
 import pytest
 import structlog
 
-from scylla_spark.clock import iso
+from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.audit_entry import AuditEntry
+from scylla_spark.core.plan.plan_answer import checked_command
 from scylla_spark.core.scopes import PLAIN
 from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.errors import UnreachableError
-from scylla_spark.schemas import TASKS
+from scylla_spark.schemas import AUDIT_TRAIL, TASKS
 from scylla_spark.services.api import access, token_view
+from scylla_spark.services.api.audit_trail import AuditTrail
+from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED
 from scylla_spark.services.api.task_ids import path_of
 from scylla_spark.services.api.token_view import TokenView
+from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, make, task
 from tests.support.openapi_file import text
+from tests.support.planner_harness import PlannerHarness
 
 MAIL = TaskKey(at(10), "o", "mail")
 GPU = TaskKey(at(10), "o", "gpu")
 NONE = TaskKey(at(10), "o", "none")
+ENTRY = AuditEntry(1_767_225_600_000_000, "x", "x", "x", "POST", "x", 200, "x")
 MISSING = "/problems/unauthenticated"
 OPERATIONS = {
     operation["operationId"]: (method, path)
@@ -258,6 +266,95 @@ def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site
     ]
     id = headers["Authorization"].split("_")[1]
     assert told == [(id, "t", "enqueue_a_task", 202), (id, "t", "enqueue_a_task", 403), ("", "", "", 401)]
+
+
+def kept(client, trail, *requests):
+    """What of some requests goes into the table: operation and status."""
+    before = len(trail)
+    for method, path, more in requests:
+        client.request(method, path, **more)
+    return [(entry.operation, entry.status) for entry in trail[before:]]
+
+
+def test_the_table_has_what_is_changed_and_who_may_not_and_not_what_leaves_rows_of_its_own(site, monkeypatch):
+    trail = []
+    monkeypatch.setattr(site.app.state.api.audit, "note", trail.append)
+    headers = give(site, "tasks:write:queue=mail", "queues:write")
+    with site.client() as client:
+        shown = {"headers": headers}
+        assert kept(client, trail, ("POST", "/v1/queues/mail:pause", shown)) == [("pause_a_queue", 200)]
+        assert kept(client, trail, ("PATCH", "/v1/queues/mail", shown | {"json": {"rate": -1}})) == [
+            ("change_fields_of_a_queue", 422)
+        ]
+        assert kept(client, trail, ("POST", "/v1/tasks", shown | {"json": {"queue": "gpu"}})) == [
+            ("enqueue_a_task", 403)
+        ]
+        assert kept(client, trail, ("POST", "/v1/tasks", shown | {"json": {"queue": "mail"}})) == []
+        assert kept(client, trail, ("GET", "/v1/queues", {})) == [("", 401)]
+        assert kept(client, trail, ("GET", "/healthz", {}), ("POST", "/v1/nothing", shown)) == []
+    id, path = headers["Authorization"].split("_")[1], "/v1/queues/mail:pause"
+    assert trail[0]._replace(at_us=0) == (0, id, "t", "pause_a_queue", "POST", path, 200, "127.0.0.1")
+
+
+def test_entries_reach_the_planners_topic_a_second_later_and_those_that_find_no_room_are_counted():
+    metrics, told, down = ApiMetrics(), [], [UnreachableError("down")]
+
+    def tell(entries):
+        if down:
+            raise down.pop()
+        told.append(entries)
+
+    async def play():
+        trail = AuditTrail(tell, metrics)
+        for number in range(1_005):
+            trail.note(ENTRY._replace(status=number % 600, path="\ud800" * 400))
+        await trail.stop()
+        assert told == [], "nobody acknowledged anything"
+        await trail.stop()
+
+    asyncio.run(play())
+    assert [len(some) for some in told] == [50] * 20
+    assert told[0][0].path == "?" * 300
+    assert metrics.audit_lost._value.get() == 5
+    checked_command("audit", entries=[entry.to_wire() for entry in told[0]])
+    checked_command(
+        "audit", entries=[ENTRY._make(["\x01" * 300 if one == "x" else one for one in ENTRY]).to_wire()] * 50
+    )
+
+
+def test_an_entry_becomes_a_row():
+    plan = PlannerHarness()
+    plan.raw(checked_command("audit", entries=[ENTRY.to_wire(), ENTRY._replace(status=403).to_wire()]))
+    plan.turn()
+    groups = [plan_log.decode(value) for value in plan.log]
+    rows = [
+        json.loads(row.text)
+        for offset, group in enumerate(groups)
+        for row in plan_rows(group, offset)
+        if row.kind == "audit"
+    ]
+    assert {(row["at"], row["token"]) for row in rows} == {("2026-01-01T00:00:00Z", "x")}
+    assert [row["status"] for row in rows] == [200, 403]
+
+
+def test_the_trail_is_shown_the_newest_first_to_administrators(tmp_path):
+    site = made(tmp_path)
+    common = {"token": "x", "name": "n", "method": "POST", "path": "/", "client": "c", "plan_offset": 1}
+    append(f"{tmp_path}/tables", AUDIT_TRAIL, [
+        {"at": from_us(at(hour)), "operation": operation, "status": 200, **common} for hour, operation in ((1, "a"), (3, "b"), (2, "a"))
+    ])  # fmt: skip
+    headers = give(site, "admin")
+    with site.client() as client:
+
+        def look(query=""):
+            found = client.get(f"/v1/audit{query}", headers=headers).json()["entries"]
+            return [one["operation"] + one["at"][11:13] for one in found]
+
+        assert look() == ["b03", "a02", "a01"]
+        assert look("?limit=1") == ["b03"]
+        assert look("?operation=a&limit=1") == ["a02"]
+        assert look(f"?before={iso(at(2)).replace('+', '%2B')}") == ["a01"]
+        assert look(f"?since={iso(at(2)).replace('+', '%2B')}") == ["b03", "a02"]
 
 
 # -- how old what is known may be -----------------------------------------------------------------------------------------

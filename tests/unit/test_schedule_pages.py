@@ -65,6 +65,7 @@ def test_every_command_of_the_wire_is_shown_once_and_valid():
             "put_rule",
             "delete_rule",
             "test_rule",
+            "audit",
         ]
     )
     for definition in json.loads(lines[0])["schedules"]:

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from scylla_spark.core import rejection
 from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.plan.audit_entry import MOST_ENTRIES, AuditFields
 from scylla_spark.core.plan.schedule_format import Name, Text
 from scylla_spark.core.plan.trigger import Scalar
 
@@ -67,6 +68,7 @@ class _Fields(TypedDict, total=False):
             "put_rule",
             "delete_rule",
             "test_rule",
+            "audit",
         ]
     ]
     id: _Identifier
@@ -95,6 +97,7 @@ class _Fields(TypedDict, total=False):
     queues: Annotated[list[_Named], Field(min_length=1, max_length=MOST_NAMES)]
     tokens: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
     rules: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_NAMES)]
+    entries: Annotated[list[AuditFields], Field(min_length=1, max_length=MOST_ENTRIES)]
     patch: bool
     unset: Annotated[list[Text], Field(max_length=100)]
     expect: Annotated[dict[Name, _Count], Field(max_length=MOST_NAMES)]
@@ -104,6 +107,7 @@ _NEEDS: Final = {
     "put": ("schedules",), "run": ("name",), "event": ("name",), "partitions": ("name", "partitions"), "calendar": ("name", "days"),
     "backfill": ("name", "begin", "end"), "put_queue": ("queues",), "delete_queue": ("names",), "put_token": ("tokens",),
     "delete_token": ("names",), "put_rule": ("rules",), "delete_rule": ("names",), "test_rule": ("name",),
+    "audit": ("entries",),
 }  # fmt: skip
 _SELECT: Final = frozenset({"delete", "pause", "resume"})
 _read = TypeAdapter(_Fields).validator.validate_json

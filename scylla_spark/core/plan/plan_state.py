@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.notice_state import KINDS, NoticeState
 from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
@@ -251,6 +252,7 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "grave": _grave,
     "answer": _nothing,
     "refuse": _nothing,
+    AUDIT: _nothing,
 }
 _OF_ENTRY: Final[dict[str, Callable[[PlanState, Entry, Change], None]]] = {
     "set": _set,

@@ -15,6 +15,7 @@ from scylla_spark.core import rejection
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.definitions import Definitions, Steps
 from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
@@ -331,7 +332,7 @@ class Planner:
             "put": definitions.put, "delete": definitions.delete, "pause": definitions.pause, "resume": definitions.resume,
             "put_queue": self._queues.put, "delete_queue": self._queues.delete,
             "put_token": self._tokens.put, "delete_token": self._tokens.delete,
-            "put_rule": self._rules.put, "delete_rule": self._rules.delete,
+            "put_rule": self._rules.put, "delete_rule": self._rules.delete, AUDIT: self._audit,
         }  # fmt: skip
         if command.type in changes:
             last = self._resume.name if self._resume is not None and self._resume[:2] == (COMMANDS, offset) else ""
@@ -357,6 +358,15 @@ class Planner:
             self._partitions(offset, command, now)
         else:
             self._calendar(command, now)
+
+    def _audit(self, command: PlanCommand, now: int, last: str) -> Steps:
+        """Passes on who asked for what, one after the other."""
+        for number, entry in enumerate(command.fields["entries"]):
+            place = f"{number:05}"
+            if place > last:
+                self._journal.note(AUDIT, entry["atUs"], entry)
+                yield place
+        return {}, []
 
     def _step_by_step(self, at: Partly, steps: Steps, now: int) -> tuple[dict[str, Any], list[TaskKey]]:
         while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -10,13 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Api
+from scylla_spark.core.plan.audit_entry import MOST_CHARS, AuditEntry
 from scylla_spark.core.plan.stored_token import StoredToken
 from scylla_spark.core.scopes import EVERYTHING, Rights, read_rights
 from scylla_spark.core.token_text import TokenText, proves, read_token
 from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.limits import drained
-from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED, UNSAID
+from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.token_view import TokenView
 
@@ -27,7 +30,6 @@ _PUBLIC_PATHS: Final = frozenset({"/healthz"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS: Final = {"WWW-Authenticate": "Bearer"}
 _SCHEME: Final = b"bearer "
-_MOST_CHARS: Final = 300
 
 
 class Caller(NamedTuple):
@@ -57,9 +59,11 @@ class Access:
         app: what is behind.
         settings: whether tokens are always needed, and how often one may ask.
         view: which tokens are stored.
+        keep: takes who changed what for the table `audit`.
     """
 
-    def __init__(self, app: ASGIApp, settings: Api, view: TokenView) -> None:
+    def __init__(self, app: ASGIApp, settings: Api, view: TokenView, keep: Callable[[AuditEntry], None]) -> None:
+        self._keep = keep
         self._app = app
         self._settings = settings
         self._view = view
@@ -85,7 +89,7 @@ class Access:
         else:
             await self._app(scope, receive, sent)
         finally:
-            _audit(scope, caller, sent.status)
+            self._write_down(scope, caller, sent.status)
 
     async def _caller(self, scope: Scope) -> Caller:
         """Who asks.
@@ -123,6 +127,21 @@ class Access:
                 problems.BUSY, f"The token asks more than {self._settings.token_rate:g} times a second.",
                 headers={"Retry-After": str(math.ceil(wait_s))},
             )  # fmt: skip
+
+    def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
+        """Keeps who asked for what that changes something, also where it was refused."""
+        operation = getattr(scope.get("route"), "operation_id", None) or ""
+        refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        changes = scope["method"] not in _SAFE
+        client = scope.get("client")
+        entry = AuditEntry(
+            now_us(), caller.id, caller.name, operation, scope["method"], scope["path"][:MOST_CHARS], status,
+            client[0] if client else "",
+        )  # fmt: skip
+        if changes and (operation not in NOT_AUDITED or status >= HTTPStatus.BAD_REQUEST):
+            audit.info("audit", **{name: value for name, value in entry._asdict().items() if name != "at_us"})
+        if refused or (changes and operation and operation not in NOT_IN_TABLE):
+            self._keep(entry)
 
 
 class _Bucket:
@@ -169,18 +188,6 @@ def _rights(token: StoredToken) -> Rights:
         return read_rights(token.scopes, token.namespaces)
     except SchedulerError:
         return Rights()
-
-
-def _audit(scope: Scope, caller: Caller, status: int) -> None:
-    """Writes down who asked for what that changes something, also where it was refused."""
-    operation = getattr(scope.get("route"), "operation_id", None) or ""
-    if scope["method"] in _SAFE or (operation in NOT_AUDITED and status < 400):
-        return
-    client = scope.get("client")
-    audit.info(
-        "audit", token=caller.id, name=caller.name, operation=operation, method=scope["method"], path=scope["path"][:_MOST_CHARS],
-        status=status, client=client[0] if client else "",
-    )  # fmt: skip
 
 
 def may(scope: Scope, operation: str) -> Rights | None:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.config.settings import Settings
 from scylla_spark.services.api import (
+    audit,
     events,
     health,
     lanes,
@@ -37,6 +38,7 @@ from scylla_spark.services.api.own_queues import check_queues
 from scylla_spark.services.api.token_view import TokenView
 
 _ROUTES = (
+    audit,
     workers,
     task_lists,
     task_bulk,
@@ -70,7 +72,7 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     """The routes behind what bounds requests, and behind what lets only those in who may."""
     api: Api = app.state.api
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
-    return Limits(Access(app, settings.api, view), settings.api, api.metrics)
+    return Limits(Access(app, settings.api, view, api.audit.note), settings.api, api.metrics)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
@@ -81,7 +83,9 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.api.threads
         api.tail.start()
+        api.audit.start()
         yield
+        await api.audit.stop()
         api.desks.close()
         await anyio.to_thread.run_sync(api.tail.stop)
         await anyio.to_thread.run_sync(api.plan.close)

@@ -20,11 +20,13 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
+from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import may
+from scylla_spark.services.api.audit_trail import AuditTrail
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
@@ -63,6 +65,7 @@ class Api:
         desks: of the dispatchers.
         leases: calls of workers.
         metrics: of this process.
+        audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
     """
@@ -79,10 +82,14 @@ class Api:
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
+        self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
+
+    def _tell_audit(self, entries: list[AuditEntry]) -> None:
+        self.told.tell("audit", entries=[entry.to_wire() for entry in entries])
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""

@@ -16,6 +16,7 @@ class ApiMetrics:
 
     Attributes:
         registry: what Prometheus is shown.
+        audit_lost: counts entries of the audit trail that found no room.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,9 @@ class ApiMetrics:
             ["operation"],
             buckets=_BOUNDS,
             registry=self.registry,
+        )
+        self.audit_lost = Counter(
+            f"{PREFIX}api_audit_lost", "Changes that stand in the log, but not in `audit`", registry=self.registry
         )
         self._under_way = Gauge(f"{PREFIX}api_requests_under_way", "Requests being answered", registry=self.registry)
 

@@ -68,6 +68,7 @@ NEEDS: Final[dict[str, Need]] = {
     "follow_what_happens_to_tasks": _READS,
     "list_refused_records": Need(ADMIN),
     "send_refused_records_again": Need(ADMIN),
+    "list_who_changed_what": Need(ADMIN),
     "list_queues": _READS,
     "get_a_queue": _READS_QUEUE,
     "count_the_tasks_of_a_queue": _READS_QUEUE,
@@ -117,3 +118,9 @@ UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""
 NOT_AUDITED: Final = frozenset({"sync_a_worker", "extend_leases"})
 """Signs of life: they come every few seconds, and what they end is recorded with the name of the worker."""
+NOT_IN_TABLE: Final = NOT_AUDITED | {
+    "put_a_task", "enqueue_a_task", "enqueue_many_tasks", "tell_of_an_event", "tell_of_new_partitions", "leave_as_a_worker",
+    "lease_from_a_queue", "lease_a_task", "complete_leases", "fail_leases", "abort_leases", "yield_leases",
+    "tell_what_would_have_been_under_other_limits",
+}  # fmt: skip
+"""What comes all the time, and leaves rows of its own: the log has who did it, the table `audit` only who may not."""

@@ -12,6 +12,7 @@ from scylla_spark.io.delta.spark_tables import HourBucket
 from scylla_spark.schemas import (
     ATTEMPT_LOGS,
     ATTEMPTS,
+    AUDIT_TRAIL,
     COMPLETIONS,
     DEFERRED,
     FIRES,
@@ -27,7 +28,7 @@ from scylla_spark.schemas import (
 from scylla_spark.services.ingest.locked_tables import SMALL_BYTES, LockedTables, maybe_open
 
 COMPACTED: Final = (
-    TASKS, COMPLETIONS, ATTEMPTS, ATTEMPT_LOGS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES, TOKENS, NOTIFICATION_RULES,
+    TASKS, COMPLETIONS, ATTEMPTS, ATTEMPT_LOGS, REJECTED, DEFERRED, SCHEDULES, JOBS, FIRES, QUEUES, TOKENS, NOTIFICATION_RULES, AUDIT_TRAIL,
 )  # fmt: skip
 _TINY_BYTES: Final = 4 << 20
 _MANY_FILES: Final = 16  # of an hour that is still written

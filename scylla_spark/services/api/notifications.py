@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
-from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.revisions import ANY, ask, check, etag
 from scylla_spark.services.api.schedules import Author, IfMatch, name_of
 from scylla_spark.services.api.task_ids import id_of
 
@@ -105,7 +105,7 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=True)
         rule = NotificationRule.of(_named(plain, fields))
-        _ask(api, "put_rule", rules=[rule.definition], expect={plain: revision}, author=author or None)
+        ask(api, "put_rule", rules=[rule.definition], expect={plain: revision}, author=author or None)
         return _shown(api, plain, 200 if revision else 201)
 
     return await api.planned(done)
@@ -122,8 +122,8 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
 
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=False)
-        expect = {plain: revision} if if_match not in (None, "*") else None
-        _ask(api, "delete_rule", names=[plain], expect=expect, author=author or None)
+        expect = {plain: revision} if if_match not in (None, ANY) else None
+        ask(api, "delete_rule", names=[plain], expect=expect, author=author or None)
         return answer({"name": plain, "change": "removed"})
 
     return await api.planned(done)
@@ -160,35 +160,18 @@ def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -
     """
     found = api.plan.ask(lambda plan: plan.notices.rules.get(name))
     revision = found.revision if found is not None else 0
-    etag = {"ETag": _etag(revision)}
-    if if_match is None and revision and needs_match:
-        hint = "Send its ETag as If-Match, or If-Match: *."
-        raise Problem(problems.IF_MATCH_NEEDED, f"A notification rule {name!r} is stored.", hint=hint, headers=etag)
-    tags = [part.strip() for part in (if_match or "").split(",")]
-    if if_match is not None and (not revision or (if_match != "*" and _etag(revision) not in tags)):
-        raise Problem(problems.CHANGED, f"Another version of {name!r} is stored.", headers=etag)
+    check(f"notification rule {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
     return revision
-
-
-def _ask(api: Api, kind: str, **fields: Any) -> None:
-    try:
-        api.scheduler.connection.plan.ask(kind, **fields)
-    except ConflictError as error:
-        raise Problem(problems.CHANGED, error.message, hint=error.hint) from error
 
 
 def _shown(api: Api, name: str, code: int = 200) -> Response:
     found = api.plan.ask(lambda plan: status(plan, name))
-    return answer(_view(found), code, {"ETag": _etag(found.revision)})
+    return answer(_view(found), code, {"ETag": etag(found.revision)})
 
 
 def _view(one: RuleStatus) -> dict[str, Any]:
     return {
-        "name": one.name, "revision": one.revision, "etag": _etag(one.revision), "author": one.author,
+        "name": one.name, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
         "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
         "open": [item | {"since": iso_of(item["since"]), "last": iso_of(item["last"])} for item in one.open],
     }  # fmt: skip
-
-
-def _etag(revision: int) -> str:
-    return f'"{revision}"'

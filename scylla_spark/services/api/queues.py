@@ -15,10 +15,10 @@ from scylla_spark.client.queues import Queue
 from scylla_spark.client.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.task_filter import DAY_US, OneOf, TaskFilter
-from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, iso_of, router
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.revisions import ANY, ask, check, etag
 from scylla_spark.services.api.schedules import Author, IfMatch, name_of
 from scylla_spark.services.simulate.what_if import Question
 
@@ -101,7 +101,7 @@ async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, 
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=True)
         queue = Queue.of({"name": plain} | _wire(plain, fields))
-        _ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
+        ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
         return _shown(api, plain, 200 if revision else 201)
 
     return await api.planned(done)
@@ -142,8 +142,8 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
 
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=False)
-        expect = {plain: revision} if if_match not in (None, "*") else None
-        _ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
+        expect = {plain: revision} if if_match not in (None, ANY) else None
+        ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
         return answer({"name": plain, "change": "removed"})
 
     return await api.planned(done)
@@ -224,7 +224,7 @@ async def simulate(
 def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:
     revision = _revision(api, name, if_match, needs_match=False)
     expect = {name: revision} if if_match is not None else None
-    _ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
+    ask(api, "put_queue", patch=True, expect=expect, author=author or None, **what)
     return _shown(api, name)
 
 
@@ -243,25 +243,8 @@ def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -
     """
     stored: Callable[[Any], int] = lambda plan: plan.queues[name].revision if name in plan.queues else 0  # noqa: E731
     revision = api.plan.ask(stored)
-    etag = {"ETag": _etag(revision)}
-    if if_match is None and revision and needs_match:
-        raise Problem(
-            problems.IF_MATCH_NEEDED,
-            f"A queue {name!r} is stored.",
-            hint="Send its ETag as If-Match, or If-Match: *.",
-            headers=etag,
-        )
-    tags = [part.strip() for part in (if_match or "").split(",")]
-    if if_match is not None and (not revision or (if_match != "*" and _etag(revision) not in tags)):
-        raise Problem(problems.CHANGED, f"Another version of {name!r} is stored.", headers=etag)
+    check(f"queue {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
     return revision
-
-
-def _ask(api: Api, kind: str, **fields: Any) -> None:
-    try:
-        api.scheduler.connection.plan.ask(kind, **fields)
-    except ConflictError as error:
-        raise Problem(problems.CHANGED, error.message, hint=error.hint) from error
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:
@@ -270,15 +253,11 @@ def _shown(api: Api, name: str, status: int = 200) -> Response:
         raise NotFoundError(
             f"The queue {name!r} is not defined: its tasks run without limits.", hint="PUT a definition."
         )
-    return answer(_view(found), status, {"ETag": _etag(found.revision)})
+    return answer(_view(found), status, {"ETag": etag(found.revision)})
 
 
 def _view(one: QueueStatus) -> dict[str, Any]:
     return {
-        "name": one.name, "source": one.source, "revision": one.revision, "etag": _etag(one.revision), "author": one.author,
+        "name": one.name, "source": one.source, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
         "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
     }  # fmt: skip
-
-
-def _etag(revision: int) -> str:
-    return f'"{revision}"'

@@ -19,10 +19,10 @@ from scylla_spark.client.schedule_files import definition_of
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.entry import Entry
 from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.errors import ArgumentError, ConflictError
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Body, answer, answers, router
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.revisions import ANY, ask, check
 from scylla_spark.services.api.schedule_views import (
     ListedScheduleView,
     ScheduleView,
@@ -218,7 +218,7 @@ def _put(
     if definition.get("name") != name:
         raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
     schedule = Schedule.of(definition)
-    _ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
+    ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
     return _shown(api, name, 201 if stored.text is None else 200)
 
 
@@ -226,8 +226,8 @@ def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response
     stored = _stored(api, name, if_match, needs_match=False)
     if stored.text is None:
         raise missing(name)
-    expect = {name: stored.changed_us} if if_match not in (None, "*") else None
-    done = _ask(api, "delete", expect=expect, names=[name], author=author or None)
+    expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
+    done = ask(api, "delete", expect=expect, names=[name], author=author or None)
     return answer({"name": name, "change": done[name]})
 
 
@@ -245,25 +245,9 @@ def _stored(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> 
         return _Stored(entry.text, etag_of(entry), entry.changed_us)
 
     stored = api.plan.ask(look)
-    if if_match is None and stored.text is not None and needs_match:
-        raise Problem(
-            problems.IF_MATCH_NEEDED, f"A schedule {name!r} is stored.", hint="Send its ETag as If-Match, or If-Match: *.",
-            headers={"ETag": stored.etag},
-        )  # fmt: skip
-    if if_match is not None and (stored.text is None or (if_match != "*" and stored.etag not in _tags(if_match))):
-        raise Problem(problems.CHANGED, f"Another version of {name!r} is stored.", headers={"ETag": stored.etag})
+    there = stored.text is not None
+    check(f"schedule {name!r}", stored.etag, if_match, stored=there, needs_match=needs_match)
     return stored
-
-
-def _tags(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-def _ask(api: Api, kind: str, **fields: Any) -> dict[str, Any]:
-    try:
-        return api.scheduler.connection.plan.ask(kind, **fields).done
-    except ConflictError as error:
-        raise Problem(problems.CHANGED, error.message, hint=error.hint) from error
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:

@@ -15,6 +15,7 @@ from scylla_spark.core import rejection
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan import snapshot
 from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.definitions import Definitions, Steps
@@ -22,15 +23,12 @@ from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.notice import Channels, is_notice
-from scylla_spark.core.plan.notice_state import RULE_REVISION
 from scylla_spark.core.plan.noticing import TIMERS, Noticing
 from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.plan_log import Group, Partly, Position
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.queue_commands import QueueCommands
 from scylla_spark.core.plan.rule_commands import RuleCommands
-from scylla_spark.core.plan.stored_queue import QUEUE_ENTRY
-from scylla_spark.core.plan.stored_token import TOKEN_ENTRY
 from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.timing import Timing
@@ -48,9 +46,6 @@ _TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
 _MOST_WORDS_BYTES: Final = 8_192
 _SECOND: Final = "~"  # is greater than all that names begin with
-_OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in a snapshot do
-_OF_TOKEN: Final = "^"  # likewise those of tokens
-_OF_RULE: Final = "|"  # likewise those of notification rules
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
@@ -254,47 +249,22 @@ class Planner:
         """Writes what is not of one schedule or queue; the names of all these, for `snapshot`."""
         if self._journal.changes:
             self._seal(now)
-        state = self.state
-        changes: list[Sequence[Any]] = [
-            ["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()
-        ]
-        changes += [["grave", name, generation] for name, generation in state.graves.items()]
-        changes += [["unsent", number, texts] for number, texts in state.unsent.items()]
-        changes += [["queue_revision", state.queue_revision], [RULE_REVISION, state.notices.revision]]
+        state, changes = self.state, snapshot.common_changes(self.state)
         group = Group(
             self.fence, state.number, now, state.commands, dict(state.outcomes), None, self._sent, state.snapshot, changes, True
         )  # fmt: skip
         self._groups.append(group)
         state.number += 1
-        queues, tokens = (_OF_QUEUE + name for name in state.queues), (_OF_TOKEN + id for id in state.tokens)
-        return [*state.entries, *queues, *tokens, *(_OF_RULE + name for name in state.notices.names())]
+        return snapshot.names_of(state)
 
     def snapshot(self, names: list[str], now: int) -> None:
         """Writes some schedules and queues of a snapshot; takes their names off the list."""
         if self._journal.changes:
             self._seal(now)
         while names and self._journal.size < _SNAPSHOT_PART_BYTES:
-            name = names.pop()
-            if name.startswith(_OF_QUEUE):
-                self._keep_queue(name.removeprefix(_OF_QUEUE))
-            elif name.startswith(_OF_TOKEN):
-                self._keep_token(name.removeprefix(_OF_TOKEN))
-            elif name.startswith(_OF_RULE):
-                for change in self.state.notices.again(name.removeprefix(_OF_RULE)):
-                    self._journal.keep(*change)
-            elif (entry := self.state.entries.get(name)) is not None:
-                self._journal.keep("entry", entry.to_json())
+            for change in snapshot.changes_of(self.state, names.pop()):
+                self._journal.keep(*change)
         self._seal(now)
-
-    def _keep_queue(self, name: str) -> None:
-        stored = self.state.queues.get(name)
-        if stored is not None:
-            self._journal.keep(QUEUE_ENTRY, name, stored._asdict())
-
-    def _keep_token(self, id: str) -> None:
-        stored = self.state.tokens.get(id)
-        if stored is not None:
-            self._journal.keep(TOKEN_ENTRY, id, {"token": stored._asdict()})
 
     def end_snapshot(self, begins: int) -> None:
         """All that a snapshot holds was read back; it begins at an offset."""

@@ -1,0 +1,48 @@
+"""What a snapshot of the planner's log holds: all that the state is, as changes that make it anew.
+
+It is written in parts, so that decisions need not wait for it: first what is of no single thing, then each schedule, queue, token and
+rule by its name in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from scylla_spark.core.plan.notice_state import RULE_REVISION
+from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.stored_queue import QUEUE_ENTRY
+from scylla_spark.core.plan.stored_token import TOKEN_ENTRY
+
+_OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in the list do
+_OF_TOKEN: Final = "^"  # likewise those of tokens
+_OF_RULE: Final = "|"  # likewise those of notification rules
+
+
+def common_changes(state: PlanState) -> list[Sequence[Any]]:
+    """What is of no single schedule, queue, token or rule."""
+    days = [["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()]
+    graves = [["grave", name, generation] for name, generation in state.graves.items()]
+    unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
+    return [*days, *graves, *unsent, ["queue_revision", state.queue_revision], [RULE_REVISION, state.notices.revision]]
+
+
+def names_of(state: PlanState) -> list[str]:
+    """The list of all else; `changes_of` takes its elements."""
+    queues, tokens = (_OF_QUEUE + name for name in state.queues), (_OF_TOKEN + id for id in state.tokens)
+    return [*state.entries, *queues, *tokens, *(_OF_RULE + name for name in state.notices.names())]
+
+
+def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
+    """What makes one of the list anew; nothing if it is gone meanwhile."""
+    plain = name[1:]
+    if name.startswith(_OF_QUEUE):
+        if (queue := state.queues.get(plain)) is not None:
+            yield QUEUE_ENTRY, plain, queue._asdict()
+    elif name.startswith(_OF_TOKEN):
+        if (token := state.tokens.get(plain)) is not None:
+            yield TOKEN_ENTRY, plain, {"token": token._asdict()}
+    elif name.startswith(_OF_RULE):
+        yield from state.notices.again(plain)
+    elif (entry := state.entries.get(name)) is not None:
+        yield "entry", entry.to_json()

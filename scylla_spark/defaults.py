@@ -18,6 +18,7 @@ MIN_CHILDREN: Final = 2
 MAX_CHILDREN: Final = 16
 SPARK_SLOTS: Final = 2
 GROUP_SEPARATOR: Final = ":"
+LONGEST_RUN_S: Final = 86_400.0
 LEASE: Final = "10s"
 MAX_RUN: Final = "1h"
 MOST_AT_ONCE: Final = 2**31 - 1  # what the tables' columns can hold

@@ -101,7 +101,8 @@ _WORK: Final = Column(
     "work",
     "struct<worker: string, lease: string, lease_ms: bigint, since_us: bigint, until_us: bigint, progress: double, "
     "checkpoint: string, metrics: string>",
-    "worker that leased it, digest and length of the lease, its beginning and latest end (microseconds since the Unix epoch), "
+    "worker that leased it, digest and length of the lease, its beginning and latest end (microseconds since the Unix epoch; "
+    "`since_us` without a lease: from when the times of what the handler enqueued are counted), "
     "progress from 0 to 1, JSON of the last checkpoint, JSON of the worker's metrics; null: nothing is known",
 )
 

@@ -33,6 +33,7 @@ from scylla_spark.defaults import (
     GROUP_SEPARATOR,
     LEASE,
     LEAST_RATE,
+    LONGEST_RUN_S,
     MAX_CHILDREN,
     MAX_RUN,
     MIN_CHILDREN,
@@ -155,6 +156,9 @@ class Dispatch(Section):
     )
     timeout: Duration = Field(
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
+    )
+    longest_run: Duration = Field(
+        duration(LONGEST_RUN_S), description="how far a handler can extend the time of an attempt, from its start"
     )
     max_retries: int | None = Field(
         RETRIES,

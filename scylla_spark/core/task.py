@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
+from scylla_spark.clock import from_us
+from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
-from scylla_spark.duration import duration_ms
+from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
 
 SUCCEEDED: Final = "succeeded"
@@ -110,6 +113,28 @@ class Task:
         return self.key.scheduled_time
 
 
+class FollowUpOptions(TypedDict, total=False):
+    """What may be said of a task that a handler enqueues, besides its handler and its payload.
+
+    Attributes:
+        ordering_id: the lane. Default: a lane of its own.
+        at: when it is due (aware datetime). Default: when its parent has succeeded.
+        delay: or how long after that (duration).
+        queue: queue.
+        priority: 0-255, higher is more urgent.
+        retry: when it runs again after a failure. Default: as its handler or the deployment says.
+        timeout: longest run of an attempt (duration). Default: likewise.
+    """
+
+    ordering_id: str | None
+    at: datetime | None
+    delay: object
+    queue: str
+    priority: int
+    retry: Retry | None
+    timeout: object
+
+
 class Notes(Protocol):
     """Where an attempt says how far it is."""
 
@@ -118,6 +143,17 @@ class Notes(Protocol):
 
     def checkpoint(self, value: dict[str, Any]) -> None:
         """See `TaskContext.checkpoint`."""
+
+    def enqueue(
+        self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
+    ) -> None:
+        """See `TaskContext.enqueue`."""
+
+    def emit(self, event: str, fields: dict[str, Any] | None) -> None:
+        """See `TaskContext.emit`."""
+
+    def extend(self, by_us: int) -> int:
+        """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""
 
 
 class Flag(Protocol):
@@ -180,6 +216,58 @@ class TaskContext:
         if self.notes is not None:
             self.notes.checkpoint(value)
 
+    def enqueue(
+        self,
+        handler: str | Callable[..., Any] | None,
+        payload: Any = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[FollowUpOptions],
+    ) -> None:
+        """Enqueues another task when this attempt has succeeded; it exists before this task counts as succeeded.
+
+        What an attempt asked for that ends otherwise is not sent. The key is derived from that of this task and the name, so
+        however often this task is tried, there is one such task.
+
+        Args:
+            handler: name, or a registered function; None leaves it to `ingest.default_handler`.
+            payload: a JSON object; of a function that declares a type of payload, a value of that. Default: empty.
+            name: tells it from others that this task enqueues; the last of a name counts. Default: its number in the attempt.
+            **options: see `FollowUpOptions`.
+
+        Raises:
+            ArgumentError: it would be refused, or the attempt asks for too much.
+        """
+        if self.notes is not None:
+            self.notes.enqueue(handler, payload, name, options)
+
+    def emit(self, event: str, fields: dict[str, Any] | None = None) -> None:
+        """Tells the planner of an event when this attempt has succeeded; after a crash in that moment perhaps twice.
+
+        Args:
+            event: its name, as triggers call it.
+            fields: JSON values that triggers compare and templates read, at most 16 KiB.
+
+        Raises:
+            ArgumentError: it would be refused, or the attempt asks for too much.
+        """
+        if self.notes is not None:
+            self.notes.emit(event, fields)
+
+    def extend(self, by: object) -> datetime:
+        """Moves the end of the attempt's time, if it needs longer than was thought; never to an earlier one.
+
+        Args:
+            by: for how long from now it may go on (duration); it is stopped after `dispatch.longest_run` all the same.
+
+        Returns:
+            When it will be stopped now, aware UTC; `deadline` stays what it was at the start.
+        """
+        by_us = duration_us(by)
+        if self.notes is None:
+            return self.deadline
+        return from_us(self.notes.extend(by_us))
+
     @property
     def log(self) -> logging.Logger:
         """Where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
@@ -239,6 +327,7 @@ class Outcome(NamedTuple):
         wait_ms: for failed and timed_out: wait before the next start; None: as the retry policy says.
         work: who had it, and what it left behind.
         final: for failed: no other attempt follows, whatever the retry policy says.
+        follow_ups: for succeeded: what is to be sent before that counts.
     """
 
     id: int
@@ -251,3 +340,4 @@ class Outcome(NamedTuple):
     wait_ms: int | None = None
     work: WorkNote | None = None
     final: bool = False
+    follow_ups: tuple[FollowUp, ...] = ()

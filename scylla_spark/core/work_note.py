@@ -15,7 +15,7 @@ class WorkNote(NamedTuple):
         worker: name of the worker that leased the task.
         lease: digest of the lease's token; None: not a lease.
         lease_ms: how long the lease lasts after each sign of life.
-        since_us: when it was given, microseconds since the epoch.
+        since_us: when it was given, microseconds since the epoch. Without a lease: see `decided_us`.
         until_us: how long it can be kept at most, microseconds since the epoch.
         progress: from 0 to 1.
         checkpoint: JSON text from which the next attempt can go on.
@@ -31,6 +31,27 @@ class WorkNote(NamedTuple):
     checkpoint: str | None = None
     metrics: str | None = None
 
+    @property
+    def decided_us(self) -> int:
+        """When an attempt had succeeded whose follow-ups were to be sent then, microseconds since the epoch; 0: none had.
+
+        It counts for all later attempts, so that these send the same follow-ups under the same keys.
+        """
+        return self.since_us if self.lease is None else 0
+
     def going_on(self) -> WorkNote | None:
         """What the next attempt is to know; None: nothing."""
-        return WorkNote(checkpoint=self.checkpoint) if self.checkpoint is not None else None
+        if self.checkpoint is None and not self.decided_us:
+            return None
+        return WorkNote(since_us=self.decided_us, checkpoint=self.checkpoint)
+
+    def after(self, before: WorkNote | None) -> WorkNote:
+        """This note, with what an earlier attempt left behind where this one says nothing newer.
+
+        Args:
+            before: what `going_on` said of the earlier attempt.
+        """
+        if before is None:
+            return self
+        checkpoint = self.checkpoint if self.checkpoint is not None else before.checkpoint
+        return self._replace(since_us=self.since_us or before.since_us, checkpoint=checkpoint)

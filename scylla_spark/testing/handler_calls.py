@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.client import arguments
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import instant_us
-from scylla_spark.core.task import Failure, Invocation
+from scylla_spark.core.task import Failure, Invocation, Notes
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import Handler
@@ -84,13 +84,16 @@ def call(
     )
 
 
-def verdicts(handlers: Mapping[str, Handler], items: Sequence[Invocation], now: int) -> Sequence[Verdict]:
+def verdicts(
+    handlers: Mapping[str, Handler], items: Sequence[Invocation], now: int, notes: Notes | None = None
+) -> Sequence[Verdict]:
     """Makes one call: a task, or several for a batch handler; a verdict for each, in their order.
 
     Args:
         handlers: what tasks may name.
         items: of one handler.
         now: when the call begins, microseconds since the epoch.
+        notes: where a task says how far it is; None: nobody listens.
 
     Raises:
         KeyboardInterrupt: somebody wants the test to end, and not the handler to be tried again.
@@ -101,7 +104,7 @@ def verdicts(handlers: Mapping[str, Handler], items: Sequence[Invocation], now: 
     if handler.info.max_batch is not None:
         found: Sequence[Verdict] = call_batch(handler, [task_row(item) for item in items])
     else:
-        found = [call_one(handler, task_row(items[0]), now)]
+        found = [call_one(handler, task_row(items[0]), now, notes)]
     if any(one.failure is not None and one.failure[0] == "KeyboardInterrupt" for one in found):
         raise KeyboardInterrupt
     return found

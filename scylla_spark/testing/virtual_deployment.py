@@ -10,11 +10,16 @@ from typing import Final
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, Rejection, Rules, validate
+from scylla_spark.core.engine import action
 from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.follow_up import EVENT, TASK
+from scylla_spark.core.follow_up_task import command_of
+from scylla_spark.core.task import Failure
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import ConflictError
+from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.io.kafka.sender import record_of
+from scylla_spark.services.dispatch.follow_ups import REFUSED, event_record
 from scylla_spark.testing.virtual_dispatcher import VirtualDispatcher, Watcher
 from scylla_spark.testing.virtual_planner import VirtualPlanner
 
@@ -46,7 +51,9 @@ class VirtualDeployment:
             settings, lambda: self.now, send=self._launch,
             put_queues=lambda changes: self.dispatcher.put_queues(changes, self.now), settle=self.settle_quietly,
         )  # fmt: skip
-        self.dispatcher = VirtualDispatcher(settings, handlers, now, counted=self.planner.counted, noted=noted)
+        self.dispatcher = VirtualDispatcher(
+            settings, handlers, now, counted=self.planner.counted, noted=noted, follow_up=self._follow_up
+        )
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
@@ -126,6 +133,20 @@ class VirtualDeployment:
             ArgumentError: it is refused, as by every deployment; nothing was sent.
         """
         self._append(command.key.ordering_id, record_of(command, self._rules, self.now).value)
+
+    def _follow_up(self, asked: action.SendFollowUps) -> Failure | None:
+        """The dispatcher sends what a handler asked for, or nothing of it, and says why."""
+        try:
+            commands = [command_of(one, asked.key, asked.decided_us) for one in asked.follow_ups if one.kind == TASK]
+            records = [(command.key.ordering_id, record_of(command, self._rules, self.now)) for command in commands]
+            events = [event_record(one) for one in asked.follow_ups if one.kind == EVENT]
+        except SchedulerError as error:
+            return Failure(REFUSED, f"What the handler asked for is refused: {error.message}")
+        for lane, record in records:
+            self._append(lane, record.value)
+        for event in events:
+            self.planner.take(event)
+        return None
 
     def _launch(self, text: str) -> None:
         """The planner sends a command."""

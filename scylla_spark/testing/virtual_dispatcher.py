@@ -27,6 +27,7 @@ from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.messages import task_row
 from scylla_spark.services.dispatch.engine_terms import (
     engine_limits,
     limits_of,
@@ -36,6 +37,7 @@ from scylla_spark.services.dispatch.engine_terms import (
 )
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
+from scylla_spark.testing.call_notes import HeardCall
 from scylla_spark.testing.handler_calls import failure_in, verdicts
 
 _ALL_READ: Final = Basis(1 << 62, 1 << 62)
@@ -56,6 +58,7 @@ class VirtualDispatcher:
         now: microseconds since the epoch.
         counted: is told of facts.
         noted: is told of calls, and how they end.
+        follow_up: sends what handlers ask for; why it did not, or None.
 
     Attributes:
         queues: definitions in force.
@@ -72,7 +75,9 @@ class VirtualDispatcher:
         *,
         counted: Callable[[Sequence[Fact]], None],
         noted: Watcher,
+        follow_up: Callable[[action.SendFollowUps], Failure | None],
     ) -> None:
+        self._follow_up = follow_up
         self.queues = QueuesInForce(start_definitions(settings))
         self.lasts_us: dict[str, int] = {}
         self.answers: dict[int, Answer] = {}
@@ -203,6 +208,8 @@ class VirtualDispatcher:
                 engine.confirmed(tenure, fence, 0, now)
             case action.Lookup(tenure, keys):
                 engine.looked_up(tenure, {key: self._known(key) for key in keys}, _ALL_READ, now)
+            case action.SendFollowUps():
+                engine.followed_up(item.number, self._follow_up(item), now)
             case action.Answered(answer):
                 self.answers[answer.number] = answer
             case _:
@@ -243,10 +250,15 @@ class VirtualDispatcher:
         if end - begin > limit_us:
             failure = Failure(TIMED_OUT, f"It had not ended after {limit_us / 1e6:g} s and was killed.")
             return [Outcome(item.id, TIMED_OUT, begin, begin + limit_us, failure=failure) for item in call]
+        heard = HeardCall(task_row(call[0]))
+        found = verdicts(self._handlers, call, begin, heard.notes)
+        work, follow_ups = heard.end()
         return [
-            Outcome(item.id, one.outcome, begin, end, one.result, failure_in(one), one.after_ms)
-            for item, one in zip(call, verdicts(self._handlers, call, begin), strict=True)
-        ]
+            Outcome(
+                item.id, one.outcome, begin, end, one.result, failure_in(one), one.after_ms, work=work, follow_ups=follow_ups
+            )
+            for item, one in zip(call, found, strict=True)
+        ]  # fmt: skip
 
     def _end_calls(self, now: int) -> bool:
         ended = False

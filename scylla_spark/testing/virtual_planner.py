@@ -71,7 +71,7 @@ class VirtualPlanner:
             WaitTimeoutError: it is done, but what was launched ahead of its time is not known to be taken back.
         """
         name = f"r{next(self._requests)}"
-        self._take(checked_command(kind, id=name, **fields))
+        self.take(checked_command(kind, id=name, **fields))
         if name not in self._answers:
             self._settle()
         if name not in self._answers:
@@ -91,13 +91,14 @@ class VirtualPlanner:
         Raises:
             ArgumentError: it is refused; nothing was changed.
         """
-        self._take(checked_command(kind, **fields))
+        self.take(checked_command(kind, **fields))
 
     def state(self) -> PlanState:
         """All that the planner knows."""
         return self._planner.state
 
-    def _take(self, value: bytes) -> None:
+    def take(self, value: bytes) -> None:
+        """Obeys the record of a command."""
         self._planner.command(next(self._commands), value, self._clock(), self._clock())
         self.tables.tell()  # a schedule that watches a table begins with what is there now
         self._write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Protocol
@@ -10,7 +11,16 @@ from typing import Any, Final, Protocol
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import CANCELLED, LOST, OK
-from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, SUCCEEDED, YIELDED, Task, TaskContext
+from scylla_spark.core.task import (
+    ABORTED,
+    FAILED,
+    MAX_RESULT_BYTES,
+    SUCCEEDED,
+    YIELDED,
+    FollowUpOptions,
+    Task,
+    TaskContext,
+)
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
@@ -112,6 +122,28 @@ class Lease:
             ArgumentError: it is none.
         """
         self._sign(checkpoint=_object("checkpoint", value, MAX_CHECKPOINT_BYTES))
+
+    def enqueue(
+        self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
+    ) -> None:
+        """A leased worker may enqueue over HTTP itself; see `TaskContext.enqueue` for what is not done here.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError("A leased worker cannot enqueue through its context.", hint="POST /v1/tasks does it.")
+
+    def emit(self, event: str, fields: dict[str, Any] | None) -> None:
+        """A leased worker may tell events over HTTP itself; see `TaskContext.emit` for what is not done here.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError("A leased worker cannot emit through its context.", hint="POST /v1/events does it.")
+
+    def extend(self, by_us: int) -> int:
+        """Until when it may go on, microseconds since the epoch: heartbeats keep it that long, and nothing longer."""
+        return int(self._ends_us)
 
     # -- how it ends ------------------------------------------------------------------------------------------------------
 

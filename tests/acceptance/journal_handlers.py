@@ -86,6 +86,17 @@ def until_cancelled(task: Task, ctx: TaskContext) -> None:
     raise InterruptedError("asked to end")
 
 
+@handler("spawn")
+def spawn(task: Task, ctx: TaskContext) -> None:
+    """Asks for another task, and ends as the payload says in each of its first attempts."""
+    ctx.enqueue("work", {"of": ctx.attempt}, name="child", ordering_id=task.payload["child"])
+    how = dict(enumerate(task.payload["ends"], 1)).get(ctx.attempt)
+    if how == "raise":
+        raise ValueError("after it has asked")
+    if how == "die":
+        _exit()
+
+
 @handler("errand")
 def errand(task: Task, ctx: TaskContext) -> dict:
     """The same under another name, for what looks at all runs of a handler."""

@@ -3,6 +3,7 @@
 import pytest
 
 from scylla_spark import Retry, TaskFailed
+from scylla_spark.core.follow_up import unique_key
 from scylla_spark.errors import ArgumentError
 from tests.acceptance import journal_handlers
 from tests.acceptance.journal_handlers import Sum, Total
@@ -51,3 +52,15 @@ def test_command_line_ends_what_runs_where_it_is_given_a_grace(deployment, sched
     told = deployment.call("task", "cancel", str(handle.key), "--grace", "60s", "--timeout", "60s")
     assert told.returncode == 0, told.stderr
     assert handle.status().state == "cancelled"
+
+
+def test_task_enqueues_another_once_however_often_it_is_tried(deployment, scheduler):
+    payload = {"child": "spawned", "ends": ["raise", "die", "raise"]}
+    parent = scheduler.enqueue("spawn", payload, retry=Retry(max_retries=5, base="1ms"))
+    parent.result(timeout="120s")
+    assert parent.status().attempts == 4
+    follower = scheduler.enqueue("work", ordering_id="spawned", delay="1s")
+    follower.result(timeout="120s")
+    child, last = deployment.history("spawned")
+    assert (child.key.uniqueness_key, last.key) == (unique_key(parent.key, "child"), follower.key)
+    assert scheduler.task(child.key).status().payload == {"of": 4}

@@ -232,6 +232,18 @@ def test_tasks_that_run_are_named_with_their_start(running, tmp_path):
     assert not {one.id for one in calls} & running.executor.running().keys()
 
 
+def test_each_of_many_tasks_asks_for_its_own(running):
+    calls = [invocation("a.asks", number) for number in range(50)]
+    for number, found in enumerate(running.run(*calls)):
+        task, event = found.follow_ups
+        assert json.loads(task.record)["taskData"] == json.loads(event.record)["fields"] == {"n": number}
+
+
+def test_task_that_asks_for_longer_gets_it_and_its_neighbours_do_not(running):
+    calls = [invocation("a.extends", seconds, timeout_ms=500) for seconds in (5, 0, 5)]
+    assert [one.outcome for one in running.run(*calls)] == ["succeeded", "timed_out", "succeeded"]
+
+
 def test_each_of_many_tasks_says_and_leaves_behind_its_own(running):
     first = invocation("a.go_on", 1)._replace(checkpoint='{"row":0}')
     second = invocation("a.go_on", 2, timeout_ms=300)

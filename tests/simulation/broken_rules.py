@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import PropertyMock, patch
 
-from scylla_spark.core.engine import feed, recently_ended
+from scylla_spark.core.engine import action, feed, recently_ended
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.worker_session import Lease
@@ -62,6 +62,14 @@ LEASE_RULES = {
     "leases run out although their worker calls": "ignores_calls",
 }
 """The same for worlds with workers."""
+
+
+FOLLOW_UP_RULES = {
+    "follow-ups are sent before their moment counts": "sends_before_the_moment",
+    "the moment of follow-ups is forgotten": "forgets_the_moment",
+    "a task ends before its follow-ups are acknowledged": "ends_before_follow_ups",
+}
+"""The same for worlds in which handlers enqueue tasks."""
 
 
 def apply(broken: Iterable[str], process: Process) -> None:
@@ -182,6 +190,38 @@ def _told_at_once(process: Process, method: Callable[..., Any], lease: Lease, no
     process.engine._book._begin(lease, now)
 
 
+def _before_the_moment(process: Process) -> None:
+    follow_ups = process.engine._outcomes._follow_ups
+    record = follow_ups._record
+
+    def sent_at_once(run: Any, now: int) -> None:
+        record(run, now)
+        found = follow_ups._runs.returned[run.entry.key]
+        if not found.asked:
+            follow_ups._runs.returned[run.entry.key] = found._replace(asked=True)
+            asked = action.SendFollowUps(run.invocation.id, run.entry.key, found.decided_us, found.outcome.follow_ups)
+            process.engine._state.ask(asked)
+
+    follow_ups._record = sent_at_once  # type: ignore[method-assign]
+
+
+def _new_moments(process: Process) -> None:
+    runs = process.engine._runs
+    hold = runs.hold
+    runs.hold = lambda run, outcome, _: hold(run, outcome, process.world.now + process.skew)  # type: ignore[method-assign]
+
+
+def _unacknowledged(process: Process) -> None:
+    sender = process.dispatcher._follow_ups
+    send, done = sender.send, sender._done
+
+    def sent(producer: Any, asked: Any, now: int) -> None:
+        send(producer, asked, now)
+        done(asked.number, None)
+
+    sender.send = sent  # type: ignore[method-assign]
+
+
 _BREAKS: dict[str, Callable[[Process], None]] = {
     "tells_before_the_fact": _wrap("announce", _told_at_once, "_book"),
     "forgets_leases": _wrap("adopt", lambda *_: None, "_book"),
@@ -200,6 +240,9 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "never_lets_go": _hoard,
     "reads_too_early": _hasty,
     "drops_its_own_fence": _wrap("_fence", _fence_once, "_ownership"),
+    "sends_before_the_moment": _before_the_moment,
+    "forgets_the_moment": _new_moments,
+    "ends_before_follow_ups": _unacknowledged,
     "answers_one": _wrap("answer", _answer_last, "_recorder"),
 }
 

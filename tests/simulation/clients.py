@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command, Rejection, encode, validate
+from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode
 from scylla_spark.core.key import TaskKey
 from tests.simulation.profiles import HOUR_S, MINUTE_S
-from tests.simulation.records import SECOND, TaskRecord
+from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -82,12 +82,5 @@ class Clients:
             kind, key, len(log), world.handler_of[lane] or None, world.queue_of[lane], f'{{"at":{len(log)}}}',
             enqueued_us=stamp, request_id=request if kind == CANCEL else None,
         )  # fmt: skip
-        value, name = encode(command), lane.encode()
-        verdict = validate(number, len(log), world.now // 1000 * 1000, name, value, world.rules)
-        accepted = None if isinstance(verdict, Rejection) else verdict
-        log.append(TaskRecord(len(log), world.now // 1000, name, value, accepted))
-        if accepted is not None:
-            world.judge.accepted(accepted)
-            if kind == ENQUEUE:
-                self._sent.append(key)
-        world.news_of_tasks(number)
+        if world.append_task(number, lane.encode(), encode(command)) and kind == ENQUEUE:
+            self._sent.append(key)

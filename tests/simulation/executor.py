@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors import follow_ups
 from scylla_spark.executors.interface import HandlerInfo
 from tests.simulation.records import SECOND
 
@@ -100,6 +102,14 @@ class ModelExecutor:
             outcome = FAILED
         return outcome, world.jitter(500, load.longest_ms) if long else world.jitter(1, 100)
 
+    def _follow_ups(self, item: Invocation) -> tuple[FollowUp, ...]:
+        """What a task asks for; by its key, so that all its attempts ask for the same."""
+        if not self._world.judge.asks(item.key):
+            return ()
+        lane, key = item.key.ordering_id, item.key
+        options = {"ordering_id": lane, "queue": self._world.queue_of[lane]}
+        return (follow_ups.task(key, "child", self._world.handler_of[lane] or None, {"at": 10**9}, options),)
+
     def _behind(self, item: Invocation) -> list[Outcome]:
         """What waits behind a task of its lane is handed back."""
         behind = [w for w in self.waiting if w.key.ordering_id == item.key.ordering_id]
@@ -114,7 +124,8 @@ class ModelExecutor:
         run.ended, run.outcome = world.now, outcome
         size = 60_000 if world.rng.random() < self._load.big else world.rng.choice([0, 10])
         result = f'"{"x" * size}"' if outcome == SUCCEEDED else None
-        outcomes = [Outcome(number, outcome, run.started, run.ended, result, after_ms=200)]
+        asked = self._follow_ups(item) if outcome == SUCCEEDED else ()
+        outcomes = [Outcome(number, outcome, run.started, run.ended, result, after_ms=200, follow_ups=asked)]
         if outcome != SUCCEEDED:
             outcomes += self._behind(item)
         self._report(outcomes)

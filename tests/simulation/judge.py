@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 RETRIES = 4
 _LOOK_EVERY = 8  # steps between two looks at all lanes of a process
 _MOST_RECORD_BYTES = 1024 * 1024
+_ONE_MOMENT_US = 2_900_000_000  # a little less than moments are counted from
 _PATIENCE_US = 3_000_000  # within which a process lets go of what it need not hold
 
 
@@ -99,6 +101,9 @@ class Judge:
         self._answered: set[str] = set()
         self._running_before: dict[int, dict[str, tuple[Any, dict[str, int]]]] = {}
         self.leases = LeaseJudge(Violation)
+        self.follow_ups: dict[str, list[TaskKey]] = defaultdict(
+            list
+        )  # uniqueness key → keys that were enqueued under it
 
     # -- what clients were promised -------------------------------------------------------------------------------------
 
@@ -106,6 +111,7 @@ class Judge:
         """A record of `tasks` was acknowledged."""
         key = command.key
         if command.kind == ENQUEUE:
+            self._note_follow_up(key)
             self.sent[key].enqueues.append(command.offset)
             if key not in self.ended:
                 self._lanes[key.ordering_id].setdefault(key, command.offset)
@@ -113,6 +119,27 @@ class Judge:
         self.sent[key].cancels.append(command.offset)
         if command.request_id is not None:
             self.requests[command.request_id] = key
+
+    # -- what handlers ask for ------------------------------------------------------------------------------------------
+
+    def asks(self, key: TaskKey) -> bool:
+        """Whether a task asks for a follow-up; what is one itself does not."""
+        name = key.uniqueness_key
+        return name[1:].isdigit() and int(name[1:]) % 100 < 100 * self._world.profile.load.asks
+
+    def _note_follow_up(self, key: TaskKey) -> None:
+        """A task is enqueued: of each parent it is the only one, unless hours have passed."""
+        if "/" not in key.uniqueness_key:
+            return
+        others = [other for other in self.follow_ups[key.uniqueness_key] if other != key]
+        if any(abs(other.time_us - key.time_us) < _ONE_MOMENT_US for other in others):
+            raise Violation(f"{key} is a second follow-up beside {others}")
+        self.follow_ups[key.uniqueness_key].append(key)
+
+    def _judge_follow_up(self, fact: Fact) -> None:
+        """A task that has succeeded has its follow-up."""
+        if self.asks(fact.key) and fact.outcome == SUCCEEDED and not self.follow_ups.get(unique_key(fact.key, "child")):
+            raise Violation(f"{fact.key} has succeeded before its follow-up was there")
 
     def unended(self) -> list[TaskKey]:
         """Tasks that must still end."""
@@ -258,6 +285,7 @@ class Judge:
             begun |= {attempt for known, attempt in self._announced if known == key}
             if len(begun) < RETRIES + 1:
                 raise Violation(f"{key} failed after attempts {sorted(begun)} only")
+        self._judge_follow_up(fact)
         self.ended[key] = (fact.outcome, self._world.now)
         self._lanes[key.ordering_id].pop(key, None)
         self._cut_off.pop(key, None)

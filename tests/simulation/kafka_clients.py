@@ -133,13 +133,28 @@ class ModelProducer:
         self._process = process
         self._groups: dict[int, list[tuple[bytes, ModelFuture]]] = {}
 
-    def send(self, _topic: str, value: bytes, partition: int) -> ModelFuture:
+    def send(self, topic: str, value: bytes, partition: int, key: bytes | None = None) -> ModelFuture:
+        if key is not None and topic == "tasks":
+            return self._send_task(key, value, partition)
         self._process.world.judge.sends(self._process, partition, value)
         future = ModelFuture()
         group = self._groups.setdefault(partition, [])
         group.append((value, future))
         if len(group) == 1:
             self._process.world.after(0, lambda: self._go(partition))
+        return future
+
+    def _send_task(self, key: bytes, value: bytes, partition: int) -> ModelFuture:
+        """A follow-up; it may arrive although it is reported as failed, or although the process has ended."""
+        process, world, future = self._process, self._process.world, ModelFuture()
+        fails = not world.calm and world.rng.random() < world.profile.trouble.send
+        if not fails or world.rng.random() < 0.5:
+            delay = world.jitter(2, 6000 if fails else 40)
+            world.after(delay, lambda: world.append_task(partition, key, value))
+        if fails:
+            process.later(world.jitter(500, 3000), lambda: future.fail(KafkaTimeoutError("modelled")))
+        else:
+            process.later(delay + world.jitter(1, 5), lambda: future.succeed())
         return future
 
     def _go(self, partition: int) -> None:

@@ -55,6 +55,7 @@ class Process:
         self.executor = ModelExecutor(self)
         self.dispatcher = Dispatcher(world.settings, {"local": self.executor}, self._surroundings)
         self.engine, self.mailbox = self.dispatcher.engine, self.dispatcher.mailbox
+        self.dispatcher._rules = world.rules
         self._play_mailbox()
         self._next_call = 0
         self._callers: dict[int, Callable[[Answer], None]] = {}

@@ -36,6 +36,7 @@ class Load:
         children: how many tasks a dispatcher runs at once …
         ahead: … and how many more it hands over.
         workers: how many workers lease tasks of half of the lanes.
+        asks: share of the tasks that ask for a follow-up.
     """
 
     tasks: int = 40
@@ -57,6 +58,7 @@ class Load:
     children: int = 4
     ahead: int = 2
     workers: int = 0
+    asks: float = 0
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,23 @@ LEASE_PROFILES = (
     Profile("leased, short memory", replace(_WORKED, tasks=160), replace(_HARSH, memory_kb=(60, 90))),
 )
 """Worlds with workers; they are played on their own, so that the worlds above stay what they are."""
+_ASKING = Load(tasks=80, dues=SOON, far=0, cancel=0.05, resend=0.05, asks=0.6)
+ASKING_PROFILES = (
+    Profile("asking", _ASKING),
+    Profile("asking, harsh", _ASKING, replace(_HARSH, jump=0.1)),
+    Profile("asking, killed", replace(_ASKING, long=0.4), replace(_OFTEN_BACK, crash=0.08, leave=0.05)),
+    Profile(
+        "asking, unsure", _ASKING, Trouble(crash=0.02, pause=0.02, send=0.2, tail=0.15, slow=0.1, jump=0.1, lag=0.05)
+    ),
+    Profile(
+        "asking, behind",
+        _ASKING,
+        replace(_OFTEN_BACK, crash=0.05, lag=0.5, lag_ms=(5_000, 20_000), records=2, tail=0.1),
+    ),
+    Profile("asking, short memory", replace(_ASKING, tasks=120), replace(_HARSH, memory_kb=_SHORT, jump=0.1)),
+    Profile("asking, moving", _ASKING, replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05)),
+)
+"""Worlds in which handlers enqueue tasks; they are played on their own, too."""
 REDEFINED = tuple(
     replace(profile, name=f"{profile.name}, redefined", trouble=replace(profile.trouble, redefine=0.7))
     for profile in PROFILES

@@ -116,7 +116,7 @@ class ModelTables:
         elif fact.outcome == STARTED or fact.next_us is not None:
             row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work)
             known = self.attempts[number].get(fact.key, row)
-            self.attempts[number][fact.key] = max(known, row, key=lambda each: each[:4])
+            self.attempts[number][fact.key] = row if row[:4] >= known[:4] else known  # the last word counts
 
     def _target(self) -> int:
         return -(-(self.world.now + NEAR_US) // HOUR_US) * HOUR_US

@@ -17,7 +17,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
+from scylla_spark.core.command import Rejection, Rules, validate
 from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.key import TaskKey, partition_of
 from tests.simulation import broken_rules, workers
@@ -269,6 +269,17 @@ class World:
         self.tables.turn()
 
     # -- the logs -------------------------------------------------------------------------------------------------------
+
+    def append_task(self, number: int, name: bytes, value: bytes) -> bool:
+        """A record lands in `tasks`; whether it is accepted."""
+        log = self.tasks[number]
+        verdict = validate(number, len(log), self.now // 1000 * 1000, name, value, self.rules)
+        accepted = None if isinstance(verdict, Rejection) else verdict
+        log.append(TaskRecord(len(log), self.now // 1000, name, value, accepted))
+        if accepted is not None:
+            self.judge.accepted(accepted)
+        self.news_of_tasks(number)
+        return accepted is not None
 
     def news_of_tasks(self, number: int) -> None:
         """A record landed in `tasks`."""

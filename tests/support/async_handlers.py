@@ -136,6 +136,19 @@ async def go_on(task: Task, ctx: TaskContext) -> object:
     return ctx.checkpointed
 
 
+@handler("a.asks", concurrency=100)
+async def asks(task: Task, ctx: TaskContext) -> None:
+    ctx.enqueue("noop", {"n": task.payload}, name="next")
+    await asyncio.sleep(0.01)
+    ctx.emit("stock", {"n": task.payload})
+
+
+@handler("a.extends", concurrency=100)
+async def extends(task: Task, ctx: TaskContext) -> None:
+    await asyncio.to_thread(ctx.extend, task.payload)
+    await asyncio.sleep(1.5)
+
+
 @handler("a.wait_for_file", concurrency=100)
 async def wait_for_file(task: Task) -> None:
     while not Path(task.payload).exists():

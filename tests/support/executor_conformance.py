@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.follow_up import unique_key
+from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, Outcome
 from scylla_spark.executors.interface import Executor
@@ -113,6 +115,24 @@ class ExecutorConformance:
         found = running.one("go_on", "threads")
         assert found.outcome == "succeeded"
         assert json.loads(found.work.checkpoint)["row"] in range(20)
+
+    def test_what_a_task_asks_for_is_in_its_outcome(self, running):
+        call = invocation("asks")
+        (found,) = running.run(call)
+        assert found.outcome == "succeeded"
+        task, typed, event = found.follow_ups
+        assert (task.name, typed.name, event.name) == ("next", "#1", "#2")
+        assert command_of(task, call.key, 60_000_000).key == (120_000_000, "lane ü", unique_key(call.key, "next"))
+        assert command_of(typed, call.key, 0).payload == '{"item":"tea","count":1}'
+        assert json.loads(event.record) == {"name": "stock", "fields": {"site": 3}}
+
+    def test_much_that_is_asked_for_arrives_before_the_end_of_who_asks(self, running):
+        calls = [invocation("asks", "large"), *(invocation("noop") for _ in range(20))]
+        assert len(running.run(*calls)[0].follow_ups) == 7
+
+    def test_task_that_asks_for_longer_gets_it(self, running):
+        outcome = running.one("extends", 1.5, timeout_ms=700)
+        assert (outcome.outcome, outcome.result) == ("succeeded", "[true,true]")
 
     def test_task_without_result_succeeds(self, running):
         before = now_us()

@@ -79,6 +79,28 @@ def go_on(task: Task, ctx: TaskContext) -> object:
     return ctx.checkpointed
 
 
+@handler("asks")
+def asks(task: Task, ctx: TaskContext) -> None:
+    """Asks for a task and an event, and ends as the payload says."""
+    ctx.enqueue("noop", {"n": 1}, name="next", delay="1m", ordering_id="lane ü")
+    ctx.enqueue(typed, Order(item="tea"))
+    ctx.emit("stock", {"site": 3})
+    if task.payload == "raise":
+        raise ValueError("as asked")
+    if task.payload == "large":
+        for _ in range(4):
+            ctx.enqueue("noop", {"a": "x" * 200_000})
+
+
+@handler("extends")
+def extends(task: Task, ctx: TaskContext) -> list[bool]:
+    """Asks for more time than it has, then for less, and sleeps for the seconds of the payload."""
+    longer = ctx.extend(task.payload + 5)
+    shorter = ctx.extend("1ms")
+    time.sleep(task.payload)
+    return [longer > ctx.deadline, abs(longer - shorter).total_seconds() < 0.5]
+
+
 @handler("asked_to_end")
 def asked_to_end(task: Task, ctx: TaskContext) -> None:
     """Goes on until it is asked to end; then leaves something behind and raises."""

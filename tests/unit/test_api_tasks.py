@@ -158,6 +158,22 @@ def test_a_wrong_filter_says_where(client):
     assert answer.json()["hint"] == "Did you mean state?"
 
 
+@pytest.mark.parametrize(
+    ("asked", "grace"), [("running=true&grace_ms=1500", 1500), ("running=true", 10_000), ("wait_ms=50", None)]
+)
+def test_a_cancel_of_what_runs_carries_a_grace(client, site, asked, grace):
+    assert client.post(f"/v1/tasks/{id_of(LATER)}:cancel?wait_ms=50&{asked}").status_code == 202
+    assert site.connection.sent[0].grace_ms == grace
+
+
+@pytest.mark.parametrize(
+    "asked", ["grace_ms=1500", "running=true&grace_ms=0", "running=true&grace_ms=3600001", "running=perhaps"]
+)
+def test_a_grace_that_cannot_be_is_refused(client, site, asked):
+    assert kind(client.post(f"/v1/tasks/{id_of(LATER)}:cancel?{asked}")) == "/problems/invalid"
+    assert site.connection.sent == []
+
+
 def test_all_of_a_filter_is_counted_then_cancelled(client, site):
     dry = client.post("/v1/tasks:cancel", params={"filter": "queue:mail,default", "dry_run": True}).json()
     assert dry == {"matched": 1, "sent": 0, "dry_run": True}, "what has ended is left alone"

@@ -7,12 +7,13 @@ import random
 
 import pytest
 
-from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Invocation
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
 from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import CallRecord
-from scylla_spark.executors.local.report import is_note, read, read_note
+from scylla_spark.executors.local.messages import CallRecord, extended
+from scylla_spark.executors.local.report import is_note, read, read_extension, read_note
 
 GOOD = [3, "succeeded", 1_800_000_000_000_000, 20, '{"a":1}', None, 0, "out"]
 
@@ -138,6 +139,21 @@ def test_note_that_no_child_of_ours_sends_is_refused(record):
 
 def test_note_is_read():
     assert read_note(["note", 3, 1, '{"a":1}']) == (3, WorkNote(progress=1.0, checkpoint='{"a":1}'))
+
+
+@pytest.mark.parametrize("record", [["extend"], ["extend", 1], ["extend", 0, 5], ["extend", "1", 5], ["extend", 1, -1], ["extend", 1, 1.5],
+                                    ["extend", 1, True], ["extend", 1, 2**63], ["extend", 1, 5, 5]])  # fmt: skip
+def test_extension_that_no_child_of_ours_sends_is_refused(record):
+    assert is_note(record)
+    with pytest.raises(ProtocolError):
+        read_extension(record)
+
+
+@pytest.mark.parametrize(("asked", "timeout_ms"), [(500, 1000), (5000, 5000), (9000, 6000)])
+def test_call_is_extended_as_far_as_it_may_and_never_shortened(asked, timeout_ms):
+    item = Invocation(1, TaskKey(0, "a", "u"), 1, 1, "h", "default", "{}", 0, 0, 1000)
+    assert extended([item], asked, 6000) == [item._replace(timeout_ms=timeout_ms)]
+    assert extended([item, item], asked, 6000) == [item, item]
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"[]", b'["forked",1]', b'["forked","1",2]', b'["forked",1,"2"]', b'["forked",1,1]',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from scylla_spark import Abort, Queue, Retry, Settings, TaskFailed, Yield
+from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
 from tests.support import sample_batch_handlers, sample_handlers
@@ -40,6 +41,25 @@ def refuse(task):
 
 def noted(task):
     return task.payload
+
+
+def spawn(task, ctx):
+    """Enqueues another task and emits an event; fails as often as its payload says, after it has asked."""
+    ctx.enqueue("noted", {"of": ctx.attempt}, name="child", delay="5m")
+    ctx.emit("spawned", {"attempt": ctx.attempt})
+    if ctx.attempt <= task.payload.get("fails", 0):
+        raise ValueError("after it has asked")
+
+
+def spawn_wrongly(task, ctx):
+    ctx.emit("spawned", {"deep": json.loads("[" * 60 + "]" * 60)})
+
+
+def leave_behind(task, ctx):
+    ctx.checkpoint({"row": ctx.attempt})
+    if ctx.attempt == 1:
+        raise ValueError("once")
+    return ctx.checkpointed
 
 
 def at(w):
@@ -447,3 +467,38 @@ print(early, heavy)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['scylla_spark.testing', 'scylla_spark.testing.pytest_plugin'] []"
+
+
+def test_a_handler_enqueues_another_task_however_often_it_is_tried_once():
+    with world([spawn, noted], START) as w:
+        task = w.enqueue("spawn", {"fails": 2}, retry=Retry(max_retries=3, base="10s", cap="10s"))
+        w.run_until_idle()
+        assert w.task(task.key).state == "succeeded"
+        (child,) = w.tasks("noted")
+        assert (child.state, child.payload) == ("succeeded", {"of": 3})
+        spawned = w.runs[-2].finished_at
+        assert child.key.scheduled_time - spawned == timedelta(minutes=5), "counted from its parent's success"
+
+
+def test_a_handler_tells_the_planner_of_an_event_when_it_has_succeeded():
+    with world([spawn, noted], START) as w:
+        payload = {"attempt": "{{ event.attempt }}"}
+        w.put_schedules(Schedule("after", "noted", Trigger.event("spawned"), payload=payload))
+        w.enqueue("spawn", {"fails": 1}, retry=Retry(max_retries=3, base="10s", cap="10s"))
+        w.advance("1m")
+        assert w.ran("noted", times=1)
+
+
+def test_an_attempt_that_asks_for_what_is_refused_has_failed():
+    with world([spawn_wrongly], START) as w:
+        task = w.enqueue("spawn_wrongly", {}, retry=Retry(max_retries=0))
+        w.run_until_idle()
+        assert w.task(task.key).state == "failed"
+        assert w.task(task.key).error.kind == "follow_up_refused"
+
+
+def test_the_next_attempt_finds_what_was_left_behind_here_too():
+    with world([leave_behind], START) as w:
+        task = w.enqueue("leave_behind", {})
+        w.run_until_idle()
+        assert task.result() == {"row": 1}

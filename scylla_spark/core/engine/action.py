@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from scylla_spark.core.fact import Fence, OutcomeRecord
+from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer
 from scylla_spark.core.task import Invocation
@@ -97,4 +98,19 @@ class Answered(NamedTuple):
     answer: Answer
 
 
-Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered
+class SendFollowUps(NamedTuple):
+    """Send what an attempt that has succeeded asked for, in order; answer with `followed_up` when all is acknowledged.
+
+    Attributes:
+        number: id of the invocation.
+        key: of its task.
+        decided_us: when it was decided, microseconds since the epoch; times are counted from there.
+    """
+
+    number: int
+    key: TaskKey
+    decided_us: int
+    follow_ups: tuple[FollowUp, ...]
+
+
+Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered | SendFollowUps

@@ -18,6 +18,7 @@ from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
+from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.leases import Leases
@@ -41,7 +42,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Call, Scarcity
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
-from scylla_spark.core.task import Outcome
+from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.work_note import WorkNote
 
@@ -92,8 +93,8 @@ class Engine:
             book=book,
         )
         self._outcomes = Outcomes(
-            state, waiting=waiting, runs=runs, judging=judging, book=book, ownership=ownership, defects=defects,
-            durations=release.durations,
+            state, waiting=waiting, runs=runs, judging=judging, follow_ups=FollowUpsOfRuns(state, runs, recorder), book=book,
+            ownership=ownership, defects=defects, durations=release.durations,
         )  # fmt: skip
 
     # -- time -------------------------------------------------------------------------------------------------------------
@@ -255,6 +256,10 @@ class Engine:
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report; see `Outcomes.finished`."""
         self._outcomes.finished(outcomes, now)
+
+    def followed_up(self, number: int, failure: Failure | None, now: int) -> None:
+        """The answer to `SendFollowUps`; see `Outcomes.followed_up`."""
+        self._outcomes.followed_up(number, failure, now)
 
     def sent(self, tenure: Tenure, fence: Fence, *, ok: bool, now: int) -> None:
         """The answer to `Send` or `SendFence`; see `Ownership.sent`."""

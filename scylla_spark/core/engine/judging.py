@@ -75,6 +75,4 @@ class Judging:
 def _kept(entry: Entry, work: WorkNote | None) -> WorkNote | None:
     """The note of an attempt that others follow: what an earlier one left behind holds until something newer is."""
     before = left_behind(entry)
-    if before is None or (work is not None and work.checkpoint is not None):
-        return work
-    return before if work is None else work._replace(checkpoint=before.checkpoint)
+    return before if work is None else work.after(before)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine.defects import Defects
+from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import (
     DECIDED,
@@ -27,7 +28,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
 from scylla_spark.core.handler_durations import HandlerDurations
-from scylla_spark.core.task import NOT_STARTED, STARTED, Outcome
+from scylla_spark.core.task import NOT_STARTED, STARTED, Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import VersionError
 
@@ -40,6 +41,7 @@ class Outcomes:
         waiting: where lanes go on.
         runs: what executors have.
         judging: makes facts of outcomes.
+        follow_ups: what must be sent before outcomes count.
         book: of leases, which facts begin and end.
         ownership: fences that stand in the log.
         defects: of ours, that a fact meets.
@@ -53,6 +55,7 @@ class Outcomes:
         waiting: Waiting,
         runs: Runs,
         judging: Judging,
+        follow_ups: FollowUpsOfRuns,
         book: LeaseBook,
         ownership: Ownership,
         defects: Defects,
@@ -62,6 +65,7 @@ class Outcomes:
         self._waiting = waiting
         self._runs = runs
         self._judging = judging
+        self._follow_ups = follow_ups
         self._book = book
         self._ownership = ownership
         self._defects = defects
@@ -70,6 +74,8 @@ class Outcomes:
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report."""
         for outcome in outcomes:
+            if outcome.follow_ups and self._follow_ups.holds(outcome, now):
+                continue
             run = self._runs.end(outcome.id)
             if run is None:
                 continue  # of a partition that was dropped
@@ -80,6 +86,18 @@ class Outcomes:
                 self._durations.note(run.invocation.handler, outcome.finished_us - outcome.started_us)
                 self._judging.decide(run, outcome, now)
             self._waiting.go_on(run.partition, run.lane, now)
+
+    def followed_up(self, number: int, failure: Failure | None, now: int) -> None:
+        """What an attempt asked for is acknowledged, so that it counts; or it is not, and the attempt has failed.
+
+        Args:
+            number: id of the invocation.
+            failure: why not.
+            now: microseconds since the epoch.
+        """
+        outcome = self._follow_ups.ended(number, failure)
+        if outcome is not None:
+            self.finished([outcome], now)
 
     def read(
         self, tenure: Tenure, records: Iterable[tuple[int, OutcomeRecord | Unreadable]], next_offset: int, now: int
@@ -136,6 +154,8 @@ class Outcomes:
             partition.note_early(offset, fact)
         if fact.work is not None and fact.work.lease is not None:
             self._book.recorded(fact, now)
+        elif fact.outcome == STARTED:
+            self._follow_ups.recorded(fact, now)
 
     def _note_end(self, partition: Partition, fact: Fact, offset: int, now: int) -> None:
         key = fact.key

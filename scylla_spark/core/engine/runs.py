@@ -15,7 +15,8 @@ from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
-from scylla_spark.core.task import STARTED, Invocation, Retry
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import STARTED, Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
 
 LONG_RUN_US = 1_000_000  # what runs longer gets a start fact
@@ -35,6 +36,19 @@ class Run(NamedTuple):
     retry: Retry
 
 
+class Returned(NamedTuple):
+    """How an attempt ended, that stays under way until its follow-ups are acknowledged.
+
+    Attributes:
+        decided_us: when they were decided to be sent, microseconds since the epoch.
+        asked: the shell was asked to send them.
+    """
+
+    outcome: Outcome
+    decided_us: int
+    asked: bool = False
+
+
 class Runs:
     """All invocations that were released and have not been reported back.
 
@@ -45,6 +59,7 @@ class Runs:
 
     Attributes:
         by_id: invocation id → run.
+        returned: key → how its attempt ended, of those that have follow-ups.
     """
 
     def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder) -> None:
@@ -52,6 +67,7 @@ class Runs:
         self._waiting = waiting
         self._recorder = recorder
         self.by_id: dict[int, Run] = {}
+        self.returned: dict[TaskKey, Returned] = {}
         self._untold: dict[int, tuple[WorkNote, int]] = {}  # what handlers say, and when they began
         self._told: dict[int, int] = {}  # invocation id → when a note of it was recorded
         self._handed: list[tuple[int, int]] = []  # (when to look whether it runs long, invocation id)
@@ -67,6 +83,7 @@ class Runs:
         if run is not None:
             self._untold.pop(number, None)
             self._told.pop(number, None)
+            self.returned.pop(run.entry.key, None)
             run.partition.in_flight -= 1
             self._waiting.let_in(run.gate.end(run.lane.ordering_id))
         return run
@@ -120,6 +137,11 @@ class Runs:
             heappop(self._handed)
         return self._handed[0][0] if self._handed else NEVER
 
+    def hold(self, run: Run, outcome: Outcome, decided_us: int) -> None:
+        """A handler has returned, and what it asked for is to be sent; what it has said goes with the fact of that."""
+        self.returned[run.entry.key] = Returned(outcome, decided_us)
+        self._untold.pop(run.invocation.id, None)
+
     def noted(self, notes: Mapping[int, WorkNote], began_us: Mapping[int, int], now: int) -> None:
         """What handlers say of their work while they run. It is recorded by telling the start again, once a second at most.
 
@@ -136,7 +158,7 @@ class Runs:
             if run.partition.deciding:
                 note, began = self._untold.pop(number)
                 self._told[number] = now
-                self._recorder.record(run.partition, _start_of(run, began, note), now, now + LINGER_US)
+                self._recorder.record(run.partition, start_of(run, began, note), now, now + LINGER_US)
 
     def running(self, began_us: Mapping[int, int], now: int) -> None:
         """What executors have begun, and when; what has run for a second gets a start fact. The rest waits in an executor.
@@ -154,17 +176,22 @@ class Runs:
             again.append(number)  # also with a start fact, until that counts: a new fence may have cut it off
             began = began_us.get(number)
             if began is not None and began <= now - LONG_RUN_US and run.partition.deciding:
-                self._recorder.record(run.partition, _start_of(run, began), now, now + LINGER_US)
+                self._recorder.record(run.partition, start_of(run, began), now, now + LINGER_US)
         for number in again:
             heappush(self._handed, (now + _LOOK_AGAIN_US, number))
 
 
-def _start_of(run: Run, began_us: int, note: WorkNote | None = None) -> Fact:
-    """The start of an attempt, for the first time or again with what its handler says; what was left behind before is kept."""
+def start_of(run: Run, began_us: int, note: WorkNote | None = None) -> Fact:
+    """The start of an attempt, for the first time or again with what its handler says; what was left behind before is kept.
+
+    Args:
+        run: the attempt.
+        began_us: when its handler began, microseconds since the epoch.
+        note: what it says.
+    """
     invocation, entry, before = run.invocation, run.entry, left_behind(run.entry)
     used = entry.used + (0 if entry.attempt >= invocation.attempt else 1)
-    if note is not None and note.checkpoint is None and before is not None:
-        note = note._replace(checkpoint=before.checkpoint)
     return Fact(
-        entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=used, work=note or before
+        entry.key, invocation.attempt, STARTED, began_us, planned_us=invocation.planned_us, used=used,
+        work=note.after(before) if note is not None else before,
     )  # fmt: skip

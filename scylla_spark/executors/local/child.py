@@ -91,7 +91,8 @@ class Child:
             self._report(CallRecord(number, RETURNED), begun)
             return
         self._output.begin(TaskRow(*order.tasks[0]))
-        outcome, result, failure, after_ms = self._called(order, started)
+        notes = self._notes_of(order)
+        outcome, result, failure, after_ms = self._called(order, started, notes)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
         ended = boot_us()
@@ -104,18 +105,27 @@ class Child:
         if outcome != SUCCEEDED:
             self._failed = number
         output = clean(text) if self._wants_output else ""
-        self._report(CallRecord(number, outcome, started, duration, result, failure, after_ms, output), ended)
+        record = CallRecord(number, outcome, started, duration, result, failure, after_ms, output)
+        self._report(record, ended, behind=notes is not None and notes.asked)
 
-    def _called(self, order: Order, started_us: int) -> tuple[str, Any, tuple[str, str, str] | None, int]:
+    def _notes_of(self, order: Order) -> CallNotes | None:
+        """Where a call says something; None: it is given nothing to say it with."""
+        handler = self._handlers.get(order.handler)
+        if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
+            return None
+        return CallNotes(order.number, TaskRow(*order.tasks[0]), self._send)
+
+    def _called(
+        self, order: Order, started_us: int, notes: CallNotes | None
+    ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
         """Outcome, result, failure and wait, as in `CallRecord`."""
         handler = self._handlers.get(order.handler)
         if handler is None:
             return failed("handler_unknown", f"No handler {order.handler!r} is registered here.")
         if handler.info.max_batch is not None:
             return BATCH, call_batch(handler, [TaskRow(*row) for row in order.tasks]), None, 0
-        if handler.signature.parameters == 1:
+        if notes is None:
             return call(handler, TaskRow(*order.tasks[0]), started_us)
-        notes = CallNotes(order.number, self._send)
         verdict = call(handler, TaskRow(*order.tasks[0]), started_us, notes, CallFlag(order.number, self._slot))
         notes.end()
         return verdict
@@ -126,16 +136,22 @@ class Child:
             with self._lock:
                 self._sock.sendall(frame)
 
-    def _report(self, record: CallRecord, now: int) -> None:
-        """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's."""
+    def _report(self, record: CallRecord, now: int, *, behind: bool = False) -> None:
+        """Keeps or sends a record; what has been sent never runs, so that the pool can tell ours from a handler's.
+
+        Args:
+            record: how a call ended.
+            now: boot clock.
+            behind: what the call has said must be read before it, so it goes the same way.
+        """
         data = _encode(record).encode()
         if len(data) > MAX_FRAME_BYTES - 2:
             data = _encode(_too_large(record)).encode()
-        kept = self._slot.put(data)
+        kept = not behind and self._slot.put(data)
         self._slot.rest()
         if not kept:
             self._flush()
-            if not self._slot.put(data):
+            if behind or not self._slot.put(data):
                 self._send(pack(b"[" + data + b"]"))
                 return
         if not self._unsent:

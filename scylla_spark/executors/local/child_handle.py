@@ -12,14 +12,14 @@ import contextlib
 import os
 import socket
 from collections.abc import Container, Sequence
-from typing import Final
+from typing import Any, Final
 
 from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
 from scylla_spark.executors.local.heard import Heard
-from scylla_spark.executors.local.messages import Order, task_row
-from scylla_spark.executors.local.report import Report, is_note, read
+from scylla_spark.executors.local.messages import Order, extended, task_row
+from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 Call = list[Invocation]
@@ -38,6 +38,7 @@ class ChildHandle:
     Args:
         number: which child this is, for the forkserver.
         now: boot clock, microseconds.
+        longest_ms: how long a call may run at most if it asks for longer.
 
     Attributes:
         number: which child this is, for the forkserver.
@@ -53,7 +54,8 @@ class ChildHandle:
         asked_us: boot clock when the forkserver was asked for it, and later for its end.
     """
 
-    def __init__(self, number: int, now: int) -> None:
+    def __init__(self, number: int, now: int, longest_ms: int = 0) -> None:
+        self._longest_ms = longest_ms
         self.number = number
         self.calls: dict[int, Call] = {}
         self.pid = 0
@@ -141,7 +143,9 @@ class ChildHandle:
             if follows:
                 self._followers.add(number)
             start_by = first.start_by_us if len(call) == 1 else min(item.start_by_us for item in call)
-            orders.append(Order(number, first.handler, start_by, follows, list(map(task_row, call))))
+            orders.append(
+                Order(number, first.handler, start_by, follows, [task_row(item, self._longest_ms) for item in call])
+            )
         self._unsent += pack(fast_json.dump(orders))
         self.flush()
 
@@ -182,7 +186,7 @@ class ChildHandle:
             for record in fast_json.load(b"[" + self.slot.outbox() + b"]"):
                 report = read(record)
                 if report.number in self.calls:
-                    found.append((self._take_out(report, claimed, now), self._with_note(report)))
+                    found.append((self._take_out(report, claimed, now), self.heard.with_report(report)))
                     self._known.add(report.number)
         return found
 
@@ -196,7 +200,7 @@ class ChildHandle:
                     raise ProtocolError("a frame that is no list of records")
                 for record in frame:
                     if is_note(record):
-                        self.heard.take(record, self.calls)
+                        self._hear(record)
                         continue
                     report = read(record)
                     number = report.number
@@ -205,11 +209,19 @@ class ChildHandle:
                     elif number == runs:
                         raise ProtocolError("the record of a call that still runs")
                     else:
-                        found.append((self._take_out(report, claimed, now), self._with_note(report)))
+                        found.append((self._take_out(report, claimed, now), self.heard.with_report(report)))
         except ProtocolError as error:
             self.fault = self.fault or str(error)
         self.fault = self.fault or self._reader.fault
         return found
+
+    def _hear(self, record: list[Any]) -> None:
+        if not is_extension(record):
+            self.heard.take(record, self.calls)
+            return
+        number, asked_ms = read_extension(record)
+        if number in self.calls:
+            self.calls[number] = extended(self.calls[number], asked_ms, self._longest_ms)
 
     def _take_out(self, report: Report, claimed: int, now: int) -> Call:
         """The call that a report speaks of; it is over.
@@ -229,10 +241,6 @@ class ChildHandle:
         if report.duration_us > now - self.born_us + _SKEW_US:
             raise ProtocolError("a duration longer than its life")
         return self.pop(number)
-
-    def _with_note(self, report: Report) -> Report:
-        note = self.heard.pop(report.number)
-        return report if note is None else report._replace(work=note)
 
     def _may_return(self, number: int, call: Call, now: int) -> bool:
         late = min(item.start_by_us for item in call) <= now + _SKEW_US

@@ -1,12 +1,14 @@
-"""What a pool has heard of calls that run in one child: the latest word of each."""
+"""What a pool has heard of calls that run in one child: the latest word of each, and what it asks to be sent."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 from typing import Any
 
+from scylla_spark.core.follow_up import FollowUps
 from scylla_spark.core.work_note import WorkNote
-from scylla_spark.executors.local.report import read_note
+from scylla_spark.executors.local.framing import ProtocolError
+from scylla_spark.executors.local.report import Report, is_follow_up, read_follow_up, read_note
 
 
 class Heard:
@@ -16,10 +18,11 @@ class Heard:
         news: numbers of calls that have said something since this was looked at last.
     """
 
-    __slots__ = ("_notes", "news")
+    __slots__ = ("_follow_ups", "_notes", "news")
 
     def __init__(self) -> None:
         self._notes: dict[int, WorkNote] = {}
+        self._follow_ups: dict[int, FollowUps] = {}
         self.news: set[int] = set()
 
     def take(self, record: list[Any], calls: Container[int]) -> None:
@@ -32,6 +35,9 @@ class Heard:
         Raises:
             ProtocolError: it is not of the form that our children send.
         """
+        if is_follow_up(record):
+            self._take_follow_up(record, calls)
+            return
         number, note = read_note(record)
         if number not in calls:
             return
@@ -41,6 +47,19 @@ class Heard:
             checkpoint=before.checkpoint if note.checkpoint is None else note.checkpoint,
         )
         self.news.add(number)
+
+    def _take_follow_up(self, record: list[Any], calls: Container[int]) -> None:
+        number, one = read_follow_up(record)
+        if number in calls and not self._follow_ups.setdefault(number, FollowUps()).add(one):
+            raise ProtocolError("more follow-ups than a call may have")
+
+    def with_report(self, report: Report) -> Report:
+        """A report of a call, with all that the call has said before; nothing of it is kept."""
+        note = self.pop(report.number)
+        asked = self._follow_ups.pop(report.number, None) if self._follow_ups else None
+        if note is None and asked is None:
+            return report
+        return report._replace(work=note, follow_ups=asked.all() if asked is not None else ())
 
     def of(self, number: int) -> WorkNote | None:
         """What a call has said."""

@@ -15,6 +15,7 @@ class Limits:
         max_children: how many there may be.
         idle_us: after how long without work a child above the minimum goes.
         grace_ms: from SIGTERM to SIGKILL.
+        longest_ms: how long a call may run at most if it asks for longer than its timeout.
     """
 
     min_children: int
@@ -22,3 +23,4 @@ class Limits:
     max_children: int
     idle_us: int
     grace_ms: int
+    longest_ms: int = 0

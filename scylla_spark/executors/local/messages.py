@@ -11,6 +11,8 @@ from scylla_spark.core.task import Invocation
 
 RETURNED: Final = "returned"  # the outcome of a call that a child hands back unrun
 NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE, number, progress, checkpoint]
+FOLLOW_UP: Final = "follow_up"  # begins what a call asks to be sent: [FOLLOW_UP, number, *FollowUp]
+EXTEND: Final = "extend"  # begins what a call says that needs longer: [EXTEND, number, milliseconds from its start]
 BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
 
 
@@ -22,6 +24,7 @@ class TaskRow(NamedTuple):
         payload: JSON text.
         timeout_ms: from the start of the call.
         checkpoint: JSON text that an earlier attempt left behind.
+        longest_ms: from the start of the call, if it asks for longer.
     """
 
     time_us: int
@@ -34,6 +37,7 @@ class TaskRow(NamedTuple):
     priority: int
     timeout_ms: int
     checkpoint: str | None = None
+    longest_ms: int = 0
 
 
 class Order(NamedTuple):
@@ -107,10 +111,23 @@ class ForkserverOrder(NamedTuple):
     grace_ms: int = 0
 
 
-def task_row(item: Invocation) -> TaskRow:
-    """What a child is told of an invocation."""
+def task_row(item: Invocation, longest_ms: int = 0) -> TaskRow:
+    """What a child is told of an invocation, and how long it may run at most if it asks for longer."""
     key = item.key
     return TaskRow(
         key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-        item.checkpoint,
+        item.checkpoint, longest_ms,
     )  # fmt: skip
+
+
+def extended(call: list[Invocation], asked_ms: int, longest_ms: int) -> list[Invocation]:
+    """A call that asks for longer, as it is from now on; one of several tasks stays as it is.
+
+    Args:
+        call: its invocations.
+        asked_ms: until when it wants to run, from its start.
+        longest_ms: until when it may, if its timeout is shorter.
+    """
+    if len(call) != 1:
+        return call
+    return [call[0]._replace(timeout_ms=max(call[0].timeout_ms, min(asked_ms, longest_ms)))]

@@ -1,4 +1,4 @@
-"""What a call says of its work while it runs: how far it is, and from where another attempt could go on."""
+"""What a call says while it runs: how far it is, from where another attempt could go on, what is to be sent, for how long it goes on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.call import clean
 from scylla_spark.executors.local.framing import pack
-from scylla_spark.executors.local.messages import NOTE
+from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 _LOOK_S: Final = 0.02
@@ -53,11 +57,30 @@ class CallNotes:
 
     Args:
         number: of the call.
+        row: its task; it begins now.
         send: brings a frame to the pool; one at a time.
+        extended: is told until when it runs now, in milliseconds from its start; from any thread.
+
+    Attributes:
+        asked: whether it has asked for follow-ups.
     """
 
-    def __init__(self, number: int, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        row: TaskRow,
+        send: Callable[[bytes], None],
+        extended: Callable[[int], object] | None = None,
+    ) -> None:
+        self.asked = False
         self._number = number
+        self._key = TaskKey(*row[:3])
+        self._begun_us = boot_us()
+        self._timeout_ms = row.timeout_ms
+        self._longest_ms = row.longest_ms
+        self._extended = extended
+        self._follow_ups = FollowUps()
+        self._unnamed = 0
         self._send = send
         self._lock = threading.Lock()
         self._untold: float | None = None
@@ -80,6 +103,49 @@ class CallNotes:
         text = _object_text(value)
         with self._lock:
             self._tell(text)
+
+    def enqueue(
+        self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
+    ) -> None:
+        """See `TaskContext.enqueue`."""
+        self._ask(follow_ups.task(self._key, self._name(name), handler, payload, options))
+
+    def emit(self, event: str, fields: dict[str, Any] | None) -> None:
+        """See `TaskContext.emit`."""
+        self._ask(follow_ups.event(self._name(None), event, fields))
+
+    def extend(self, by_us: int) -> int:
+        """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""
+        now, boot = both_us()
+        ran_us = boot - self._begun_us
+        asked_ms = min(-(-(ran_us + by_us) // 1000), self._longest_ms)
+        with self._lock:
+            if asked_ms > self._timeout_ms and not self._over:
+                self._timeout_ms = asked_ms
+                self._send(pack(_encode([[EXTEND, self._number, asked_ms]]).encode()))
+                if self._extended is not None:
+                    self._extended(asked_ms)
+            return now + max(0, self._timeout_ms * 1000 - ran_us)
+
+    def _name(self, name: str | None) -> str:
+        if name is not None:
+            return follow_ups.checked_name(name)
+        with self._lock:
+            self._unnamed += 1
+            return f"#{self._unnamed}"
+
+    def _ask(self, one: FollowUp) -> None:
+        with self._lock:
+            if self._over:
+                raise ArgumentError("The attempt is over.", hint="Ask before the handler returns.")
+            if not self._follow_ups.add(one):
+                raise ArgumentError(
+                    f"The attempt asks for more than {MAX_FOLLOW_UPS} follow-ups, or for too large ones.",
+                    hint=f"Together they may have {MAX_FOLLOW_UP_CHARS} characters. Let one of them ask for others.",
+                    reason="too_large",
+                )
+            self.asked = True
+            self._send(pack(_encode([[FOLLOW_UP, self._number, *one]]).encode()))
 
     def end(self) -> None:
         """The call has ended: tells what is left to tell, and nothing after that."""

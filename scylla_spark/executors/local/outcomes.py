@@ -40,8 +40,11 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
     if len(call) == 1:
         one = report.verdicts[0]
         return [
-            Outcome(call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, work=report.work)
-        ]
+            Outcome(
+                call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, work=report.work,
+                follow_ups=report.follow_ups,
+            )
+        ]  # fmt: skip
     return [
         Outcome(item.id, one.outcome, started, ended, one.result, one.failure, one.after_ms)
         for item, one in zip(call, report.verdicts, strict=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.work_note import WorkNote
-from scylla_spark.defaults import MAX_CHILDREN, MIN_CHILDREN
+from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, Sink
@@ -51,6 +51,7 @@ class LocalPool:
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         idle_s: after how long without work a child above the minimum ends.
         pass_environment: further environment variables that handlers get (see `environment`).
+        longest_s: how long a call may run at most if it asks for longer than its timeout.
         kind: what kind of children it has.
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
             characters).
@@ -65,6 +66,7 @@ class LocalPool:
         kill_grace_s: float = 1.0,
         idle_s: float = 30.0,
         pass_environment: Sequence[str] = (),
+        longest_s: float = LONGEST_RUN_S,
         kind: ChildKind = ONE_BY_ONE,
         on_output: OnOutput | None = None,
     ) -> None:
@@ -72,7 +74,9 @@ class LocalPool:
         self._modules = tuple(modules)
         self._pass_environment = tuple(pass_environment)
         fast = min(max_children, max(2, os.cpu_count() or 1))
-        self._limits = Limits(min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000))
+        self._limits = Limits(
+            min_children, fast, max_children, round(idle_s * 1e6), round(kill_grace_s * 1000), round(longest_s * 1000)
+        )
         self._on_output = on_output
         self._logs: LogKeeper | None = None
         self._lock = threading.Lock()
@@ -352,6 +356,7 @@ def _from_settings(settings: Settings) -> LocalPool:
         min_children=dispatch.min_children,
         max_children=dispatch.max_children,
         pass_environment=dispatch.pass_environment,
+        longest_s=dispatch.longest_run.total_seconds(),
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
+from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
+from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.task import (
     ABORTED,
     FAILED,
@@ -20,12 +22,13 @@ from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.executors.local.call import clean, failed
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import BATCH, NOTE, RETURNED, CallRecord
+from scylla_spark.executors.local.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62
 _MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
 _OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
+_SAYS: Final = frozenset({NOTE, FOLLOW_UP, EXTEND})
 _NO_FAILURE: Final = frozenset({SUCCEEDED, YIELDED})
 _OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
 
@@ -49,6 +52,7 @@ class Report(NamedTuple):
         duration_us: from start to end.
         output: what the call printed.
         work: how far it was, and what it left behind; told before, and put in by whoever kept it.
+        follow_ups: what it asked to be sent; likewise.
     """
 
     number: int
@@ -57,6 +61,7 @@ class Report(NamedTuple):
     duration_us: int = 0
     output: str = ""
     work: WorkNote | None = None
+    follow_ups: tuple[FollowUp, ...] = ()
 
 
 _SUCCEEDED: Final = (TaskEnd(SUCCEEDED, None, None, 0),)
@@ -98,7 +103,55 @@ def read(record: object) -> Report:
 
 def is_note(record: object) -> bool:
     """Whether a child says something of a call that runs, and not that it has ended."""
-    return type(record) is list and len(record) > 0 and record[0] == NOTE
+    return type(record) is list and len(record) > 0 and type(record[0]) is str and record[0] in _SAYS
+
+
+def is_follow_up(record: list[Any]) -> bool:
+    """Whether what a child says of a call that runs is a follow-up."""
+    return bool(record[0] == FOLLOW_UP)
+
+
+def is_extension(record: list[Any]) -> bool:
+    """Whether what a child says of a call that runs is that it needs longer."""
+    return bool(record[0] == EXTEND)
+
+
+def read_extension(record: list[Any]) -> tuple[int, int]:
+    """The number of a call that runs, and until when it wants to, in milliseconds from its start.
+
+    Raises:
+        ProtocolError: it is not of the form that our children send.
+    """
+    if len(record) != 3:
+        raise ProtocolError("an extension that is no list of 3 fields")
+    _, number, asked_ms = record
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
+    if type(asked_ms) is not int or not 0 <= asked_ms <= _MAX_US:
+        raise ProtocolError("an extension that is no number of milliseconds")
+    return number, asked_ms
+
+
+def read_follow_up(record: list[Any]) -> tuple[int, FollowUp]:
+    """The number of a call that runs, and what it asks to be sent; its record is judged by whoever sends it.
+
+    Raises:
+        ProtocolError: it is not of the form that our children send.
+    """
+    if len(record) != 2 + len(FollowUp._fields):
+        raise ProtocolError("a follow-up that has not the right number of fields")
+    _, number, kind, name, text, delay_us, at_us = record
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
+    if type(kind) is not str or kind not in KINDS:
+        raise ProtocolError("a follow-up of no kind")
+    if type(name) is not str or not 0 < len(name) <= MAX_NAME_CHARS:
+        raise ProtocolError("a follow-up without a name")
+    if type(text) is not str or len(text) > MAX_FOLLOW_UP_CHARS:
+        raise ProtocolError("a follow-up without a record")
+    if not all(type(us) is int and 0 <= us < LATEST_US for us in (delay_us, at_us)):
+        raise ProtocolError("a follow-up at no time")
+    return number, FollowUp(kind, name, text, delay_us, at_us)
 
 
 def read_note(record: list[Any]) -> tuple[int, WorkNote]:

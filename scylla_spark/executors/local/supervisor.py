@@ -178,7 +178,7 @@ class Supervisor:
             wanted = max(wanted, min(self._backlog.ready, most - present))
         wanted = min(wanted, self.limits.max_children - len(self.children))
         for _ in range(wanted):
-            child = ChildHandle(self._next_number, now)
+            child = ChildHandle(self._next_number, now, self.limits.longest_ms)
             self._next_number += 1
             self.children[child.number] = child
             self._nursery.spawn(child)

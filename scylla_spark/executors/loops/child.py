@@ -134,7 +134,12 @@ class LoopChild:
         running.context = context
         handler = self._handlers[order.handler]
         if handler.signature.parameters == 2:
-            running.notes = CallNotes(number, self._send)
+            running.notes = CallNotes(
+                number,
+                row,
+                self._send,
+                lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms),
+            )
         work = self._verdict(handler, row, started, running.notes)
         running.task = self._loop.create_task(work, context=context)
         running.task.add_done_callback(partial(self._ended, number, running))
@@ -162,6 +167,14 @@ class LoopChild:
             task.add_done_callback(parts.discard)
         return task
 
+    def _extend(self, number: int, timeout_ms: int) -> None:
+        """A call runs until so long after its start."""
+        running = self._running.get(number)
+        if running is not None and running.timer is not None:
+            running.timer.cancel()
+            left_s = (running.begun_us + timeout_ms * 1000 - boot_us()) / 1e6
+            running.timer = self._loop.call_later(max(left_s, 0.0), self._cancel, number, TIMED_OUT)
+
     def _cancel(self, number: int, why: str) -> None:
         running = self._running.get(number)
         if running is not None and running.task is not None and not running.told:
@@ -185,14 +198,16 @@ class LoopChild:
         self._report(
             CallRecord(
                 number, verdict.outcome, running.started_us, duration, verdict.result, verdict.failure, verdict.after_ms
-            )
+            ),
+            behind=running.notes is not None and running.notes.asked,
         )
 
-    def _report(self, record: CallRecord) -> None:
+    def _report(self, record: CallRecord, *, behind: bool = False) -> None:
+        """Keeps or sends a record; `behind`: what its call has said must be read before it, so it goes the same way."""
         data = _encode(record).encode()
-        if not self._slot.put(data):
+        if behind or not self._slot.put(data):
             self._flush()
-            if not self._slot.put(data):
+            if behind or not self._slot.put(data):
                 self._send(pack(b"[" + data + b"]"))
                 return
         self._unsent += 1

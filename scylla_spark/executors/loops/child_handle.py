@@ -10,15 +10,15 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from scylla_spark.core import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.child_handle import UNBEGUN_US, Call, Finished
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
 from scylla_spark.executors.local.heard import Heard
-from scylla_spark.executors.local.messages import Order, task_row
-from scylla_spark.executors.local.report import Report, is_note, read
+from scylla_spark.executors.local.messages import Order, extended, task_row
+from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 _RECV_BYTES: Final = 1024 * 1024
@@ -33,6 +33,7 @@ class LoopChildHandle:
         number: which child this is, for the forkserver.
         handler: the one that it runs.
         now: boot clock, microseconds.
+        longest_ms: how long a call may run at most if it asks for longer.
 
     Attributes:
         calls: unfinished calls by their number, each of one task.
@@ -47,7 +48,8 @@ class LoopChildHandle:
         accused: the step for which its handler was named in the log.
     """
 
-    def __init__(self, number: int, handler: str, now: int) -> None:
+    def __init__(self, number: int, handler: str, now: int, longest_ms: int = 0) -> None:
+        self._longest_ms = longest_ms
         self.number = number
         self.handler = handler
         self.calls: dict[int, Call] = {}
@@ -108,7 +110,7 @@ class LoopChildHandle:
         orders = []
         for item in items:
             self.calls[self._next] = [item]
-            orders.append(Order(self._next, item.handler, item.start_by_us, False, [task_row(item)]))
+            orders.append(Order(self._next, item.handler, item.start_by_us, False, [task_row(item, self._longest_ms)]))
             self._next += 1
         self._say([orders, []])
 
@@ -173,8 +175,13 @@ class LoopChildHandle:
         found = []
         while self._due and (self._due[0][0] <= now or self._due[0][1] not in self.calls):
             _, number = heappop(self._due)
-            if number in self.calls:
+            if number not in self.calls:
+                continue
+            due = self._begun[number] + self.calls[number][0].timeout_ms * 1000
+            if due <= now:
                 found.append(number)
+            else:  # it has asked for longer
+                heappush(self._due, (due, number))
         return found, self._due[0][0] if self._due else 0
 
     def receive(self, now: int) -> tuple[list[Finished], bool]:
@@ -204,7 +211,7 @@ class LoopChildHandle:
             for record in fast_json.load(b"[" + self.slot.outbox() + b"]"):
                 report = read(record)
                 if report.number in self.calls:
-                    found.append((self._take_out(report, now), self._with_note(report)))
+                    found.append((self._take_out(report, now), self.heard.with_report(report)))
                     self._known.add(report.number)
         return found
 
@@ -231,21 +238,25 @@ class LoopChildHandle:
                     raise ProtocolError("a frame that is no list of records")
                 for record in frame:
                     if is_note(record):
-                        self.heard.take(record, self.calls)
+                        self._hear(record)
                         continue
                     report = read(record)
                     if report.number in self._known:
                         self._known.remove(report.number)
                     else:
-                        found.append((self._take_out(report, now), self._with_note(report)))
+                        found.append((self._take_out(report, now), self.heard.with_report(report)))
         except ProtocolError as error:
             self.fault = self.fault or str(error)
         self.fault = self.fault or self._reader.fault
         return found
 
-    def _with_note(self, report: Report) -> Report:
-        note = self.heard.pop(report.number)
-        return report if note is None else report._replace(work=note)
+    def _hear(self, record: list[Any]) -> None:
+        if not is_extension(record):
+            self.heard.take(record, self.calls)
+            return
+        number, asked_ms = read_extension(record)
+        if number in self.calls:
+            self.calls[number] = extended(self.calls[number], asked_ms, self._longest_ms)
 
     def _take_out(self, report: Report, now: int) -> Call:
         """The call that a report speaks of; it is over.

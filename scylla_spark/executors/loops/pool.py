@@ -75,6 +75,7 @@ def executors(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[s
     if not ours:
         return {}
     dispatch = settings.dispatch
-    pool = LocalPool(settings.handlers, pass_environment=dispatch.pass_environment, kind=LOOPS)
+    longest_s = dispatch.longest_run.total_seconds()
+    pool = LocalPool(settings.handlers, pass_environment=dispatch.pass_environment, longest_s=longest_s, kind=LOOPS)
     slots = {info.executor: Slots(pool, info.name) for info in ours}
     return {POOL: pool, **slots}

@@ -160,7 +160,7 @@ class LoopSupervisor:
             if not work.backlog.ready or work.out >= work.at_once or self._free(work, now) is not None:
                 continue
             if sum(child.handler == work.name for child in self.children.values()) < _MOST_CHILDREN:
-                child = LoopChildHandle(self._next_number, work.name, now)
+                child = LoopChildHandle(self._next_number, work.name, now, self.limits.longest_ms)
                 self._next_number += 1
                 self.children[child.number] = child
                 self._nursery.spawn(child)

@@ -21,7 +21,7 @@ from scylla_spark.clock import boot_us, both_us, now_us
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
-from scylla_spark.defaults import SPARK_SLOTS
+from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
@@ -74,6 +74,7 @@ class SparkPool:
         children: most child processes of one Python worker.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
+        longest_s: how long a call may run at most if it asks for longer than its timeout.
     """
 
     def __init__(
@@ -85,9 +86,12 @@ class SparkPool:
         children: int = 2,
         kill_grace_s: float = 1.0,
         pass_environment: Sequence[str] = (),
+        longest_s: float = LONGEST_RUN_S,
     ) -> None:
         self._spark: SparkSession | None = None
-        self._config = WorkerConfig(tuple(modules), children, kill_grace_s, tuple(pass_environment))
+        self._config = WorkerConfig(
+            tuple(modules), children, kill_grace_s, tuple(pass_environment), longest_s=longest_s
+        )
         self._listener: BegunListener | None = None
         self._clock = this_clock()
         self._slots = slots
@@ -382,7 +386,12 @@ def _killed(one: Outcome) -> Outcome:
 
 def _from_settings(settings: Settings) -> SparkPool:
     dispatch = settings.dispatch
-    return SparkPool(settings.handlers, slots=dispatch.spark_slots, pass_environment=dispatch.pass_environment)
+    return SparkPool(
+        settings.handlers,
+        slots=dispatch.spark_slots,
+        pass_environment=dispatch.pass_environment,
+        longest_s=dispatch.longest_run.total_seconds(),
+    )
 
 
 KIND: Final = Kind(

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.clock import both_us, now_us
+from scylla_spark.core import fast_json
+from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
+from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.local.messages import FOLLOW_UP
 from scylla_spark.executors.local.pool import LocalPool
+from scylla_spark.executors.local.report import read_follow_up
 from scylla_spark.executors.spark.begun import Address, Teller
 from scylla_spark.executors.start_limit import StartLimit, this_clock
 
@@ -28,7 +33,7 @@ INPUT: Final = (
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint, "
-    "progress double, checkpoint string"
+    "progress double, checkpoint string, follow_ups string"
 )
 LOST: Final = "executor_lost"
 _TELL_EVERY_S: Final = 0.2
@@ -44,6 +49,7 @@ class WorkerConfig:
         kill_grace_s: from SIGTERM to SIGKILL after a timeout.
         pass_environment: further environment variables that handlers get (see `environment`).
         driver: where to tell what has begun; None: nowhere.
+        longest_s: how long a call may run at most if it asks for longer than its timeout.
     """
 
     modules: tuple[str, ...]
@@ -51,6 +57,7 @@ class WorkerConfig:
     kill_grace_s: float
     pass_environment: tuple[str, ...] = ()
     driver: Address | None = None
+    longest_s: float = LONGEST_RUN_S
 
 
 class _Workshop:
@@ -65,6 +72,7 @@ class _Workshop:
             max_children=config.children,
             kill_grace_s=config.kill_grace_s,
             pass_environment=config.pass_environment,
+            longest_s=config.longest_s,
         )
         self._teller = None if config.driver is None else Teller(config.driver)
         self._pool.start(self._sink)
@@ -163,7 +171,13 @@ def outcome(row: Any) -> Outcome:
         failure,
         row["after_ms"],
         work=work,
+        follow_ups=_follow_ups(row["follow_ups"]),
     )
+
+
+def _follow_ups(text: str | None) -> tuple[FollowUp, ...]:
+    rows = fast_json.load(text.encode()) if text is not None else []
+    return tuple(read_follow_up([FOLLOW_UP, 1, *row])[1] for row in rows)
 
 
 def _invocation(row: dict[str, Any], departure: StartLimit, here: StartLimit) -> Invocation:
@@ -191,6 +205,7 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
                 item.after_ms,
                 note.progress,
                 note.checkpoint,
+                fast_json.dump(item.follow_ups).decode() if item.follow_ups else None,
             )
         )
     columns = list(zip(*rows, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import Query
 from pydantic import Field
@@ -25,10 +25,21 @@ from scylla_spark.services.api.task_views import KeyView, Span, key_view
 from scylla_spark.services.api.waits import came
 
 routes = router()
+MOST_GRACE_MS: Final = 3_600_000
+_GRACE_MS: Final = 10_000
 
 Patience = Annotated[
     int, Query(ge=0, le=MOST_WAIT_MS, description="How long to wait for the owner's answer, in milliseconds")
 ]
+Grace = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=MOST_GRACE_MS,
+        description="With `running`: how long it is only asked to end, in milliseconds; else 10000",
+    ),
+]
+Running = Annotated[bool, Query(description="End it also where it runs: it is asked to, and killed after the grace")]
 _OF_ONE = (problems.INVALID, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 
 
@@ -57,12 +68,17 @@ class MoveBody(Body):
     "/v1/tasks/{key}:cancel", operation_id="cancel_a_task",
     responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.CONFLICT),
 )  # fmt: skip
-async def cancel(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
+async def cancel(
+    api: Asked, key: TaskId, wait_ms: Patience = 5_000, running: Running = False, grace_ms: Grace = None
+) -> Response:
     """End a task without running it again; 409 if it runs or has ended, 202 if nobody has answered yet.
 
-    It also holds for a key that is not there yet.
+    It also holds for a key that is not there yet. With `running`, one that runs is answered when it has ended; one that returns
+    all the same has succeeded, which is a 409.
     """
-    return await cancelled(api, key_of(key), wait_ms)
+    if grace_ms is not None and not running:
+        raise Problem(problems.INVALID, "`grace_ms` is given without `running`.", hint="Add running=true.")
+    return await cancelled(api, key_of(key), wait_ms, (grace_ms or _GRACE_MS) if running else None)
 
 
 @routes.post(
@@ -95,13 +111,14 @@ async def retry(api: Asked, key: TaskId) -> Response:
     return await _instead(api, key, lambda handle: handle.retry())
 
 
-async def cancelled(api: Api, key: TaskKey, wait_ms: int) -> Response:
+async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> Response:
     """Cancels a task, and waits for the answer.
 
     Args:
         api: to ask through.
         key: of the task.
         wait_ms: how long, at most.
+        grace_ms: what runs is ended, too, after it was asked to for so long; None: it is left alone.
 
     Raises:
         Problem: it runs or has ended.
@@ -109,7 +126,8 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int) -> Response:
     request = new_key(now_us())
     async with api.waits.waiting(key, request) as future:
         place = await run_in_threadpool(
-            api.scheduler.connection.send, Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request)
+            api.scheduler.connection.send,
+            Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request, grace_ms=grace_ms),
         )
         api.tasks.sent(place)
         heard = await came(future, wait_ms / 1000)

@@ -16,12 +16,13 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.command import Rules
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.task import Outcome
+from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
@@ -39,6 +40,7 @@ from scylla_spark.services.dispatch.engine_terms import (
     runner_of,
     start_definitions,
 )
+from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -126,6 +128,8 @@ class Dispatcher:
         self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us)
         self._ticker: Ticker | None = None
         self._producer: Any = None
+        self._rules: Rules | None = None  # as the tables say; not before `start`
+        self._follow_ups = FollowUpSender(settings.topics, self._known_rules, self._followed_up)
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
         self._left: dict[int, threading.Event] = {}
         self._stopping = threading.Event()
@@ -145,7 +149,7 @@ class Dispatcher:
         Raises:
             NotFoundError: there are no tables yet.
         """
-        rules = self._readers.rules()
+        rules = self._rules = self._readers.rules()
         self.engine.address = address
         for executor in self.executors.values():
             self._begin(executor)
@@ -351,6 +355,14 @@ class Dispatcher:
                 self.desk.answer(answer, self._now)
             case action.Left(tenure, clean):
                 self._forget(tenure, clean=clean)
+            case action.SendFollowUps():
+                self._follow_ups.send(self._producer, item, self._now)
+
+    def _known_rules(self) -> Rules:
+        return self._rules or self._readers.rules()
+
+    def _followed_up(self, number: int, failure: Failure | None) -> None:
+        self.mailbox.post(lambda now: self.engine.followed_up(number, failure, now))
 
     def _send(self, tenure: Tenure, fence: Fence, records: list[bytes]) -> None:
         """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""

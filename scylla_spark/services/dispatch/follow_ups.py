@@ -1,0 +1,132 @@
+"""Sends what handlers asked for: tasks and events, from here, because child processes have no access to the broker."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from scylla_spark.config.settings import Topics
+from scylla_spark.core.command import Rules
+from scylla_spark.core.engine import action
+from scylla_spark.core.follow_up import TASK, FollowUp
+from scylla_spark.core.follow_up_task import command_of
+from scylla_spark.core.plan.plan_answer import checked_command
+from scylla_spark.core.task import Failure
+from scylla_spark.errors import ArgumentError, SchedulerError
+from scylla_spark.io.kafka.sender import record_of
+
+log = structlog.get_logger("dispatch")
+
+REFUSED: Final = "follow_up_refused"
+UNACKNOWLEDGED: Final = "follow_up_unacknowledged"
+
+_MOST_AGE_US: Final = 3_300_000_000
+"""Stamps are believed for an hour: what is handed over by then certainly arrives before."""
+
+Done = Callable[[int, Failure | None], None]
+
+
+class Outgoing(NamedTuple):
+    """A record as it is handed to Kafka."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
+class FollowUpSender:
+    """Sends the follow-ups of attempts, and says when all of one are acknowledged.
+
+    Args:
+        topics: their names.
+        rules: gives the deployment's rules.
+        done: is told the id of an invocation, and why its follow-ups were not sent (None: they were); from any thread.
+    """
+
+    def __init__(self, topics: Topics, rules: Callable[[], Rules], done: Done) -> None:
+        self._topics = topics
+        self._rules = rules
+        self._done = done
+
+    def send(self, producer: Any, asked: action.SendFollowUps, now: int) -> None:
+        """Hands all records of an attempt over, or none of them if one would be refused; does not wait.
+
+        Args:
+            producer: a Kafka producer, or what is like one.
+            asked: what is to be sent.
+            now: microseconds since the epoch.
+        """
+        if now - asked.decided_us > _MOST_AGE_US:
+            self._done(asked.number, Failure(UNACKNOWLEDGED, "What the handler asked for was not sent in time."))
+            return
+        try:
+            records = [self._outgoing(one, asked, now) for one in asked.follow_ups]
+        except SchedulerError as error:
+            self._done(asked.number, Failure(REFUSED, f"What the handler asked for is refused: {error.message}"))
+            return
+        pending = _Pending(asked, len(records), self._done)
+        try:
+            for one in records:
+                future = producer.send(one.topic, value=one.value, key=one.key, partition=one.partition)
+                future.add_callback(pending.acknowledged)
+                future.add_errback(pending.lost)
+        except Exception as error:
+            pending.lost(error)
+
+    def _outgoing(self, one: FollowUp, asked: action.SendFollowUps, now: int) -> Outgoing:
+        if one.kind == TASK:
+            record = record_of(command_of(one, asked.key, asked.decided_us), self._rules(), now)
+            return Outgoing(self._topics.tasks, record.partition, record.key, record.value)
+        return Outgoing(self._topics.schedules, 0, None, event_record(one))
+
+
+class _Pending:
+    """The records of one attempt, until all are acknowledged or one is lost; told of by any thread.
+
+    Args:
+        asked: whose they are.
+        count: how many they are.
+        done: see `FollowUpSender`.
+    """
+
+    def __init__(self, asked: action.SendFollowUps, count: int, done: Done) -> None:
+        self._asked = asked
+        self._left = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def acknowledged(self, _metadata: object) -> None:
+        """One stands in its topic."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._done(self._asked.number, None)
+
+    def lost(self, error: BaseException) -> None:
+        """One was not acknowledged; it may stand there all the same."""
+        with self._lock:
+            first, self._left = self._left > 0, -1
+        if first:
+            log.warning("follow-ups were not acknowledged", task=str(self._asked.key), error=repr(error))
+            message = f"Kafka did not acknowledge what the handler asked for: {error!r}"
+            self._done(self._asked.number, Failure(UNACKNOWLEDGED, message))
+
+
+def event_record(one: FollowUp) -> bytes:
+    """The record on `schedules` of a follow-up that is an event.
+
+    Raises:
+        ArgumentError: the planner would refuse it.
+    """
+    try:
+        told = json.loads(one.record)
+        name, fields = told["name"], told["fields"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ArgumentError("The record is no event.", hint="Nothing was sent.", reason="wrong_value") from None
+    return checked_command("event", name=name, fields=fields)

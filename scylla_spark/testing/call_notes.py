@@ -1,0 +1,44 @@
+"""What a handler says while it is called in this process, heard as a pool hears its children."""
+
+from __future__ import annotations
+
+from scylla_spark.core import fast_json
+from scylla_spark.core.follow_up import FollowUp
+from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors.local.framing import FrameReader
+from scylla_spark.executors.local.heard import Heard
+from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.executors.local.notes import CallNotes
+from scylla_spark.executors.local.report import Report, is_extension
+
+_NUMBER = 1
+
+
+class HeardCall:
+    """One call, and what it says.
+
+    Args:
+        row: its task.
+
+    Attributes:
+        notes: where the handler says it.
+    """
+
+    def __init__(self, row: TaskRow) -> None:
+        self._heard = Heard()
+        self._reader = FrameReader(fast_json.load)
+        self.notes = CallNotes(_NUMBER, row, self._hear)
+
+    def end(self) -> tuple[WorkNote | None, tuple[FollowUp, ...]]:
+        """The handler has returned: how far it was and what it left behind, and what it asks to be sent."""
+        self.notes.end()
+        report = self._heard.with_report(Report(_NUMBER, ()))
+        return report.work, report.follow_ups
+
+    def _hear(self, frame: bytes) -> None:
+        for records in self._reader.feed(frame):
+            for record in records:
+                if not is_extension(
+                    record
+                ):  # time that is played is not extended: a call takes none, or as long as the test says
+                    self._heard.take(record, {_NUMBER})

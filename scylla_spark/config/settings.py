@@ -153,6 +153,10 @@ class Dispatch(Section):
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
         "SCYLLASPARK_*",
     )
+    sandbox_paths: tuple[str, ...] = Field(
+        (),
+        description="files and folders that sandboxed handlers can read beside the system, Python and what they import",
+    )
     timeout: Duration = Field(
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )

@@ -236,6 +236,10 @@ class Queue(Section):
     retention: Duration | None = Field(None, description="how long its history is kept; left out: ingest.retention")
     default_handler: str | None = Field(None, description="handler of its tasks that name none")
     description: str = Field("", max_length=1_024, description="for people")
+    isolation: Literal["handler", "sandbox"] = Field(
+        "handler",
+        description="handler: its tasks are kept apart as their handlers say; sandbox: they run in a sandbox or not at all",
+    )
 
     def definition(self, name: str) -> dict[str, Any]:
         """What was set, as the JSON value of a definition.

@@ -71,6 +71,17 @@ def look(task: Task) -> dict[str, Any]:
     }
 
 
+@handler("attack.leaves", isolation="sandbox")
+def leaves(task: Task) -> int:
+    """Leaves a process and 40 MB of files behind, and says how many files it has found."""
+    found = len(os.listdir("/tmp"))
+    if os.fork() == 0:
+        os.setsid()
+        signal.pause()
+    Path(f"/tmp/{task.key.ordering_id}").write_bytes(bytes(40 * MB))
+    return found
+
+
 def checked(result: int) -> int:
     """What a function of the C library has returned.
 

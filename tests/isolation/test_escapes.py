@@ -16,7 +16,7 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.local.sandbox import FIRST_USER
+from scylla_spark.executors.local.sandbox import FIRST_USER, Sandboxed
 from tests.isolation import attacks
 from tests.support.executor_conformance import GRACE_S, Running, alive, invocation
 from tests.support.waiting import holds
@@ -168,6 +168,16 @@ def test_sandbox_that_was_filled_and_overrun_is_usable_again(box, place):
         assert box.one("attack.boxed", {"attack": name, "place": place}).outcome == "failed"
     small = box.one("attack.boxed", {"attack": "reads_by_a_link", "place": place})
     assert small.failure.kind == "FileNotFoundError"  # it could write its link, and the link leads nowhere
+
+
+def test_what_tasks_leave_behind_is_gone_once_no_child_is_left(outside):
+    isolation = outside.executor.handlers()["attack.leaves"].isolation
+    pool = LocalPool([MODULE], min_children=0, max_children=1, apart=Sandboxed("attack.leaves", isolation, [MODULE]))
+    running = Running(pool)
+    outcomes = [running.one("attack.leaves") for _ in range(5)]
+    pool.stop(drain_s=0)
+    assert [one.failure and one.failure.kind for one in outcomes] == [None, "disk_exceeded"] * 2 + [None]
+    assert [outcomes[at].result for at in (0, 2, 4)] == ["0"] * 3
 
 
 def test_handlers_of_a_sandbox_never_run_where_all_others_do(outside, place):

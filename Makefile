@@ -69,8 +69,8 @@ java:
 demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark demo $(ARGS)
 
-test: setup ## all tests: unit, spark, integration, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/acceptance $(ARGS)
+test: setup ## all tests: unit, spark, integration, isolation, acceptance (no benchmarks)
+	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/acceptance $(ARGS)
 
 unit: setup ## the tests that need no JVM
 	@$(PYTEST) -q tests/unit $(ARGS)

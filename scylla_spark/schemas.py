@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
@@ -105,16 +105,25 @@ _WORK: Final = Column(
     "`since_us` without a lease: from when the times of what the handler enqueued are counted), "
     "progress from 0 to 1, JSON of the last checkpoint, JSON of the worker's metrics; null: nothing is known",
 )
+_ISOLATION: Final = Column(
+    "isolation", "string", "level at which the attempt ran: process, sandbox; null: its handler asks for none"
+)
 
 COMPLETIONS: Final = Table(
     "completions",
-    (*KEY, *_ATTEMPT, _WORK),
+    (*KEY, *_ATTEMPT, _WORK, _ISOLATION),
     ("partition_id", "hour"),
     "one row per ended task; readers tolerate a repeat",
 )
 ATTEMPTS: Final = Table(
     "attempts",
-    (*KEY, *_ATTEMPT, Column("next_at", "timestamp", "earliest start of the next attempt; null for a start"), _WORK),
+    (
+        *KEY,
+        *_ATTEMPT,
+        Column("next_at", "timestamp", "earliest start of the next attempt; null for a start"),
+        _WORK,
+        _ISOLATION,
+    ),
     ("partition_id", "hour"),
     "one row per start of a long attempt and per attempt that did not end the task",
 )

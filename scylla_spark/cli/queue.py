@@ -68,6 +68,7 @@ def put(
     retention: Annotated[str | None, typer.Option(help="How long its history is kept, or none")] = None,
     default_handler: Annotated[str | None, typer.Option(help="Of tasks that name none, or none")] = None,
     description: Annotated[str | None, typer.Option(help="For people")] = None,
+    isolation: Annotated[str | None, typer.Option(help="handler or sandbox")] = None,
     unset: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Back to its default; repeatable")] = None,
     expect: Annotated[int | None, typer.Option(help="Only if this revision is stored; 0: if none is")] = None,
 ) -> None:  # fmt: skip
@@ -77,7 +78,7 @@ def put(
         "group_concurrency": group_concurrency, "group_separator": group_separator, "weights": _weights(weight), "ageing": ageing,
         "lease": lease, "max_run": max_run, "max_retries": max_retries, "retry_base": retry_base, "retry_cap": retry_cap,
         "on_exception": on_exception, "on_false": on_false, "key_reuse": key_reuse, "retention": retention,
-        "default_handler": default_handler, "description": description,
+        "default_handler": default_handler, "description": description, "isolation": isolation,
     }  # fmt: skip
     fields = {field: _value(field, value) for field, value in given.items() if value is not None}
     cli = context(ctx)

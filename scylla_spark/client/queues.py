@@ -45,6 +45,7 @@ class Queue:
         retention: how long its history is kept (duration); default: as the deployment says.
         default_handler: of tasks that name none; default: they wait for a lease.
         description: for people.
+        isolation: how its tasks are kept apart: as their "handler" says (default), or in a "sandbox" or not at all.
 
     Raises:
         ArgumentError: it is none; the message names the field.
@@ -71,6 +72,7 @@ class Queue:
     retention: _Duration | None = None
     default_handler: str | None = None
     description: str | None = None
+    isolation: Literal["handler", "sandbox"] | None = None
     definition: dict[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

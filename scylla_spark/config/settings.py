@@ -154,6 +154,10 @@ class Dispatch(Section):
         description='environment variables that handlers get beside the usual ones: names or patterns such as "AWS_*"; never '
         "SCYLLASPARK_*",
     )
+    sandbox_paths: tuple[str, ...] = Field(
+        (),
+        description="files and folders that sandboxed handlers can read beside the system, Python and what they import",
+    )
     timeout: Duration = Field(
         duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
     )
@@ -236,6 +240,10 @@ class Queue(Section):
     retention: Duration | None = Field(None, description="how long its history is kept; left out: ingest.retention")
     default_handler: str | None = Field(None, description="handler of its tasks that name none")
     description: str = Field("", max_length=1_024, description="for people")
+    isolation: Literal["handler", "sandbox"] = Field(
+        "handler",
+        description="handler: its tasks are kept apart as their handlers say; sandbox: they run in a sandbox or not at all",
+    )
 
     def definition(self, name: str) -> dict[str, Any]:
         """What was set, as the JSON value of a definition.

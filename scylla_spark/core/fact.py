@@ -270,6 +270,7 @@ def _fitted_note(work: WorkNote | None) -> WorkNote | None:
         min(max(progress, 0.0), 1.0) if progress is not None and progress == progress else None,
         _bounded_text(work.checkpoint, MAX_CHECKPOINT_BYTES),
         _bounded_text(work.metrics, MAX_METRICS_BYTES),
+        clean(work.isolation)[: fact_fields.MAX_ISOLATION_CHARS] if work.isolation else None,
     )
 
 

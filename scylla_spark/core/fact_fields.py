@@ -17,6 +17,7 @@ MAX_COUNT: Final = 2**31 - 1
 MAX_ADDRESS_CHARS: Final = 2_000
 MAX_WORKER_CHARS: Final = 256
 MAX_LEASE_CHARS: Final = 64
+MAX_ISOLATION_CHARS: Final = 64
 NUMBERS: Final = {
     "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
 }  # fmt: skip
@@ -61,6 +62,7 @@ class _Work(TypedDict, total=False):
     progress: Annotated[float, Field(ge=0, le=1)] | None
     checkpoint: str | None
     metrics: str | None
+    isolation: Annotated[str, Field(min_length=1, max_length=MAX_ISOLATION_CHARS)] | None
 
 
 @with_config(_STRICT)

@@ -36,6 +36,7 @@ Order = Literal["durable", "replay"]
 OnException = Literal["retry", "fail"]
 OnFalse = Literal["succeed", "redeliver"]
 KeyReuse = Literal["never", "when_done"]
+IsolationAsked = Literal["handler", "sandbox"]
 Retries = int | Literal["deployment"] | None
 """Attempts after the first; None: for ever; "deployment": as the handler or the deployment says."""
 
@@ -66,6 +67,7 @@ class QueueDefinition:
         retention_us: how long its history is kept, in microseconds; None: as the deployment says.
         default_handler: of tasks that name none; None: they wait for a lease.
         description: for people.
+        isolation: "handler": its tasks are kept apart as their handlers say; "sandbox": they run in a sandbox or not at all.
     """
 
     name: str
@@ -89,6 +91,7 @@ class QueueDefinition:
     retention_us: int | None = None
     default_handler: str | None = None
     description: str = ""
+    isolation: IsolationAsked = "handler"
 
     def retry(self, otherwise: Retry) -> Retry:
         """The policy of its tasks that bring none of their own: what it says, and of the rest what another policy says."""
@@ -131,6 +134,7 @@ class _Fields(TypedDict, total=False):
     retention: _Micros | None
     defaultHandler: _Name | None
     description: Annotated[str, Field(max_length=1_024)]
+    isolation: IsolationAsked
 
 
 _read: Final = TypeAdapter(_Fields).validate_json
@@ -156,7 +160,13 @@ def read_queue(value: Any) -> QueueDefinition:
     for name in value:
         check_field(name)
     found: dict[str, Any] = dict(_validated(value))
-    return QueueDefinition(**{ATTRIBUTES[name]: item for name, item in found.items()})
+    made = QueueDefinition(**{ATTRIBUTES[name]: item for name, item in found.items()})
+    if made.isolation == "sandbox" and made.mode == "pull":
+        raise ArgumentError(
+            f"isolation: the queue {shown(made.name)} asks for a sandbox, and its tasks are leased.",
+            hint="Workers run tasks wherever they are; only tasks of a queue with mode push are kept in a sandbox.",
+        )
+    return made
 
 
 def check_field(name: object) -> None:

@@ -20,6 +20,7 @@ class WorkNote(NamedTuple):
         progress: from 0 to 1.
         checkpoint: JSON text from which the next attempt can go on.
         metrics: JSON text that the worker reported.
+        isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
     """
 
     worker: str | None = None
@@ -30,6 +31,7 @@ class WorkNote(NamedTuple):
     progress: float | None = None
     checkpoint: str | None = None
     metrics: str | None = None
+    isolation: str | None = None
 
     @property
     def decided_us(self) -> int:

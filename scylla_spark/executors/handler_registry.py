@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import signature
 from scylla_spark.executors.catalog import EXECUTORS
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.isolation import SANDBOX, Isolation, Wishes, asked_by
 from scylla_spark.executors.signature import Signature
 from scylla_spark.name import RULE, is_name
 
@@ -54,6 +55,12 @@ def handler(
     runs_on: str = "local",
     max_batch: int | None = None,
     concurrency: int | None = None,
+    isolation: str | None = None,
+    memory: str | int | None = None,
+    cpu: object = None,
+    processes: int | None = None,
+    open_files: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
@@ -71,6 +78,13 @@ def handler(
         max_batch: most tasks in one call, from 1.
         concurrency: of an `async def` function: how many of its tasks share the event loop of its child process, from 1 to
             10,000. Default: 100.
+        isolation: "process" (the default) or "sandbox": no network, no files but what it needs to be imported, no other
+            process in sight. With this or any of the following the handler has children of its own kind.
+        memory: how much a process of it may take beyond what its imports have taken, such as "512MB", from 16 MB.
+        cpu: seconds of CPU that a call may take (duration, rounded up to whole seconds).
+        processes: how many processes and threads its tasks may have together besides their children; only in a sandbox.
+        open_files: how many descriptors a process of it may have, from 32.
+        environment: variables that it gets beside those that all handlers get.
 
     Raises:
         ArgumentError: a setting or the function's signature is not usable, or another function has this name.
@@ -86,6 +100,7 @@ def handler(
         )
     if max_batch is not None and max_batch < 1:
         raise ArgumentError(f"Handler {name!r} has max_batch={max_batch}.", hint="Pass 1 or more, or leave it out.")
+    apart = asked_by(name, Wishes(isolation, memory, cpu, processes, open_files, environment))
     timeout_ms = None if timeout is None else duration_ms(timeout)
     if timeout_ms == 0:
         raise ArgumentError(f"Handler {name!r} has a timeout of 0.", hint='Pass a duration such as "30s".')
@@ -93,7 +108,8 @@ def handler(
     def register(function: F) -> F:
         taken = signature.read(name, function, batch=max_batch is not None)
         at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
-        _add(Handler(HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once), function, taken))
+        _check_apart(name, apart, runs_on, is_async=taken.is_async)
+        _add(Handler(HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once, apart), function, taken))
         return function
 
     return register
@@ -113,6 +129,16 @@ def _concurrency(name: str, asked: int | None, runs_on: str, *, is_async: bool) 
     if asked is not None and not (type(asked) is int and 1 <= asked <= MOST_AT_ONCE):
         raise ArgumentError(f"Handler {name!r} has concurrency={shown(asked)}.", hint=f"Pass 1 to {MOST_AT_ONCE}.")
     return (asked or AT_ONCE) if is_async else None
+
+
+def _check_apart(name: str, asked: Isolation | None, runs_on: str, *, is_async: bool) -> None:
+    if asked is None or (runs_on == "local" and not is_async):
+        return
+    what = 'isolation="sandbox"' if asked.level == SANDBOX else "limits of its own"
+    raise ArgumentError(
+        f"Handler {name!r} asks for {what}, and " + ("is `async def`." if is_async else f"has runs_on={runs_on!r}."),
+        hint="Only plain functions that run beside the dispatcher have children of their own kind.",
+    )
 
 
 def unregistered(name: str, function: Callable[..., Any]) -> Handler:

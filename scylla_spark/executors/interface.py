@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from scylla_spark.core.task import Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors.isolation import Isolation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ class HandlerInfo:
         timeout_ms: None means the deployment's default.
         retry: None means the deployment's default.
         concurrency: None for one call at a time in a child; else (an `async def` handler) how many share the loop of its child.
+        isolation: what children of its own kind are kept to; None: it runs in those that all share.
     """
 
     name: str
@@ -44,10 +46,13 @@ class HandlerInfo:
     timeout_ms: int | None = None
     retry: Retry | None = None
     concurrency: int | None = None
+    isolation: Isolation | None = None
 
     @property
     def executor(self) -> str:
-        """The name of the executor that its tasks are handed to: each `async def` handler has room of its own."""
+        """The name of the executor that its tasks are handed to: each `async def` or isolated handler has one of its own."""
+        if self.isolation is not None:
+            return f"own/{self.name}"
         return self.runs_on if self.concurrency is None else f"async/{self.name}"
 
 

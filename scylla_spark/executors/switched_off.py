@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.isolation import UNAVAILABLE
 
+UNSANDBOXED: Final = "unsandboxed"
+"""The name of the executor to which tasks go whose queue asks for a sandbox, and whose handler is in none."""
 _ROOM: Final = 1_000  # to refuse takes no time
 
 
 class SwitchedOff:
-    """An Executor that runs nothing: every task fails, as one of an unknown handler does.
+    """An Executor that runs nothing: every task fails and says why.
 
     To run them somewhere else instead would be worse: who writes `runs_on` counts on that machine's memory, files and rights.
 
     Args:
         name: of the executor whose place it takes.
         remedy: what turns that one on; ends the sentence of the error.
+        why: from the name of a handler to what its tasks fail with; default: as those of an unknown handler do.
     """
 
-    def __init__(self, name: str, remedy: str) -> None:
+    def __init__(self, name: str, remedy: str, why: Callable[[str], Failure] | None = None) -> None:
         self._name = name
         self._remedy = remedy
+        self._why = why
         self._sink: Sink
 
     def start(self, sink: Sink) -> None:
@@ -49,7 +54,7 @@ class SwitchedOff:
         return {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:
-        """Reports a failure of kind `handler_unknown` for each of them."""
+        """Reports a failure for each of them, of kind `handler_unknown` where nothing else was asked for."""
         now = now_us()
         self._sink([Outcome(item.id, FAILED, now, now, failure=self._failure(item.handler)) for item in batch])
 
@@ -60,6 +65,19 @@ class SwitchedOff:
         """Does nothing: there is nothing to end."""
 
     def _failure(self, handler: str) -> Failure:
+        if self._why is not None:
+            return self._why(handler)
         return Failure(
             "handler_unknown", f"Handler {handler!r} runs on {self._name!r}, which is off here: {self._remedy}."
         )
+
+
+def unsandboxed() -> SwitchedOff:
+    """What takes the tasks of handlers that are in no sandbox, of queues that ask for one."""
+    return SwitchedOff(UNSANDBOXED, "", _not_in_a_sandbox)
+
+
+def _not_in_a_sandbox(handler: str) -> Failure:
+    return Failure(
+        UNAVAILABLE, f'The queue of the task asks for a sandbox, and handler {handler!r} has no isolation="sandbox".'
+    )

@@ -341,7 +341,7 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         "finished_at": _instant(fact.finished_us), "used": fact.used, "result": fact.result,
         "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
         "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
-        "work": fact.work._asdict() if fact.work is not None else None,
+        "work": _work(fact), "isolation": fact.work.isolation if fact.work is not None else None,
     }  # fmt: skip
     texts = (
         *fact.key[1:],
@@ -350,6 +350,13 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         *((fact.work.checkpoint, fact.work.metrics) if fact.work else ()),
     )
     return _Row(cells, FIXED_BYTES + most_bytes(*texts), record)
+
+
+def _work(fact: Fact) -> dict[str, Any] | None:
+    """The column `work`; the level of isolation has a column of its own, because structs of tables do not grow."""
+    if fact.work is None:
+        return None
+    return {name: value for name, value in fact.work._asdict().items() if name != "isolation"}
 
 
 def _instant(us: int) -> datetime | None:

@@ -23,19 +23,23 @@ def source_of(handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str) 
 
 
 def resolved(source: Source) -> dict[str, Handler]:
-    """The handlers by the names that tasks may use; those of modules that take batches, or run on Spark, are for dispatchers only.
+    """The handlers by the names that tasks may use; of modules only those that need nothing of a dispatcher.
+
+    Batches, Spark and isolation are there beside a dispatcher alone, so handlers that ask for one of them are left to it.
 
     Raises:
         ArgumentError: there is none. Errors of modules pass through.
     """
     found = _by_name(source) if isinstance(source, Mapping) else load(source)
     ours = {
-        name: entry for name, entry in found.items() if entry.info.max_batch is None and entry.info.runs_on == "local"
+        name: entry
+        for name, entry in found.items()
+        if entry.info.max_batch is None and entry.info.runs_on == "local" and entry.info.isolation is None
     }
     if not ours:
         raise ArgumentError(
             "There is no handler that a worker could run.",
-            hint='Pass {"render": render}, or modules of @handler functions without max_batch and runs_on.',
+            hint='Pass {"render": render}, or modules of @handler functions without max_batch, runs_on and isolation.',
         )
     return ours
 

@@ -176,7 +176,7 @@ of_queue = {
     "maxRetries": st.sampled_from(["null", *LIMITS]), "retryBase": lasting, "retryCap": lasting,
     "onException": st.sampled_from(['"retry"', '"fail"']), "onFalse": st.sampled_from(['"succeed"', '"redeliver"']),
     "keyReuse": st.sampled_from(['"never"', '"when_done"']), "retention": lasting, "defaultHandler": st.sampled_from(['"work"', *TEXTS]),
-    "description": st.sampled_from(TEXTS),
+    "description": st.sampled_from(TEXTS), "isolation": st.sampled_from(['"handler"', '"sandbox"', *TEXTS]),
 }  # fmt: skip
 queue_definitions = brief(
     st.sets(st.sampled_from(sorted(of_queue)), max_size=4).flatmap(

@@ -177,6 +177,7 @@ notes = st.builds(
     st.none() | st.floats(0, 1),
     st.none() | st.sampled_from(['{"row":1}', '"' + "\x01" * 60_000 + '"']),
     st.none() | st.sampled_from(["{}", '{"é":1}']),
+    st.none() | st.sampled_from(["process", "sandbox"]),
 )
 ends = st.builds(
     Fact,
@@ -207,7 +208,16 @@ wild_text = st.sampled_from(["\x01", "😀", "\ud800", "\\", '"', "é", "x"]).fl
 )
 wild_numbers = st.integers(-(2**70), 2**70)
 wild_notes = st.builds(
-    WorkNote, wild_text, wild_text, wild_numbers, wild_numbers, wild_numbers, st.floats(), wild_text, wild_text
+    WorkNote,
+    wild_text,
+    wild_text,
+    wild_numbers,
+    wild_numbers,
+    wild_numbers,
+    st.floats(),
+    wild_text,
+    wild_text,
+    wild_text,
 )
 wild_facts = st.builds(
     lambda fact, failure, result, note, queue: fact._replace(failure=failure, result=result, work=note, queue=queue),

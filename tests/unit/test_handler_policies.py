@@ -12,10 +12,13 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.isolation import Isolation
+from scylla_spark.executors.switched_off import unsandboxed
 from scylla_spark.services.dispatch.engine_terms import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from tests.support.engine_harness import NOW, Harness
+from tests.support.executor_conformance import invocation
 
 STACK = "Traceback (most recent call last):\nValueError: x"
 
@@ -207,3 +210,21 @@ def test_outcomes_of_runs_that_are_gone_are_left_as_they_are():
     made = policies(defined(onFalse="redeliver"))
     gone = [Outcome(random.Random(1).randrange(9), SUCCEEDED, result="false")]
     assert made.judged(gone, {}) == gone
+
+
+def test_a_queue_that_asks_for_a_sandbox_refuses_handlers_that_are_in_none():
+    boxed, limited = Isolation("sandbox"), Isolation("process", memory=64_000_000)
+    made = policies(defined(isolation="sandbox"), boxed={"isolation": boxed}, limited={"isolation": limited})
+    found = {name: made.of(command(name)).executor for name in ("boxed", "limited", "h", "nobody", None)}
+    assert found.pop("boxed") == "own/boxed"
+    assert set(found.values()) == {"unsandboxed"}
+    assert policies(defined(), boxed={"isolation": boxed}).of(command("h")).executor == "local"
+
+
+def test_what_a_queue_refuses_for_want_of_a_sandbox_fails_and_says_so():
+    reported = []
+    refusing = unsandboxed()
+    refusing.start(reported.extend)
+    refusing.submit([invocation("h")])
+    assert (reported[0].outcome, reported[0].failure.kind) == (FAILED, "isolation_unavailable")
+    assert "'h'" in reported[0].failure.message

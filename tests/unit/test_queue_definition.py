@@ -22,11 +22,11 @@ WHOLE = {
     "name": "mail", "mode": "pull", "order": "replay", "concurrency": 5, "rate": 2.5, "paused": True, "groupConcurrency": 2,
     "groupSeparator": "/", "weights": {"gold": 10}, "ageing": True, "lease": "30s", "maxRun": "10m", "maxRetries": 3,
     "retryBase": "1s", "retryCap": "1m", "onException": "fail", "onFalse": "redeliver", "keyReuse": "when_done",
-    "retention": "1d", "defaultHandler": "send", "description": "letters",
+    "retention": "1d", "defaultHandler": "send", "description": "letters", "isolation": "handler",
 }  # fmt: skip
 READ = QueueDefinition(
     "mail", "pull", "replay", 5, 2.5, True, 2, "/", {"gold": 10}, True, 30_000_000, 600_000_000, 3, 1_000_000, 60_000_000, "fail",
-    "redeliver", "when_done", 86_400_000_000, "send", "letters",
+    "redeliver", "when_done", 86_400_000_000, "send", "letters", "handler",
 )  # fmt: skip
 MOST = 2**31 - 1
 
@@ -71,6 +71,7 @@ def test_null_is_no_limit_and_for_retries_it_is_for_ever():
         ("retention", ["x", -5]),
         ("defaultHandler", ["", "a b"]),
         ("description", ["x" * 1025, None, "\ud800", 1]),
+        ("isolation", ["vm", None, "process"]),
     ],
 )  # fmt: skip
 def test_a_bad_value_is_an_error_that_names_its_field(field, values):
@@ -168,3 +169,9 @@ def test_settings_refuse_what_the_reader_refuses(wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Settings.load(queues={"mail": wrong})
+
+
+def test_tasks_that_are_leased_cannot_be_asked_to_run_in_a_sandbox():
+    assert read_queue({"name": "mail", "isolation": "sandbox"}).isolation == "sandbox"
+    with pytest.raises(ArgumentError, match="its tasks are leased"):
+        read_queue({"name": "mail", "isolation": "sandbox", "mode": "pull"})

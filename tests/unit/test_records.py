@@ -12,6 +12,7 @@ from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task import Failure
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import arrow_batches, records
 
@@ -179,6 +180,19 @@ def test_facts_that_count_become_rows_with_all_their_columns():
         2,
     )
     assert (end["next_offset"], end["epoch"], end["nonce"], end["resigned"]) == (3, 1, "n", False)
+
+
+def test_the_level_of_isolation_is_a_column_of_its_own_and_no_part_of_what_was_there_before():
+    note = WorkNote(progress=0.5, isolation="sandbox")
+    ended, waits = (
+        Fact(KEY, 1, "succeeded", NOW, NOW, work=note),
+        Fact(KEY, 1, "failed", NOW, NOW, next_us=NOW, work=note),
+    )
+    found = facts_judged([encode_fence(FENCE, "", NOW), group(waits, ended)])
+    for kind in (records.ATTEMPT, records.COMPLETION):
+        (row,) = found[kind]
+        assert (row["isolation"], row["work"]["progress"]) == ("sandbox", 0.5)
+        assert "isolation" not in row["work"]
 
 
 def test_a_record_of_outcomes_that_cannot_be_read_is_rejected_and_the_rest_goes_on():

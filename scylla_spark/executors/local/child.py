@@ -23,9 +23,11 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Output
+from scylla_spark.executors.local.confinement import Confinement
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
 from scylla_spark.executors.local.notes import CallFlag, CallNotes
@@ -48,6 +50,7 @@ class Child:
         handlers: what tasks may name.
         output: takes what the handlers print.
         wants_output: whether it is sent along.
+        confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
     """
 
     def __init__(
@@ -58,7 +61,10 @@ class Child:
         output: Output,
         *,
         wants_output: bool,
+        confinement: Confinement | None = None,
     ) -> None:
+        self._confinement = confinement
+        self._spoilt = False  # a call has reached a limit, so this child is not to run another
         self._sock = sock
         self._slot = slot
         self._handlers = handlers
@@ -78,6 +84,9 @@ class Child:
             for calls in reader.feed(data):
                 for fields in calls:
                     self._run(Order(*fields))
+                    if self._spoilt:
+                        self._flush()
+                        return
             self._flush()
 
     def _run(self, order: Order) -> None:
@@ -92,7 +101,7 @@ class Child:
             return
         self._output.begin(TaskRow(*order.tasks[0]))
         notes = self._notes_of(order)
-        outcome, result, failure, after_ms = self._called(order, started, notes)
+        outcome, result, failure, after_ms = self._kept(order, started, notes)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
         ended = boot_us()
@@ -114,6 +123,19 @@ class Child:
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
         return CallNotes(order.number, TaskRow(*order.tasks[0]), self._send)
+
+    def _kept(
+        self, order: Order, started_us: int, notes: CallNotes | None
+    ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
+        """Like `_called`, within the limits that the handler asks for; never without them."""
+        if self._confinement is not None:
+            self._confinement.begin()
+            verdict, self._spoilt = self._confinement.judged(self._called(order, started_us, notes))
+            return verdict
+        handler = self._handlers.get(order.handler)
+        if handler is not None and handler.info.isolation is not None:
+            return failed(UNAVAILABLE, f"Handler {order.handler!r} asks for limits that this process does not have.")
+        return self._called(order, started_us, notes)
 
     def _called(
         self, order: Order, started_us: int, notes: CallNotes | None
@@ -182,6 +204,7 @@ def run(
     forkserver: int,
     wants_output: bool,
     log_fd: int,
+    confinement: Confinement | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -193,6 +216,7 @@ def run(
         forkserver: process id of the parent.
         wants_output: whether output is sent along.
         log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
+        confinement: its limits; None: it has none.
     """
     code = 1
     try:
@@ -206,7 +230,8 @@ def run(
             numpy.random.seed()  # else all children draw the same numbers
         if log_fd >= 0:
             output.keep_lines(log_fd)
-        Child(sock, SharedMemory(slot_fd), handlers, output, wants_output=wants_output).serve()
+        slot = SharedMemory(slot_fd)
+        Child(sock, slot, handlers, output, wants_output=wants_output, confinement=confinement).serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

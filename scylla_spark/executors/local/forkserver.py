@@ -26,15 +26,18 @@ import signal
 import socket
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.handler_registry import Handler, load
+from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Output
+from scylla_spark.executors.local.confinement import Confinement, keep_to_itself, tidy
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.io.host.die_with_parent import die_with
 
@@ -52,6 +55,7 @@ class Forkserver:
         output: takes what handlers print, in each child's copy.
         wants_output: whether children send it along.
         life: what a child does; the `run` of `child` or of what is like it.
+        confinement: the limits of children; None: they have none.
     """
 
     def __init__(
@@ -62,7 +66,9 @@ class Forkserver:
         *,
         wants_output: bool,
         life: Callable[..., None],
+        confinement: Confinement | None = None,
     ) -> None:
+        self._confinement = confinement
         self._control = control
         self._handlers = handlers
         self._output = output
@@ -124,6 +130,7 @@ class Forkserver:
         else:
             if pid == 0:
                 self._forget()
+                self._close_in()
                 self._life(
                     socket.socket(fileno=sock_fd),
                     slot_fd,
@@ -147,6 +154,14 @@ class Forkserver:
         os.close(self._wake)
         os.close(self._wake_writer)
 
+    def _close_in(self) -> None:
+        """In a new child: sets its limits, or ends it."""
+        try:
+            if self._confinement is not None:
+                self._confinement.close_in()
+        except BaseException:
+            os._exit(1)
+
     def _reap(self) -> None:
         """Reports children that ended. While one is unreaped its id is taken, so its group can be killed safely."""
         numbers = {pid: number for number, pid in self._pids.items()}
@@ -159,6 +174,8 @@ class Forkserver:
                     self._kill_at.pop(number, None)
                     self._say("exit", number, info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
                 os.waitpid(info.si_pid, 0)
+        if numbers and not self._pids and self._confinement is not None and self._confinement.boxed:
+            tidy()
 
     def _kill_overdue(self) -> None:
         now = boot_us()
@@ -176,7 +193,10 @@ def describe_handler(name: str, entry: Handler) -> list[Any]:
     """A handler as message; `forkserver_handle.parse_handler` is its inverse."""
     info = entry.info
     retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
-    return ["handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency]
+    return [
+        "handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency,
+        None if info.isolation is None else info.isolation.told(),
+    ]  # fmt: skip
 
 
 def main() -> NoReturn:
@@ -195,6 +215,10 @@ def main() -> NoReturn:
     output.put_in_place()
     try:
         life = importlib.import_module(config["child"]).run
+        confinement = None
+        if config["isolation"] is not None:
+            confinement = Confinement(Isolation.heard(config["isolation"]), config["children"])
+            life = partial(life, confinement=confinement)
         handlers = load(config["modules"])
         _prepare_batches(handlers)
     except BaseException as error:
@@ -212,7 +236,11 @@ def main() -> NoReturn:
     # a module that started threads at import makes fork unsafe in theory; Python ≥ 3.12 warns, and nobody would see it
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
     _adopt_orphans()
-    forkserver = Forkserver(control, handlers, output, wants_output=config["output"], life=life)
+    if confinement is not None and confinement.boxed:
+        keep_to_itself()
+    forkserver = Forkserver(
+        control, handlers, output, wants_output=config["output"], life=life, confinement=confinement
+    )
 
     me = os.getpid()
 

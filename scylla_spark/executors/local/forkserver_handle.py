@@ -18,6 +18,8 @@ from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.isolation import SANDBOX, Isolation
+from scylla_spark.executors.local import sandbox
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.messages import ForkserverOrder
@@ -26,6 +28,7 @@ FORKED: Final = "forked"
 UNFORKED: Final = "unforked"
 EXIT: Final = "exit"
 _CLOSE_S: Final = 5.0
+_SAID_BYTES: Final = 2_000
 _INTERFERED: Final = (
     "A handler module writes to descriptors that are not its own while it is imported. It must leave them alone.",
 )
@@ -56,10 +59,16 @@ class ForkserverHandle:
         child: module whose `run` is the life of a child.
         pass_environment: further variables that handlers get (see `handler_environment`).
         import_timeout_s: how long the imports may take.
+        apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
+        children: of such a handler: how many children there will be at most.
+
+    Attributes:
+        handlers: what it has imported, by every name that tasks may use.
+        boxed: it and its children are in a sandbox, where process ids mean something else than here.
 
     Raises:
         ArgumentError: the modules' handlers contradict each other, or a module file is missing.
-        ConfigError: a module cannot be imported; the message holds the stack.
+        ConfigError: a module cannot be imported (the message holds the stack), or there can be no sandbox.
     """
 
     def __init__(
@@ -70,22 +79,24 @@ class ForkserverHandle:
         child: str = _ONE_BY_ONE,
         pass_environment: Sequence[str] = (),
         import_timeout_s: float = 300,
+        apart: sandbox.Sandboxed | None = None,
+        children: int = 0,
     ) -> None:
         self._babbles = False
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = handler_environment(os.environ, pass_environment)
+        cage = sandbox.Cage([], ())
+        if apart is not None:
+            environment, cage = _set_apart(environment, apart)
+        self.boxed = apart is not None and apart.isolation.level == SANDBOX
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with theirs:
-            self._process = subprocess.Popen(
-                _COMMAND,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                env=environment | {"PYTHONPATH": path},
-            )
+            self._process = _started(cage, theirs, environment | {"PYTHONPATH": path})
         config = {
             "modules": list(modules),
-            "parent": os.getpid(),
+            "parent": 1 if self.boxed else os.getpid(),
+            "isolation": None if apart is None else apart.isolation.told(),
+            "children": children,
             "output": wants_output,
             "child": child,
             "pythonpath": environment.get("PYTHONPATH"),
@@ -93,6 +104,10 @@ class ForkserverHandle:
         try:
             self.control.send(json.dumps(config).encode())
             self.handlers = self._introduction(boot_us() + round(import_timeout_s * 1e6))
+        except ConnectionError:  # it has ended before it read anything, as a sandbox does that cannot be
+            error = self._ended()
+            self.close()
+            raise error from None
         except BaseException:
             self.close()
             raise
@@ -139,22 +154,31 @@ class ForkserverHandle:
     def close(self, *, patiently: bool = True) -> None:
         """Ends it and all children, by force if it takes long or `patiently` is false; returns when it is gone."""
         self.control.close()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
         try:
             self._process.wait(_CLOSE_S if patiently else 0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
+    def _ended(self) -> ConfigError:
+        code = self._process.wait()
+        if self.boxed:
+            said = self._process.stderr.read(_SAID_BYTES) if self._process.stderr is not None else b""
+            text = said.decode(errors="replace").strip()
+            return ConfigError(f"The sandbox ended with code {code}: {text}", hint="See docs/isolation.md.")
+        return ConfigError(
+            f"The process that imports the handlers ended with code {code}.",
+            hint="Import the modules by hand to see why.",
+        )
+
     def _introduction(self, until_us: int) -> dict[str, HandlerInfo]:
         handlers: dict[str, HandlerInfo] = {}
         while select.select([self.control], [], [], max(0, until_us - boot_us()) / 1e6)[0]:
             data = self.control.recv(MESSAGE_BYTES)
             if not data:
-                code = self._process.wait()
-                raise ConfigError(
-                    f"The process that imports the handlers ended with code {code}.",
-                    hint="Import the modules by hand to see why.",
-                )
+                raise self._ended()
             message = _texts(data)
             if message[0] == "ready":
                 return handlers
@@ -163,6 +187,32 @@ class ForkserverHandle:
             name, info = parse_handler(message)
             handlers[name] = info
         raise ConfigError("The handler modules take too long to import.", hint="Move slow work out of module level.")
+
+
+def _set_apart(environment: dict[str, str], apart: sandbox.Sandboxed) -> tuple[dict[str, str], sandbox.Cage]:
+    """The variables of a handler with children of its own kind, and the sandbox that it asks for, if any."""
+    asked: Isolation = apart.isolation
+    if asked.memory is not None:
+        environment = environment | {"MALLOC_ARENA_MAX": "2"}  # each costs 64 MiB of address space, used or not
+    if asked.level == SANDBOX:
+        return sandbox.environment(environment, asked), sandbox.cage(apart)
+    return environment | dict(asked.environment), sandbox.Cage([], ())
+
+
+def _started(cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [*cage.command, *_COMMAND],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if cage.command else None,
+            start_new_session=True,
+            env=environment,
+            pass_fds=cage.descriptors,
+        )
+    finally:
+        for descriptor in cage.descriptors:
+            os.close(descriptor)
 
 
 def _texts(data: bytes) -> list[Any]:
@@ -205,8 +255,9 @@ def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
         ConfigError: something else than a forkserver has sent it.
     """
     try:
-        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency = message
+        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency, apart = message
         policy = None if retry is None else Retry.from_ms(*retry)
-        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency)
+        isolation = None if apart is None else Isolation.heard(apart)
+        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency, isolation)
     except (TypeError, ValueError):
         raise ConfigError(*_INTERFERED) from None

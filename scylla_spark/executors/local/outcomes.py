@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from signal import SIGXCPU
 from typing import Final, NamedTuple
 
 from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
+from scylla_spark.executors.isolation import CPU_EXCEEDED
 from scylla_spark.executors.local.child_handle import Call, ChildHandle
 from scylla_spark.executors.local.exit_status import exit_text
 from scylla_spark.executors.local.report import Report
@@ -91,7 +93,8 @@ def lost(
         failure, outcome = Failure(CHILD_DIED, message), FAILED
     elif number != child.victim:
         message = f"The child process {exit_text(status)} while it ran this task."
-        failure, outcome = Failure(CHILD_DIED, message, child.slot.fault()), FAILED
+        kind = CPU_EXCEEDED if status == -SIGXCPU else CHILD_DIED
+        failure, outcome = Failure(kind, message, child.slot.fault()), FAILED
     elif child.ending == TIMED_OUT:
         message = f"It had not ended after {timeout_us(call) / 1e6:g} s and was killed."
         failure, outcome = Failure(TIMED_OUT, message), TIMED_OUT

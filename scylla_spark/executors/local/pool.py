@@ -22,6 +22,7 @@ from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, For
 from scylla_spark.executors.local.limits import Limits
 from scylla_spark.executors.local.nursery import ChildEnd
 from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.sandbox import Sandboxed
 from scylla_spark.executors.local.supervision import ChildKind, Supervision
 from scylla_spark.executors.local.supervisor import Supervisor
 
@@ -53,6 +54,7 @@ class LocalPool:
         pass_environment: further environment variables that handlers get (see `environment`).
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         kind: what kind of children it has.
+        apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
             characters).
     """
@@ -68,9 +70,11 @@ class LocalPool:
         pass_environment: Sequence[str] = (),
         longest_s: float = LONGEST_RUN_S,
         kind: ChildKind = ONE_BY_ONE,
+        apart: Sandboxed | None = None,
         on_output: OnOutput | None = None,
     ) -> None:
         self._kind = kind
+        self._apart = apart
         self._modules = tuple(modules)
         self._pass_environment = tuple(pass_environment)
         fast = min(max_children, max(2, os.cpu_count() or 1))
@@ -295,7 +299,7 @@ class LocalPool:
     def _bury_all(self) -> None:
         """After the end of the forkserver, which takes its children along; their groups are left to us."""
         for child in list(self._supervisor.children.values()):
-            if child.pid:
+            if child.pid and not self._forkserver.boxed:  # the ids of a sandbox are those of others here
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.pid, signal.SIGKILL)
             self._bury(child, -signal.SIGKILL, boot_us())
@@ -307,6 +311,8 @@ class LocalPool:
             wants_output=wants_output,
             child=self._kind.module,
             pass_environment=self._pass_environment,
+            apart=self._apart,
+            children=self._limits.max_children,
         )
 
     def _replace_forkserver(self) -> None:

@@ -99,10 +99,13 @@ def fact(row: Mapping[str, Any]) -> Fact:
         if row["error_class"]
         else None
     )
+    work, level = work_note(row.get("work")), row.get("isolation")
+    if level is not None:
+        work = (work or WorkNote())._replace(isolation=level)
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,
-        row.get("next_at"), row["result"], failure, work=work_note(row.get("work")),
+        row.get("next_at"), row["result"], failure, work=work,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, LogKeeper
-from scylla_spark.executors.switched_off import SwitchedOff
+from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
@@ -158,6 +158,8 @@ class Dispatcher:
             self._begin(executor)
             self.executors[name] = executor
         self._refuse_what_is_off()
+        self.executors[UNSANDBOXED] = unsandboxed()
+        self.executors[UNSANDBOXED].start(self.finished)
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
         self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
         self._queues_known = False

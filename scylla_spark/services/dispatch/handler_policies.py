@@ -16,6 +16,8 @@ from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.isolation import SANDBOX
+from scylla_spark.executors.switched_off import UNSANDBOXED
 from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 
 _FALSE: Final = "false"
@@ -34,6 +36,7 @@ class HandlerPolicies:
         self._settings = settings
         self._queues = queues
         self._known: dict[str, HandlerPolicy] = {}
+        self._boxed: set[str] = set()  # handlers that run in a sandbox
         self._default = self._of_handler(HandlerInfo(_UNKNOWN))
         self._for_workers = HandlerPolicy(LEASED, self._default.timeout_ms, self._default.retry)
         self._of_queues: dict[tuple[str | None, str], HandlerPolicy] = {}
@@ -43,6 +46,8 @@ class HandlerPolicies:
     def know(self, handlers: Mapping[str, HandlerInfo]) -> None:
         """These handlers can be run here."""
         self._known = {name: self._of_handler(info) for name, info in handlers.items()}
+        levels = {name: info.isolation.level for name, info in handlers.items() if info.isolation is not None}
+        self._boxed = {name for name, level in levels.items() if level == SANDBOX}
         self._of_queues = {}
 
     def queues_changed(self) -> None:
@@ -98,7 +103,9 @@ class HandlerPolicies:
         plain = self._plain(instead if instead is not None else handler)
         alone = _redelivers(queue)
         most = 1 if alone else plain.max_batch
-        return HandlerPolicy(plain.executor, plain.timeout_ms, queue.retry(plain.retry), most, instead or "", alone)
+        refused = queue.isolation == SANDBOX and (instead or handler) not in self._boxed
+        executor = UNSANDBOXED if refused else plain.executor
+        return HandlerPolicy(executor, plain.timeout_ms, queue.retry(plain.retry), most, instead or "", alone)
 
 
 def _redelivers(queue: QueueDefinition) -> bool:

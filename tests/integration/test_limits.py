@@ -1,0 +1,114 @@
+"""Handlers with limits: what reaches one fails and says which, in children that nobody else has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.executors.catalog import asked_for
+from scylla_spark.executors.local.pool import LocalPool
+from tests.support.executor_conformance import GRACE_S, Running, invocation
+
+HANDLERS = str(Path(__file__).parents[1] / "support" / "limited_handlers.py")
+
+
+@pytest.fixture(scope="module")
+def running():
+    pool = LocalPool([HANDLERS], kill_grace_s=GRACE_S)
+    yield Running(pool)
+    pool.stop(drain_s=0)
+
+
+@pytest.fixture(scope="module")
+def own(running):
+    """The executor of each handler with limits, started when it is first asked for."""
+    made = asked_for(Settings(handlers=(HANDLERS,), _env_file=None), running.executor.handlers())
+    started: dict[str, Running] = {}
+
+    def of(handler: str) -> Running:
+        name = f"own/{handler}"
+        if name not in started:
+            started[name] = Running(made[name])
+        return started[name]
+
+    yield of
+    for one in started.values():
+        one.executor.stop(drain_s=0)
+
+
+def test_each_handler_with_limits_has_an_executor_of_its_own_and_no_other_has(running):
+    handlers = running.executor.handlers()
+    asked = {info.executor for info in handlers.values() if info.isolation is not None}
+    assert set(asked_for(Settings(handlers=(HANDLERS,), _env_file=None), handlers)) == asked
+    assert len(asked) == 6
+    assert handlers["unlimited"].executor == "local"
+
+
+def test_handler_that_takes_more_memory_than_it_may_fails_and_the_next_gets_a_new_child(own):
+    pool = own("limited.memory")
+    first = pool.one("limited.memory", {"mb": 50})
+    much = pool.one("limited.memory", {"mb": 150})
+    after = pool.one("limited.memory", {"mb": 50})
+    assert (much.outcome, much.failure.kind) == ("failed", "memory_exceeded")
+    assert "MemoryError" in much.failure.message
+    assert first.outcome == after.outcome == "succeeded"
+    assert first.result != after.result
+
+
+def test_what_a_task_keeps_counts_for_its_child_alone(own):
+    pool = own("limited.memory")
+    outcomes = []
+    while len(outcomes) < 40 and (not outcomes or outcomes[-1].outcome == "succeeded"):
+        outcomes.append(pool.one("limited.memory", {"mb": 90, "keep": True}))
+    assert outcomes[-1].failure.kind == "memory_exceeded"
+    children = [one.result for one in outcomes[:-1]]
+    assert len(children) == len(set(children))  # a second time finds no room in the same child
+    assert pool.one("limited.memory", {"mb": 60}).outcome == "succeeded"
+
+
+def test_tasks_queued_behind_one_that_reaches_its_limit_all_run(own):
+    calls = [invocation("limited.memory", {"mb": 150 if number == 20 else 1}) for number in range(60)]
+    outcomes = own("limited.memory").run(*calls)
+    assert [one.outcome for one in outcomes].count("succeeded") == 59
+    assert outcomes[20].failure.kind == "memory_exceeded"
+
+
+def test_each_call_has_its_seconds_of_cpu_and_one_that_takes_more_is_ended(own):
+    pool = own("limited.cpu")
+    assert [pool.one("limited.cpu", 0.7).outcome for _ in range(3)] == ["succeeded"] * 3
+    found = pool.one("limited.cpu", 30)
+    assert (found.outcome, found.failure.kind) == ("failed", "cpu_exceeded")
+    assert found.finished_us - found.started_us < 25_000_000
+
+
+def test_handler_that_opens_more_files_than_it_may_fails(own):
+    pool = own("limited.files")
+    assert pool.one("limited.files", 10).outcome == "succeeded"
+    assert pool.one("limited.files", 100).failure.kind == "open_files_exceeded"
+
+
+def test_variables_of_a_handler_are_its_own(own, running):
+    assert own("limited.environment").one("limited.environment", ["REGION", "LANG"]).result == '["eu","xx"]'
+    assert json.loads(running.one("unlimited").result)[:2] == [300_000_000, None]
+
+
+def test_batch_that_takes_more_memory_than_it_may_fails_as_a_whole(own):
+    outcomes = own("limited.batch").run(*[invocation("limited.batch") for _ in range(5)])
+    assert {one.failure.kind for one in outcomes} == {"memory_exceeded"}
+
+
+def test_level_stands_on_every_attempt_of_theirs_and_on_no_other(own, running):
+    assert own("limited.files").one("limited.files", 10).work.isolation == "process"
+    assert running.one("unlimited").work is None
+
+
+def test_handler_with_limits_never_runs_without_them(running):
+    found = running.one("limited.files", 10)
+    assert (found.outcome, found.failure.kind) == ("failed", "isolation_unavailable")
+
+
+def test_other_deaths_are_no_limits(own):
+    assert own("limited.crash").one("limited.crash").failure.kind == "child_died"

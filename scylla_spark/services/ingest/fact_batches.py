@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _TOLD: Final = (records.END, records.NEWER, DEFECT, CUT)  # rows that are for us
+# an end is written after the attempts before it, so that whoever sees a task ended sees all that it did
+_TABLES: Final = ((records.ATTEMPT, ATTEMPTS), (records.COMPLETION, COMPLETIONS), (records.REJECT, REJECTED))
 _READ_JSON: Final = {"mode": "FAILFAST", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]X"}
 
 
@@ -85,7 +87,7 @@ class FactWriter:
         reached = reached_in(ranges, rows)
         name = (self.topic, spans(ranges, reached))
         failpoint.reach("ingest.outcomes.judged")
-        for kind, table in ((records.COMPLETION, COMPLETIONS), (records.ATTEMPT, ATTEMPTS), (records.REJECT, REJECTED)):
+        for kind, table in _TABLES:
             if counts.get(kind):
                 chosen = judged.where(F.col("kind") == kind).withColumn("topic", F.lit(self.topic))
                 self.tables.append(chosen, table, same_append(name, counts[kind]))

@@ -107,5 +107,6 @@ def release(endpoint: Endpoint, number: int) -> None:
     builder = DefaultChannelBuilder(endpoint.address(number))
     request: Any = proto.ReleaseSessionRequest(session_id=endpoint.session_id(number), client_type=builder.userAgent)
     request.user_context.user_id = _USER
+    stub: Any = SparkConnectServiceStub  # untyped
     with builder.toChannel() as channel:
-        SparkConnectServiceStub(channel).ReleaseSession(request, timeout=_RELEASE_S, metadata=builder.metadata())
+        stub(channel).ReleaseSession(request, timeout=_RELEASE_S, metadata=builder.metadata())

@@ -7,7 +7,7 @@ wants a token that it makes anew at every start, because everybody on this machi
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ class ConnectServer:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
-        self._jvm = self._context._jvm  # noqa: SLF001 - the only way into the JVM
+        self._jvm = cast(Any, self._context._jvm)  # noqa: SLF001 - the only way into the JVM
         self._service = self._jvm.org.apache.spark.sql.connect.service.SparkConnectService
 
     def start(self) -> ServerAddress:

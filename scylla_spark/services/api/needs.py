@@ -63,6 +63,7 @@ NEEDS: Final[dict[str, Need]] = {
     "count_tasks_by_queue_and_state": _READS,
     "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE),
     "retry_all_tasks_of_a_filter": Need(TASKS_WRITE),
+    "tell_how_late_tasks_started": _READS,
     "look_at_a_lane": _READS,
     "skip_the_head_of_a_lane": Need(TASKS_WRITE),
     "follow_what_happens_to_tasks": _READS,

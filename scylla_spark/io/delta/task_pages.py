@@ -148,13 +148,24 @@ class TaskPages:
             for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
         )
 
-    def totals(self, wanted: TaskFilter, *, now: int) -> list[dict[str, Any]]:
-        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`."""
+    def totals(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> list[dict[str, Any]]:
+        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`.
+
+        Args:
+            wanted: which.
+            now: microseconds since the epoch.
+            as_of_us: as in `page`.
+        """
         import polars as pl
 
+        moment = now if as_of_us is None else as_of_us
         parts = [
-            with_state(some, now).filter(*passing(wanted, now)).group_by("queue", "state").agg(count=pl.len()).collect()
-            for some in self._groups(wanted, None, None, _READ_ROWS)
+            with_state(some, moment)
+            .filter(*passing(wanted, moment))
+            .group_by("queue", "state")
+            .agg(count=pl.len())
+            .collect()
+            for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
         ]
         if not parts:
             return []

@@ -24,6 +24,7 @@ from scylla_spark.services.api import (
     schedule_actions,
     schedules,
     stream,
+    system,
     task_actions,
     task_bulk,
     task_lists,
@@ -55,6 +56,7 @@ _ROUTES = (
     schedules,
     events,
     stream,
+    system,
     health,
 )
 

@@ -114,6 +114,10 @@ NEEDS: Final[dict[str, Need]] = {
     "abort_leases": _ENDS_LEASES,
     "yield_leases": _ENDS_LEASES,
     "list_workers": _READS,
+    "list_partitions": _READS,
+    "list_tables": _READS,
+    "list_commits_of_tables": _READS,
+    "list_tokens": Need(ADMIN),
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""

@@ -33,9 +33,11 @@ from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.login_codes import LoginCodes
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.plan_mirror import PlanMirror
 from scylla_spark.services.api.problems import BUSY, Problem
+from scylla_spark.services.api.pulse import Pulse
 from scylla_spark.services.api.task_reader import TaskReader
 from scylla_spark.services.api.waits import Waits
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
@@ -70,6 +72,8 @@ class Api:
         audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
+        pulse: how tasks start and end.
+        login_codes: by which browsers log in.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -88,6 +92,8 @@ class Api:
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
+        self.pulse = Pulse(self.tail)
+        self.login_codes = LoginCodes()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 

@@ -44,6 +44,9 @@ _SCHEDULES: Final = Need(SCHEDULES_WRITE)
 NEEDS: Final[dict[str, Need]] = {
     "say_whether_the_server_lives": Need(None, About.NOTHING),
     "say_whether_the_server_can_work": Need("", About.NOTHING),
+    "say_who_asks": Need("", About.NOTHING),
+    "make_a_login_code": Need("", About.NOTHING),
+    "tell_how_the_deployment_is_doing": _READS,
     "describe_the_server": Need("", About.NOTHING),
     "show_the_metrics_of_the_server": Need(READ, About.NOTHING),
     "put_a_task": Need(TASKS_WRITE, About.PUT_TASK),

@@ -15,6 +15,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.services.api import (
     audit,
     events,
+    fires,
     health,
     identity,
     lanes,
@@ -59,6 +60,7 @@ _ROUTES = (
     rejected,
     schedule_actions,
     schedules,
+    fires,
     events,
     stream,
     system,

@@ -89,6 +89,7 @@ NEEDS: Final[dict[str, Need]] = {
     "list_the_last_times_of_a_schedule": _READS,
     "explain_why_a_schedule_ran_or_did_not": _READS,
     "list_the_decisions_about_a_schedule": _READS,
+    "list_the_decisions_about_all_schedules": _READS,
     "list_calendars": _READS,
     "get_a_calendar": _READS,
     "put_a_schedule": _SCHEDULES,

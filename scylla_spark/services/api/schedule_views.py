@@ -27,7 +27,8 @@ class ListedScheduleView(BaseModel):
     name: str
     state: Literal["active", "paused"]
     handler: str
-    trigger: Annotated[str, Field(description="In words")]
+    trigger: Annotated[str, Field(description="In short; of a single schedule in words")]
+    words: Annotated[str, Field(description="The trigger in words")]
     next_at: str | None
     running: int
     waiting: int
@@ -110,6 +111,7 @@ def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
     status = status_of(entry, plan, now)
     return {
         "name": entry.name, "state": status.state, "handler": status.handler, "trigger": brief(entry.schedule.trigger),
+        "words": in_words(entry.schedule.trigger),
         "next_at": iso_of(status.next_at), "running": status.running, "waiting": status.waiting, "failures": status.failures,
         "note": status.note, "owner": status.owner, "tags": list(status.tags), "revision": entry.revision, "etag": etag_of(entry),
     }  # fmt: skip

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from scylla_spark.clock import iso
 from scylla_spark.duration import duration_us
+from scylla_spark.services.dashboard.asked import instant_given, number_given, unreadable
 from scylla_spark.services.dashboard.heat_map import LEVELS_MS, Cell, Window, cells_of, hours_axis, strips
-from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
-from scylla_spark.services.dashboard.words import filter_term, instant_of, segment
+from scylla_spark.services.dashboard.words import filter_term, segment
 
 SPANS: Final = {"1h": "Hour", "6h": "6 hours", "24h": "Day", "168h": "Week"}
 """Windows that end now: length → name."""
@@ -90,7 +90,7 @@ async def ask(page: Page) -> Response:
 async def simulate(page: Page) -> Response:
     """Plays the window again under other limits; nothing runs, and nothing is changed."""
     chosen, queue = _chosen(page, page.form), page.form.get("queue", "")
-    changes = {name: _limit(page.form.get(name, "")) for name in LIMITS}
+    changes = {name: number_given(page.form.get(name, "")) for name in LIMITS}
     found = await page.own.post(
         f"/v1/queues/{segment(queue)}:simulate", changes, **chosen.window, slots=page.form.get("slots")
     )
@@ -100,7 +100,7 @@ async def simulate(page: Page) -> Response:
 async def apply(page: Page) -> Response:
     """Puts the limits in force that were tried."""
     queue = page.form.get("queue", "")
-    changes = {name: _limit(page.form.get(name, "")) for name in LIMITS}
+    changes = {name: number_given(page.form.get(name, "")) for name in LIMITS}
     await page.own.send("PATCH", f"/v1/queues/{segment(queue)}", changes, author=page.author)
     place = page.site.url("/ui/time/simulation", **_chosen(page, page.form).query())
     return page.goes(place, f"The limits of the queue {queue} are in force within a second.")
@@ -118,13 +118,13 @@ def _chosen(page: Page, given: Mapping[str, str] | None = None) -> Chosen:
     asked = page.request.query_params if given is None else given
     begin, end = asked.get("from", ""), asked.get("to", "")
     if begin or end:
-        begin_us, end_us, span = _instant("from", begin), _instant("to", end), ""
+        begin_us, end_us, span = instant_given("from", begin), instant_given("to", end), ""
     else:
         span = asked.get("span") or _DEFAULT_SPAN
         if span not in SPANS:
-            raise _unreadable("span", span, f"It is one of {', '.join(SPANS)}.")
+            raise unreadable("span", span, f"It is one of {', '.join(SPANS)}.")
         begin_us, end_us = page.now - duration_us(span), page.now
-    at_us = _instant("at", at) if (at := asked.get("at", "")) else _minute(asked.get("minute", ""), begin_us)
+    at_us = instant_given("at", at) if (at := asked.get("at", "")) else _minute(asked.get("minute", ""), begin_us)
     return Chosen(begin_us, end_us, span, asked.get("queue", ""), asked.get("filter", ""), at_us)
 
 
@@ -133,32 +133,8 @@ def _minute(text: str, begin_us: int) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 6:
-        raise _unreadable("minute", text, "It is a number of minutes after the begin of the window.")
+        raise unreadable("minute", text, "It is a number of minutes after the begin of the window.")
     return begin_us + int(text) * _MINUTE_US
-
-
-def _instant(name: str, text: str) -> int:
-    us = instant_of(text if text.endswith("Z") or "+" in text else f"{text}Z")  # browsers leave the zone out
-    if us is None:
-        raise _unreadable(name, text, "Write it like 2026-01-31T09:00:00Z.")
-    return us
-
-
-def _unreadable(name: str, text: str, hint: str) -> ApiProblem:
-    return ApiProblem(
-        400, {"title": "The address cannot be read", "detail": f"{name} is {text[:100]!r}.", "hint": hint}
-    )
-
-
-def _limit(text: str) -> Any:
-    """A limit as the API takes it: None where the field was left empty; what is no number the API refuses in its own words."""
-    plain = text.strip()
-    for kind in (int, float):
-        try:
-            return kind(plain)
-        except ValueError:
-            continue
-    return plain or None
 
 
 # -- below: what the page shows -------------------------------------------------------------------------------------------

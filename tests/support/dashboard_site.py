@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 
 import httpx
@@ -37,3 +38,29 @@ def sent(client: Client, path: str, page: httpx.Response, **fields: Any) -> http
 def seen(page: httpx.Response) -> str:
     """The text of a page, without its markup."""
     return unescape(" ".join(re.sub(r"<[^>]*>", " ", page.text).split()))
+
+
+class _Foreign(HTMLParser):
+    """Collects elements that run or load something of another's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        loads = given.get("src") or (given.get("href") if tag == "link" else None) or ""
+        bare = tag == "script" and not given.get("src")
+        if (
+            bare
+            or (loads and not loads.startswith("/ui/"))
+            or any(name.startswith("on") or name == "style" for name in given)
+        ):
+            self.found.append(str(self.get_starttag_text()))
+
+
+def foreign(page: httpx.Response) -> list[str]:
+    """Elements of a page that run or load something that is not ours."""
+    parser = _Foreign()
+    parser.feed(page.text)
+    return parser.found

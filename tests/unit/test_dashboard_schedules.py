@@ -38,7 +38,12 @@ def decided(tmp_path, *rows: dict) -> None:
 
 def fire(verdict: str, why: str | None = None, **more) -> dict:
     now = from_us(now_us() // 1_000_000 * 1_000_000)
-    return {"planned_at": now, "decided_at": now, "verdict": verdict, "why": why} | more
+    task = {"scheduled_time": now, "ordering_id": HOSTILE, "uniqueness_key": "k", "generation": 1}
+    return (
+        {"planned_at": now, "decided_at": now, "verdict": verdict, "why": why}
+        | (task if verdict == "launched" else {})
+        | more
+    )
 
 
 def test_the_list_says_in_words_when_each_fires(client):

@@ -21,6 +21,7 @@ from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
 from scylla_spark.services.dashboard.sessions import Sessions
+from scylla_spark.visible import visible
 
 log = structlog.get_logger("dashboard")
 
@@ -58,7 +59,7 @@ class Site:
         )  # fmt: skip
         self.templates.filters |= {
             "count": words.count_text, "span": words.span_text, "ms": words.ms_text, "name": words.name_markup,
-            "segment": words.segment, "json": words.json_text,
+            "segment": words.segment, "json": words.json_text, "seen": visible, "lines": words.lines_text,
         }  # fmt: skip
         self.templates.globals |= {
             "navigation": NAVIGATION, "url": self.url, "static": lambda name: self.url(self.assets.path(name)),
@@ -88,7 +89,7 @@ class Page:
         site: as given.
         own: the API, in the name of this browser.
         now: microseconds since the epoch.
-        form: the fields of the form that was sent; empty for what is only looked at.
+        form: the fields of the form that was sent, and of its address; empty for what is only looked at.
     """
 
     def __init__(self, request: Request, site: Site) -> None:
@@ -197,7 +198,7 @@ class Screen(NamedTuple):
             page = Page(request, site)
             try:
                 if self.acts:
-                    page.form = await read_form(request)
+                    page.form = dict(request.query_params) | await read_form(request)
                     check_form(request, page.form, site.sessions, site.public_url)
                 return await self.view(page)
             except ApiProblem as problem:

@@ -98,6 +98,11 @@ def json_text(value: Any) -> str:
     return visible_json(value, indent=2)
 
 
+def lines_text(text: str) -> str:
+    """Several lines, of which what cannot be seen is escaped."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
 def segment(text: str) -> str:
     """A name as one segment of a path."""
     return quote(text, safe="")

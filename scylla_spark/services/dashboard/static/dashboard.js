@@ -114,3 +114,32 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 });
 for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+
+// ---- lines of a task as they come ----
+
+const lines = document.querySelector("[data-lines]");
+if (lines) {
+  const known = new Set([...lines.children].map((item) => item.dataset.place));
+  const source = new EventSource(lines.dataset.lines);
+  source.addEventListener("line", (event) => {
+    const line = JSON.parse(event.data);
+    const place = `${line.attempt}.${line.seq}`;
+    if (known.has(place)) return;
+    known.add(place);
+    document.querySelector("[data-no-lines]")?.remove();
+    const item = document.createElement("li");
+    const head = document.createElement("span");
+    const text = document.createElement("bdi");
+    head.className = "place";
+    head.textContent = `${line.attempt} ${line.at.slice(11, 23)} ${line.level || line.stream}`;
+    text.className = "free";
+    text.textContent = line.text;
+    item.append(head, " ", text);
+    const follows = lines.scrollHeight - lines.scrollTop - lines.clientHeight < 40;
+    lines.append(item);
+    while (lines.children.length > 2000) lines.firstElementChild.remove();
+    if (follows) lines.scrollTop = lines.scrollHeight;
+  });
+  source.addEventListener("end", () => source.close());
+  addEventListener("pagehide", () => source.close());
+}

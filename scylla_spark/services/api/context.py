@@ -22,6 +22,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
@@ -32,9 +33,11 @@ from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.login_codes import LoginCodes
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.plan_mirror import PlanMirror
 from scylla_spark.services.api.problems import BUSY, Problem
+from scylla_spark.services.api.pulse import Pulse
 from scylla_spark.services.api.task_reader import TaskReader
 from scylla_spark.services.api.waits import Waits
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
@@ -61,6 +64,7 @@ class Api:
         tasks: reads single tasks.
         waits: requests that wait.
         pages: lists and counts of tasks.
+        lateness: how late tasks started.
         plan: what the planner knows.
         desks: of the dispatchers.
         leases: calls of workers.
@@ -68,6 +72,8 @@ class Api:
         audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
+        pulse: how tasks start and end.
+        login_codes: by which browsers log in.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -77,6 +83,7 @@ class Api:
         self.tasks = TaskReader(scheduler.connection, self.tail)
         self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
         self.pages = TaskPages(scheduler.connection.readers)
+        self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
         self.desks = Desks(scheduler.connection, desk_secret(settings))
         self.leases = LeaseCalls(self.desks)
@@ -85,6 +92,8 @@ class Api:
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
+        self.pulse = Pulse(self.tail)
+        self.login_codes = LoginCodes()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 

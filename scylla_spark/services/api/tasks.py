@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -99,6 +99,14 @@ def attempts(api: Asked, key: TaskId) -> Response:
     return answer({"attempts": [attempt_view(one) for one in api.tasks.attempts(key_of(key))]})
 
 
+class ConditionView(BaseModel):
+    """Something that must hold before a task starts."""
+
+    name: str
+    met: bool
+    detail: str
+
+
 class ExplanationView(BaseModel):
     """Why a task is not running."""
 
@@ -106,6 +114,9 @@ class ExplanationView(BaseModel):
     why: str
     attempts: int
     source: str
+    conditions: Annotated[
+        list[ConditionView], Field(description="All that must hold before it starts; empty once it has ended")
+    ]
 
 
 @routes.get(
@@ -116,7 +127,7 @@ class ExplanationView(BaseModel):
 async def explain(api: Asked, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
     said = await api.slowly(api.scheduler.task(key_of(key)).explain)
-    return answer({name: said[name] for name in ("state", "why", "attempts", "source")})
+    return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
 
 
 @routes.get(

@@ -171,7 +171,7 @@ def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):
     (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "page.toml").write_text(toml)
     assert [queue.name for queue in read_queue_file(str(tmp_path / "page.toml"))] == list(tomllib.loads(toml)["queues"])
-    (python,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    python, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     queue = eval(re.search(r"put_queue\((.*)\)\n", python).group(1), {"Queue": Queue})
     assert set(read_queue(queue.definition).__slots__) >= {"concurrency", "rate"}
     assert len(FIELDS) == len(KEYWORDS)

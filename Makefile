@@ -76,8 +76,8 @@ unit: setup ## the quick tests that need no JVM, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)
 
 INPUTS ?= 200000
-fuzz: setup ## throw so many records of both topics at their readers: INPUTS=n
-	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz $(ARGS)
+fuzz: setup ## throw so many records of both topics at their readers, and play the life of leases as long: INPUTS=n
+	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz tests/unit/test_lease_life.py $(ARGS)
 
 SEEDS ?= 2000
 FIRST ?= 0

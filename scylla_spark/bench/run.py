@@ -38,6 +38,8 @@ BENCHES: Final = {
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
+    "async": "ten thousand async tasks that sleep a second, in one child; without a dispatcher",
+    "sandbox": "from the hand-over of a task to its start in a new child in a sandbox, against a plain child",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
 }

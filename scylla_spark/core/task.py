@@ -156,6 +156,10 @@ class Notes(Protocol):
         """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""
 
 
+Session = Callable[[], Any]
+"""Opens the session of Spark Connect of an attempt, or gives the one that is open."""
+
+
 class Flag(Protocol):
     """What a `threading.Event` is to those that do not set it."""
 
@@ -178,6 +182,7 @@ class TaskContext:
         notes: where it says how far it is; None: nobody listens, as in a test that calls the handler itself.
         cancelled: is set when the attempt is to end, because its result does not matter any more: somebody cancelled the task
             while it runs, or a worker has lost its lease. Of `async def` handlers it is not: they get a CancelledError.
+        session: opens its session of Spark Connect; None: it has none.
     """
 
     attempt: int
@@ -186,6 +191,7 @@ class TaskContext:
     checkpointed: Any = None
     notes: Notes | None = field(default=None, repr=False, compare=False)
     cancelled: Flag = field(default_factory=threading.Event, repr=False, compare=False)
+    session: Session | None = field(default=None, repr=False, compare=False)
 
     @property
     def token(self) -> tuple[int, int]:
@@ -267,6 +273,17 @@ class TaskContext:
         if self.notes is None:
             return self.deadline
         return from_us(self.notes.extend(by_us))
+
+    @property
+    def spark(self) -> Any:
+        """The session of Spark Connect of this attempt, a `pyspark.sql.SparkSession`; what it runs there ends with it.
+
+        Raises:
+            ArgumentError: the handler is registered without runs_on="connect".
+        """
+        if self.session is None:
+            raise ArgumentError("This handler has no session of Spark.", hint='Register it with runs_on="connect".')
+        return self.session()
 
     @property
     def log(self) -> logging.Logger:

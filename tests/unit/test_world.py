@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield
+from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield, handler
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
 from tests.support import sample_batch_handlers, sample_handlers
@@ -64,6 +64,11 @@ def leave_behind(task, ctx):
 
 def at(w):
     return w.now - START
+
+
+@handler("of_spark", runs_on="connect")
+def of_spark(task, ctx):
+    return ctx.spark
 
 
 def test_a_task_runs_when_its_time_has_come_and_not_before():
@@ -505,3 +510,13 @@ def test_the_next_attempt_finds_what_was_left_behind_here_too():
         task = w.enqueue("leave_behind", {})
         w.run_until_idle()
         assert task.result() == {"row": 1}
+
+
+def test_a_handler_with_a_session_of_spark_finds_the_one_that_the_test_hands_over():
+    assert call(of_spark, {}, spark="a session").result == "a session"
+    assert call(of_spark).error.kind == "ArgumentError"
+    with world([of_spark]) as w:
+        w.use_spark("another")
+        task = w.enqueue("of_spark")
+        w.advance()
+        assert task.result() == "another"

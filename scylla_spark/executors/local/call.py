@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from scylla_spark.core.task import (
     YIELDED,
     Flag,
     Notes,
+    Session,
     Task,
     TaskContext,
 )
@@ -35,7 +37,12 @@ OK: Final = Verdict(SUCCEEDED)
 
 
 def call(
-    handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = None, cancelled: Flag | None = None
+    handler: Handler,
+    row: TaskRow,
+    started_us: int,
+    notes: Notes | None = None,
+    cancelled: Flag | None = None,
+    session: Session | None = None,
 ) -> Verdict:
     """Runs one task in this thread. Nothing that the handler raises gets through.
 
@@ -45,6 +52,7 @@ def call(
         started_us: wall clock now.
         notes: where the handler says how far it is; None: nobody listens.
         cancelled: whether it is asked to end; None: it never is.
+        session: opens its session of Spark Connect; None: it has none.
     """
     try:
         task = task_of(handler, row)
@@ -52,7 +60,8 @@ def call(
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
     if handler.signature.parameters == 1:
         return run(handler, task, None)
-    return run(handler, task, context_of(row, started_us, notes, cancelled))
+    context = context_of(row, started_us, notes, cancelled)
+    return run(handler, task, context if session is None else replace(context, session=session))
 
 
 def task_of(handler: Handler, row: TaskRow) -> Task:

@@ -72,8 +72,8 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 test: setup ## all tests: unit, spark, integration, isolation, browser, acceptance (no benchmarks)
 	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
 
-unit: setup ## the tests that need no JVM
-	@$(PYTEST) -q tests/unit $(ARGS)
+unit: setup ## the quick tests that need no JVM, side by side
+	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)
 
 INPUTS ?= 200000
 fuzz: setup ## throw so many records of both topics at their readers: INPUTS=n

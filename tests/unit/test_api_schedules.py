@@ -86,6 +86,7 @@ def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
     assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
 
 
+@pytest.mark.slow
 def test_a_schedule_is_paused_resumed_and_run(client, site):
     assert (
         client.post("/v1/schedules/nightly:pause", json={"note": "month end", "until": "2099-01-01T00:00:00Z"}).json()[
@@ -192,3 +193,11 @@ def test_calendars_are_replaced_and_removed(client):
     assert kind(client.get("/v1/calendars/de")) == "/problems/not-found"
     assert kind(client.put("/v1/calendars/de", json={"days": ["2026-13-01"]})) == "/problems/invalid"
     assert kind(client.put("/v1/calendars/de", json={"days": [20261225]})) == "/problems/invalid"
+
+
+def test_a_schedule_shows_its_trigger_as_a_tree_with_what_has_come(client):
+    both = {"kind": "all", "of": [{"kind": "event", "name": "stock"}, {"kind": "event", "name": "prices"}]}
+    client.put("/v1/schedules/both", json={"handler": "h", "trigger": both})
+    assert [(one["depth"], one["progress"]) for one in client.get("/v1/schedules/both").json()["tree"]] == [
+        (0, "0 of 2"), (1, ""), (1, ""),
+    ]  # fmt: skip

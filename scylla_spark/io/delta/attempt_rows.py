@@ -31,7 +31,9 @@ def attempts_of_tasks(readers: TableReader, tasks: pl.DataFrame) -> pl.DataFrame
     keys = tasks.select(*IDENTITY)
     hours = (keys["scheduled_time"].dt.epoch("us") // HOUR_US).unique().to_list()
     pruning = [[("hour", "in", hours)]]
-    ended = readers.frame(COMPLETIONS, pruning)  # before the attempts, which ingest writes first: none of an ended task is missed
+    ended = readers.frame(
+        COMPLETIONS, pruning
+    )  # before the attempts, which ingest writes first: none of an ended task is missed
     known = readers.frame(ATTEMPTS, pruning)
     ends = first_completions(ended).with_columns(next_at=pl.lit(None, known.collect_schema()["next_at"]))
     # an end tells more than a start; and a cancel after an attempt bears its number, and says nothing of it

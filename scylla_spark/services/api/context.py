@@ -22,6 +22,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
@@ -63,6 +64,7 @@ class Api:
         tasks: reads single tasks.
         waits: requests that wait.
         pages: lists and counts of tasks.
+        lateness: how late tasks started.
         plan: what the planner knows.
         desks: of the dispatchers.
         leases: calls of workers.
@@ -81,6 +83,7 @@ class Api:
         self.tasks = TaskReader(scheduler.connection, self.tail)
         self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
         self.pages = TaskPages(scheduler.connection.readers)
+        self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
         self.desks = Desks(scheduler.connection, desk_secret(settings))
         self.leases = LeaseCalls(self.desks)

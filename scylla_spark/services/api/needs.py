@@ -66,6 +66,7 @@ NEEDS: Final[dict[str, Need]] = {
     "count_tasks_by_queue_and_state": _READS,
     "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE),
     "retry_all_tasks_of_a_filter": Need(TASKS_WRITE),
+    "tell_how_late_tasks_started": _READS,
     "look_at_a_lane": _READS,
     "skip_the_head_of_a_lane": Need(TASKS_WRITE),
     "follow_what_happens_to_tasks": _READS,
@@ -88,6 +89,7 @@ NEEDS: Final[dict[str, Need]] = {
     "list_the_last_times_of_a_schedule": _READS,
     "explain_why_a_schedule_ran_or_did_not": _READS,
     "list_the_decisions_about_a_schedule": _READS,
+    "list_the_decisions_about_all_schedules": _READS,
     "list_calendars": _READS,
     "get_a_calendar": _READS,
     "put_a_schedule": _SCHEDULES,
@@ -116,6 +118,10 @@ NEEDS: Final[dict[str, Need]] = {
     "abort_leases": _ENDS_LEASES,
     "yield_leases": _ENDS_LEASES,
     "list_workers": _READS,
+    "list_partitions": _READS,
+    "list_tables": _READS,
+    "list_commits_of_tables": _READS,
+    "list_tokens": Need(ADMIN),
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scylla_spark.services.dashboard import lane, live, login, now, task, tasks
+from scylla_spark.services.dashboard import lane, live, login, now, schedules, system, task, tasks, time_machine
 from scylla_spark.services.dashboard.guard import HEADERS
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, Site
 
-SCREENS: Final = (login, live, now, tasks, task, lane)
+SCREENS: Final = (login, live, now, tasks, task, lane, schedules, time_machine, system)
 
 
 class Dashboard:

@@ -33,6 +33,7 @@ BENCHES: Final = {
     "spread": "a million tasks over a year from a DataFrame, until they can be queried",
     "recover": "kill -9 with a million pending tasks; from the new start to the first release",
     "schedules": "a thousand crons of every second, 100,000 stored schedules, an event among them, and a killed planner",
+    "watched": "from a commit to a watched table to the start of the task that it launches",
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",

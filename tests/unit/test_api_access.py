@@ -204,6 +204,7 @@ def test_what_is_about_all_queues_needs_a_token_for_all(site, client):
 
 
 @pytest.mark.parametrize("more", [{"namespaces": ["ma"]}, {}])
+@pytest.mark.slow
 def test_tasks_are_enqueued_into_queues_of_ones_own_only(site, client, more):
     headers = give(site, "tasks:write" if more else "tasks:write:queue=mail", **more)
     assert client.post("/v1/tasks", json={"queue": "mail"}, headers=headers).status_code == 202

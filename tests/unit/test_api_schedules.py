@@ -86,6 +86,7 @@ def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
     assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
 
 
+@pytest.mark.slow
 def test_a_schedule_is_paused_resumed_and_run(client, site):
     assert (
         client.post("/v1/schedules/nightly:pause", json={"note": "month end", "until": "2099-01-01T00:00:00Z"}).json()[

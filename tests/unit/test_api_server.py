@@ -106,12 +106,14 @@ def quick(port: int) -> bool:
 GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
+@pytest.mark.slow
 def test_who_says_nothing_is_let_go_of(port):
     with line(port) as silent:
         assert quick(port)
         assert problem(rest(silent)) == "/problems/too-slow"
 
 
+@pytest.mark.slow
 def test_headers_that_come_byte_by_byte_are_cut_off(port):
     with line(port) as slow:
         slow.sendall(GET + b"A: ")
@@ -124,6 +126,7 @@ def test_headers_that_come_byte_by_byte_are_cut_off(port):
     assert quick(port)
 
 
+@pytest.mark.slow
 def test_the_headers_of_a_second_request_must_come_in_time_too(port):
     with line(port) as found:
         found.sendall(GET + b"\r\n")
@@ -132,6 +135,7 @@ def test_the_headers_of_a_second_request_must_come_in_time_too(port):
         assert b"/problems/too-slow" in rest(found)
 
 
+@pytest.mark.slow
 def test_a_body_that_stands_still_is_a_problem(port):
     with line(port) as slow:
         slow.sendall(GET.replace(b"GET", b"POST") + b"Content-Length: 100\r\n\r\nabc")
@@ -139,6 +143,7 @@ def test_a_body_that_stands_still_is_a_problem(port):
         assert problem(rest(slow)) == "/problems/too-slow"
 
 
+@pytest.mark.slow
 def test_a_body_that_comes_byte_by_byte_has_a_limit_as_a_whole(port):
     with line(port) as slow:
         slow.sendall(GET.replace(b"GET", b"POST") + b"Content-Length: 1000\r\n\r\n")
@@ -210,6 +215,7 @@ def test_a_client_that_has_said_all_is_answered_though_it_sends_no_more(port):
         assert rest(half).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_of_its_answer_is_let_go_of(site):
     with line(site.port) as greedy:
         greedy.sendall(GET.replace(b"/ ", b"/2000 ", 1) + b"\r\n")
@@ -218,6 +224,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_let_go_of(site):
         assert holds(lambda: not site.connections)
 
 
+@pytest.mark.slow
 def test_one_connection_too_many_is_told_to_come_again_and_room_comes_back(port):
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(line(port)) for _ in range(MOST + 10)]

@@ -47,6 +47,7 @@ def health(address: str) -> object:
         return json.loads(answer.read())
 
 
+@pytest.mark.slow
 def test_the_child_serves_is_started_again_and_ends_with_its_parent(made, monkeypatch):
     monkeypatch.setattr(service, "_FIRST_PAUSE_S", 0.01)
     made.start()

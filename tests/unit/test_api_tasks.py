@@ -91,6 +91,7 @@ def test_a_post_makes_up_what_is_not_given(client, site):
     assert abs(site.connection.sent[0].key.time_us - now_us()) < 60_000_000
 
 
+@pytest.mark.slow
 def test_an_idempotency_key_needs_the_time_and_is_the_uniqueness_key(client, site):
     body = {"handler": "h", "scheduled_time": soon()}
     again = [client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k1"}).json()["id"] for _ in range(2)]
@@ -112,6 +113,7 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
     assert kind(other) == "/problems/idempotency-key-reused"
 
 
+@pytest.mark.slow
 def test_a_cancel_that_nobody_answers_stands(client, site):
     answer = client.post(f"/v1/tasks/{id_of(LATER)}:cancel?wait_ms=50")
     assert (answer.status_code, answer.json()["answer"]) == (202, "sent")
@@ -161,6 +163,7 @@ def test_a_wrong_filter_says_where(client):
 @pytest.mark.parametrize(
     ("asked", "grace"), [("running=true&grace_ms=1500", 1500), ("running=true", 10_000), ("wait_ms=50", None)]
 )
+@pytest.mark.slow
 def test_a_cancel_of_what_runs_carries_a_grace(client, site, asked, grace):
     assert client.post(f"/v1/tasks/{id_of(LATER)}:cancel?wait_ms=50&{asked}").status_code == 202
     assert site.connection.sent[0].grace_ms == grace
@@ -270,6 +273,7 @@ def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(client):
     assert kind(client.get("/v1/lanes/cust%2F9%20%C3%A4")) == "/problems/not-found", "its only task has ended"
 
 
+@pytest.mark.slow
 def test_the_head_of_a_lane_is_skipped_by_a_cancel(client, site):
     assert client.post("/v1/lanes/cust-1:skip_head?wait_ms=10").json()["id"] == id_of(LATER)
     assert site.connection.sent[0].kind == CANCEL
@@ -397,6 +401,7 @@ def test_a_broker_that_is_away_is_told_with_when_to_come_again(client, site):
     assert (kind(answer), answer.headers["retry-after"]) == ("/problems/unreachable", "2")
 
 
+@pytest.mark.slow
 def test_a_defect_of_ours_tells_nothing_of_itself(client, site):
     site.app.state.api.tasks.status = lambda key: 1 / 0
     answer = client.get(f"/v1/tasks/{id_of(KEY)}")

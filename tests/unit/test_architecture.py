@@ -155,6 +155,7 @@ def test_every_part_has_its_place():
     assert {part_of(path) for path in modules()} <= ALLOWED.keys()
 
 
+@pytest.mark.slow
 def test_imports_go_one_way():
     found = [
         breach
@@ -263,6 +264,7 @@ def test_modules_have_names_that_say_what_they_do():
 @pytest.mark.parametrize(
     "statement", ["import scylla_spark", "from scylla_spark import Scheduler, Settings, Task, handler"]
 )
+@pytest.mark.slow
 def test_importing_the_package_loads_no_pyspark_and_starts_nothing(statement):
     code = f"{statement}\nimport sys, threading\nprint('pyspark' in sys.modules, threading.active_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

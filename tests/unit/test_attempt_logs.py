@@ -74,6 +74,7 @@ def counts(logs):
     return {family.name.removeprefix("scyllaspark_"): family.samples[0].value for family in logs.collect()}
 
 
+@pytest.mark.slow
 def test_without_kafka_nobody_waits_and_what_finds_no_room_is_dropped_and_counted(settings):
     logs = AttemptLogs(settings)
     logs.start()

@@ -323,6 +323,7 @@ def test_importing_the_package_loads_neither_pyspark_nor_anything_heavy():
     assert heavy & loaded_by("import scylla_spark") == set()
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there_and_none_loads_pyspark():
     modules = loaded_by(
         "import scylla_spark\nfor name in scylla_spark.__all__: getattr(scylla_spark, name)\nassert len(scylla_spark.__all__) <= 20"
@@ -331,6 +332,7 @@ def test_every_public_name_is_there_and_none_loads_pyspark():
     assert {"pyspark", "py4j", "pandas", "polars"} & modules == set()
 
 
+@pytest.mark.slow
 def test_listing_tasks_loads_neither_pyspark_nor_pandas(data):
     modules = loaded_by(f"from scylla_spark import cli\nassert cli.run(['--data', {data!r}, 'task', 'list']) == 0")
     assert "polars" in modules
@@ -342,6 +344,7 @@ def test_help_loads_nothing_that_only_commands_need():
     assert {"pyspark", "polars", "deltalake", "kafka", "scylla_spark.client.scheduler", "rich.table"} & modules == set()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(data):
     listing = subprocess.Popen(
         [*COMMAND, "--data", data, "task", "list", "-o", "jsonl"],
@@ -354,6 +357,7 @@ def test_a_reader_that_goes_away_is_no_error(data):
     assert (listing.returncode, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_command_of_a_fresh_process_has_the_exit_code_of_its_error(tmp_path):
     done = subprocess.run([*COMMAND, "task", "list"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 3

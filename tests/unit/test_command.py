@@ -152,6 +152,7 @@ json_values = st.recursive(
     retry=st.none()
     | st.builds(WireRetry, st.none() | st.integers(0, 10**6), st.integers(0, 10**9), st.integers(0, 10**9)),
 )
+@pytest.mark.slow
 def test_what_encode_writes_validate_reads_back(
     lane, unique, wait_us, payload, handler, queue, priority, timeout_ms, retry
 ):

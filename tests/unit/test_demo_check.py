@@ -338,6 +338,7 @@ def test_a_system_that(spoil: Callable[[History], None], name: str) -> None:
     assert name in {finding.check for finding in findings(history)}
 
 
+@pytest.mark.slow
 def test_every_check_has_a_history_that_only_it_need_catch() -> None:
     caught = set()
     for spoil, name in BAD:

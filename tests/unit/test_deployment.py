@@ -146,6 +146,7 @@ def test_all_are_stopped_even_if_one_fails_to(roles, told, tmp_path):
     assert told[-2:] == ["two stop", "one stop"]
 
 
+@pytest.mark.slow
 def test_a_service_that_ends_ends_the_process(roles, told, tmp_path):
     names = roles(one=(Recorded("one", told), False))
     with Deployment(settings(tmp_path), roles=names) as running:

@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MANY = 3  # of fewer, names and types mostly say it
 EXCEPT = {
@@ -47,6 +49,7 @@ def undescribed(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_functions_and_classes_of_three_and_more_parameters_describe_them():
     found = {
         str(path.relative_to(ROOT)): names

@@ -87,6 +87,7 @@ def test_holidays_are_skipped_or_moved_to_another_day():
 
 
 @pytest.mark.parametrize("what", ["next", "previous"])
+@pytest.mark.slow
 def test_moved_times_agree_with_moving_every_time_by_hand(what):
     rng = random.Random(what)
     for _ in range(6):

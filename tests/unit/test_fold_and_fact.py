@@ -1,5 +1,6 @@
 """Folding commands, and the fence rule."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ commands = st.lists(
 
 
 @given(commands, st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_fold_is_the_same_in_any_order_and_with_repeats(pairs, rng):
     records = [Command(kind, KEY, offset, payload=str(offset)) for kind, offset in pairs]
     shuffled = records + rng.choices(records, k=3) if records else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_the_fold_of_polars_is_that_of_core(rows):
 
 
 @given(tables, st.integers(0, 14))
+@pytest.mark.slow
 def test_it_is_the_same_whatever_was_folded_before(rows, cut):
     first, second = folded(as_frame(rows[:cut])), as_frame(rows[cut:])
     assert by_key(folded(first, second).collect().to_dicts()) == without_partition(expected(rows))

@@ -106,6 +106,7 @@ def test_a_huge_answer_is_not_read_to_its_end():
     assert len(sent) < 100
 
 
+@pytest.mark.slow
 def test_an_answer_of_a_byte_now_and_then_ends_at_the_limit(monkeypatch):
     monkeypatch.setattr(explain, "_TIMEOUT_S", 0.5)
     over = threading.Event()
@@ -123,6 +124,7 @@ def test_an_answer_of_a_byte_now_and_then_ends_at_the_limit(monkeypatch):
         over.set()
 
 
+@pytest.mark.slow
 def test_a_port_that_never_answers_ends_at_the_limit(monkeypatch):
     monkeypatch.setattr(explain, "_TIMEOUT_S", 0.3)
     with socket.socket() as silent:

@@ -188,6 +188,7 @@ def test_a_request_without_a_host_is_refused(port):
 # -- slow and many -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_four_hundred_half_requests_keep_few_threads_and_only_for_a_while():
     with serving(limit_s=0.5, most=8) as port:
         before = threading.active_count()
@@ -203,6 +204,7 @@ def test_four_hundred_half_requests_keep_few_threads_and_only_for_a_while():
                 line.close()
 
 
+@pytest.mark.slow
 def test_a_request_that_comes_byte_by_byte_is_ended_at_its_limit():
     with serving(limit_s=0.5) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as line:
         begun = time.monotonic()
@@ -218,6 +220,7 @@ def test_a_request_that_comes_byte_by_byte_is_ended_at_its_limit():
         assert time.monotonic() - begun < 4
 
 
+@pytest.mark.slow
 def test_a_reader_that_does_not_read_is_ended_at_its_limit(monkeypatch):
     monkeypatch.setitem(ROUTES, "/plain", Route(lambda _query: Reply(JSON, b" " * 50_000_000)))
     with serving(limit_s=0.5) as port:
@@ -291,6 +294,7 @@ def test_a_time_that_no_task_can_have_is_a_wrong_question(state, moment):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status", "/lane?ordering_id=a"])
+@pytest.mark.slow
 def test_an_engine_that_is_busy_is_503(state, path):
     assert ask(state.port, path)[0] == 200
     state.mailbox.answers = False

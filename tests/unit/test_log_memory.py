@@ -113,6 +113,7 @@ def test_while_nobody_reads_new_lines_push_out_old_ones(site):
     assert len(lines) < 1000
 
 
+@pytest.mark.slow
 def test_whose_the_last_lines_are_is_known_however_many_were_pushed_out_while_nobody_read(site):
     for attempt in (1, 2, 4, 5):
         site.writer.begin(ROW._replace(attempt=attempt))

@@ -87,6 +87,7 @@ def test_names_from_data_cost_a_bounded_number_of_series_and_nothing_goes_uncoun
     assert sum(found.values()) == many
 
 
+@pytest.mark.slow
 def test_combinations_of_names_are_bounded_too():
     measures = DispatchMetrics()
     for number in range(MOST_VALUES * 12):

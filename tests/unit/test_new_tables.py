@@ -73,6 +73,7 @@ def test_what_a_crash_left_out_is_made_by_the_next_start(tmp_path, monkeypatch):
     assert versions(tmp_path) == {table.name: 0 for table in TABLES}
 
 
+@pytest.mark.slow
 def test_of_many_that_make_the_tables_at_once_one_does(tmp_path):
     def one(_number):
         return made(tmp_path)
@@ -106,6 +107,7 @@ def test_a_deployment_without_rows_is_not_taken_for_made(tmp_path):
         made(tmp_path)
 
 
+@pytest.mark.slow
 def test_making_tables_loads_no_pyspark(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom scylla_spark.config.settings import Settings\n"

@@ -104,6 +104,7 @@ def test_redirects_are_not_followed() -> None:
 
 
 @pytest.mark.parametrize("answer", [HANG, TRICKLE])
+@pytest.mark.slow
 def test_a_receiver_that_hangs_is_cut_off_in_time_and_tried_again(answer: int) -> None:
     with receiving(answer) as receiver:
         began = time.monotonic()

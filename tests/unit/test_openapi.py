@@ -54,6 +54,7 @@ def test_every_path_stands_in_the_page():
     assert [path for _, path, _ in OPERATIONS if path not in page] == []
 
 
+@pytest.mark.slow
 def test_references_lead_somewhere():
     names = set(re.findall(r'"#/components/schemas/(\w+)"', text()))
     assert names <= DESCRIBED["components"]["schemas"].keys()

@@ -187,6 +187,7 @@ def test_simulate_says_what_is_wrong_with_a_change(simulate, change, says):
     assert says in err
 
 
+@pytest.mark.slow
 def test_what_is_played_apart_is_the_same_and_its_errors_come_back(data):
     settings = Settings(_env_file=None, data_dir=data)
     question = Question(NOON, at(13), {"mail": {"paused": True}}, capacity=0)

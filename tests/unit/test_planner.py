@@ -622,6 +622,7 @@ def watch(plan: PlannerHarness) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_a_command_for_many_schedules_is_written_in_parts_and_gone_on_with_after_a_crash() -> None:
     plan = PlannerHarness(ahead_us=10 * SECOND)
     names = [f"s{number:03}" for number in range(300)]

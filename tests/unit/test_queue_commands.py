@@ -190,6 +190,7 @@ def test_many_large_queues_are_written_in_records_that_fit_and_gone_on_with_afte
     assert set(plan.answers["many"][3]) == {queue["name"] for queue in queues}
 
 
+@pytest.mark.slow
 def test_there_is_a_bound_to_how_many_are_stored(plan: PlannerHarness) -> None:
     for first in range(0, MOST_QUEUES, 5_000):
         put(plan, *({"name": f"q{first + number}"} for number in range(5_000)))

@@ -207,6 +207,7 @@ PATHS = [path for path in _paths(WHOLE) if path]
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_any_change_of_a_definition_is_read_or_refused_with_words(changes):
     value = json.loads(json.dumps(WHOLE))
     for path, new in changes:

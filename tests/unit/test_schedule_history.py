@@ -55,6 +55,7 @@ def history(path, groups, known, *, reachable=True):
     return ScheduleHistory(PlanQueries(TableReader(str(path)), PARTITION), SimpleNamespace(groups=beyond), "s")
 
 
+@pytest.mark.slow
 def test_the_history_is_the_same_however_far_the_tables_are(tmp_path, groups):
     ends = [0, *(offset + 1 for offset, _ in groups)]
     told = []

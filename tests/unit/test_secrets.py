@@ -138,6 +138,7 @@ MISTAKES = st.sampled_from(
 
 @given(PLACES, SHAPES, MISTAKES)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_wherever_a_secret_stands_and_whatever_else_is_wrong_no_error_tells_it(place, value, mistake):
     tree: object = value
     for name in reversed(place):
@@ -175,6 +176,7 @@ def test_a_wrong_value_that_cannot_be_secret_is_still_told():
         Settings.load(queues={"mail": {"rate": "fast"}})
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_answer_is_told_without_the_password(capfd, caplog, tmp_path):
     given = [f"--set=kafka.{name}={value}" for name, value in (ACCESS | {"request_timeout": "300ms"}).items()]
     arguments = [*given, "--data", str(tmp_path), "init"]

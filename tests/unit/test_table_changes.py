@@ -73,6 +73,7 @@ def of(*lines, by=(), header=None):
                          "operationMetrics", "operation", "deletionVector", "timestamp", "id", "schemaString"]) | st.text(), inner),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
 @UNHURRIED
+@pytest.mark.slow
 def test_no_bytes_raise_anything(lines):
     found = read_commit(1, lines, 0, ["day"])
     assert isinstance(found, Commit | Unreadable)

@@ -111,6 +111,7 @@ def test_a_stream_reads_some_at_a_time(path, monkeypatch):
         assert max(map(len, read)) <= 2
 
 
+@pytest.mark.slow
 def test_attempts_are_those_of_the_tables_one_row_each(filled):
     readers, now = TableReader(filled), now_us()
     tables = TaskTables(readers)
@@ -151,6 +152,7 @@ def test_an_attempt_is_told_of_by_what_says_most_of_it(path):
         assert [row["ordering_id"] for row in site.list_attempts("state:cancelled").to_pylist()] == ["b"]
 
 
+@pytest.mark.slow
 def test_no_jvm_and_no_pyspark_is_needed(filled):
     code = f"""
 import sys

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.testing import World, world
 
@@ -40,12 +42,14 @@ def copied(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_files_of_the_page_pass(tmp_path):
     files = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
     assert set(files) == {"handlers.py", "test_handlers.py", "conftest.py", "test_with_the_fixture.py"}
     assert "7 passed" in run_pytest(copied(tmp_path, files))
 
 
+@pytest.mark.slow
 def test_the_example_of_a_project_passes_and_is_short(tmp_path):
     files = {path.name: path.read_text() for path in (ROOT / "examples" / "reminders").glob("*.py")}
     assert "3 passed" in run_pytest(copied(tmp_path, files))
@@ -66,6 +70,7 @@ def test_the_handlers_of_the_quickstart_do_what_it_says(tmp_path):
         assert [w.task(one.key).state for one in (without, later)] == ["aborted", "cancelled"]
 
 
+@pytest.mark.slow
 def test_the_test_of_the_readme_passes(tmp_path):
     (test,) = re.findall(r"```python\n(def test_.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     files = {path.name: path.read_text() for path in (ROOT / "examples" / "reminders").glob("handlers.py")}

@@ -57,6 +57,7 @@ def test_what_never_can_fire_or_is_too_large_is_refused(wrong):
         checked(wrong)
 
 
+@pytest.mark.slow
 def test_a_tree_of_any_depth_is_refused_without_a_stack_that_overflows():
     tree = NIGHTLY
     for _ in range(100_000):

@@ -46,6 +46,7 @@ def test_any_text_becomes_printable_and_printable_text_stays(text):
 @given(
     st.recursive(st.text(st.characters(codec=None)), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
+@pytest.mark.slow
 def test_json_stays_exact(value):
     for indent in (None, 2):
         shown = visible_json(value, indent)
@@ -152,6 +153,7 @@ def test_the_key_to_continue_after_can_be_pasted_into_a_shell(capsys, monkeypatc
     assert not (tmp_path / "pwned").exists()
 
 
+@pytest.mark.slow
 def test_a_traceback_is_harmless_too(tmp_path):
     arguments = ["--debug", "--data", str(tmp_path), "task", "show", HOSTILE]
     done = subprocess.run(

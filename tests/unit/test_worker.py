@@ -341,6 +341,7 @@ def test_a_result_does_not_wait_for_the_call_that_waits_for_work():
     assert server.left
 
 
+@pytest.mark.slow
 def test_heartbeats_go_on_while_the_code_works():
     with SyncScript(tasks=1, beat_ms=50) as server:
         leases = Worker(server.url, "q", name="w").leases(1)
@@ -407,6 +408,7 @@ def test_importing_a_worker_needs_no_package():
     assert foreign <= {"scylla_spark", "__main__", "__mp_main__", "_sysconfigdata__linux_x86_64-linux-gnu"}, foreign
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_tried_again_until_the_worker_stops():
     worker = Worker("http://127.0.0.1:9", "q", name="w")
     assert list(worker.leases(idle=0.3)) == []

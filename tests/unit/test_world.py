@@ -323,6 +323,7 @@ def test_a_handler_may_enqueue_what_follows_it():
         assert at(w) == timedelta(minutes=3)
 
 
+@pytest.mark.slow
 def test_what_starts_itself_without_a_pause_ends_with_an_error_that_names_it():
     def endless(task):
         w.enqueue("endless")
@@ -438,6 +439,7 @@ def test_call_runs_one_handler_as_a_child_would():
         call(noted, attempt=0)
 
 
+@pytest.mark.slow
 def test_a_thousand_tasks_over_a_month_take_less_than_a_second():
     begin = process_time()
     with world([remind], START) as w:
@@ -451,6 +453,7 @@ def test_a_thousand_tasks_over_a_month_take_less_than_a_second():
     assert process_time() - begin < 3  # seconds of CPU; a third of one is enough
 
 
+@pytest.mark.slow
 def test_a_world_imports_neither_spark_nor_kafka_and_the_plug_in_imports_nothing_at_all():
     code = """
 import sys

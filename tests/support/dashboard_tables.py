@@ -56,22 +56,30 @@ def fill(path: str, now: int | None = None) -> dict[str, TaskKey]:
     rows[1] |= {"payload": '{"amount": 9007199254740993, "note": "<b>bold</b>\\u202e"}'}
     append(path, TASKS, rows)
     append(path, ATTEMPTS, [
-        _attempt(keys["failed"], 1, now - 60 * _MINUTE, 12, next_at=from_us(now - 58 * _MINUTE)),
-        _attempt(keys["failed"], 2, now - 58 * _MINUTE, 20, next_at=from_us(now - 50 * _MINUTE)),
-        _attempt(keys["retrying"], 1, now - 10 * _MINUTE, 9, next_at=from_us(now + 5 * _MINUTE)),
-        _attempt(keys["running"], 1, now - 2 * _MINUTE, None, outcome="started", **_NO_ERROR),
+        attempt_row(keys["failed"], 1, now - 60 * _MINUTE, 12, next_at=from_us(now - 58 * _MINUTE)),
+        attempt_row(keys["failed"], 2, now - 58 * _MINUTE, 20, next_at=from_us(now - 50 * _MINUTE)),
+        attempt_row(keys["retrying"], 1, now - 10 * _MINUTE, 9, next_at=from_us(now + 5 * _MINUTE)),
+        attempt_row(keys["running"], 1, now - 2 * _MINUTE, None, outcome="started", **_NO_ERROR),
     ])  # fmt: skip
     too_slow = "Traceback:\n  File mail.py, line 31\nTimeoutError: too slow"
     append(path, COMPLETIONS, [
-        _attempt(keys["succeeded"], 1, now - 90 * _MINUTE, 4, outcome="succeeded", result='{"sent": true}', **_NO_ERROR),
-        _attempt(keys["failed"], 3, now - 50 * _MINUTE, 31, result=None, error_stack=too_slow),
-        _attempt(keys["cancelled"], 0, now - 70 * _MINUTE, 0, outcome="cancelled", result=None, **_NO_ERROR),
+        attempt_row(keys["succeeded"], 1, now - 90 * _MINUTE, 4, outcome="succeeded", result='{"sent": true}', **_NO_ERROR),
+        attempt_row(keys["failed"], 3, now - 50 * _MINUTE, 31, result=None, error_stack=too_slow),
+        attempt_row(keys["cancelled"], 0, now - 70 * _MINUTE, 0, outcome="cancelled", result=None, **_NO_ERROR),
     ])  # fmt: skip
     return keys
 
 
-def _attempt(key: TaskKey, attempt: int, planned: int, seconds: float | None, **more: object) -> dict[str, object]:
-    """A row of an attempt that began half a second after it was to begin."""
+def attempt_row(key: TaskKey, attempt: int, planned: int, seconds: float | None, **more: object) -> dict[str, object]:
+    """A row of an attempt that began half a second after it was to begin.
+
+    Args:
+        key: of the task.
+        attempt: its number.
+        planned: when it was to begin, microseconds since the epoch.
+        seconds: how long it ran; None: it still does.
+        **more: other columns.
+    """
     begun = planned + 500_000
     times = {
         "planned_at": from_us(planned), "started_at": from_us(begun),

@@ -214,7 +214,7 @@ def test_a_form_that_cannot_be_read_keeps_what_was_typed(client, site, fields):
 
 def test_a_lane_is_shown_in_order_with_what_has_ended_of_it(client):
     text = seen(client.get("/ui/lanes?name=cust-9"))
-    assert text.index("invoice-19") < text.index("invoice-20") < text.index("Ended since") < text.index("invoice-17")
+    assert text.index("invoice-19") < text.index("invoice-20") < text.index("Ended within") < text.index("invoice-17")
     assert "head" in text
 
 

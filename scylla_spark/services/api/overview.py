@@ -135,7 +135,7 @@ class Overviews:
             states[row["state"]] += row["count"]
             queues.setdefault(row["queue"], {})[row["state"]] = row["count"]
         beats, lately = self._api.pulse.beats(now), self._api.pulse.lately(now, _LATELY_S * 1_000_000 // STEP_US)
-        self._remember(states, now)
+        self.remember(states, now)
         return {
             "at": iso(now), "states": states, "queues": [{"name": name, "states": found} for name, found in sorted(queues.items())],
             "lately": _beat(lately), "history": [_beat(one) for one in beats],
@@ -143,7 +143,13 @@ class Overviews:
             "overdue": self._overdue(states[READY], lately, now), "banners": self._banners(now),
         }  # fmt: skip
 
-    def _remember(self, states: dict[str, int], now: int) -> None:
+    def remember(self, states: dict[str, int], now: int) -> None:
+        """Keeps counts for the history, one for each step of time.
+
+        Args:
+            states: state → how many.
+            now: microseconds since the epoch.
+        """
         if not self._states or self._states[-1][0] // STEP_US != now // STEP_US:
             self._states.append((now, states))
 

@@ -93,13 +93,13 @@ class Pulse:
         self._asked_us = boot_us()
         if not self._listens:
             self._listens = True
-            self._tail.listen(self._heard)
+            self._tail.listen(self.heard)
 
-    def _heard(self, happened: Happened) -> None:
-        """In the tail's thread."""
+    def heard(self, happened: Happened) -> None:
+        """Counts what has happened; in the tail's thread."""
         now = now_us()
         if boot_us() - self._asked_us > _IDLE_US:
-            self._tail.leave(self._heard)
+            self._tail.leave(self.heard)
             self._listens = False
             return
         with self._lock:

@@ -47,8 +47,8 @@ def _states(overview: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _curves(history: list[dict[str, Any]]) -> dict[str, list[float | None]]:
-    """The history as one list for each curve."""
-    return {name: [one[name] for one in history] for name in ("started", "ended", "failed", "p50_ms", "p99_ms")}
+    """The history as one list for each curve, without the step that is under way."""
+    return {name: [one[name] for one in history[:-1]] for name in ("started", "ended", "failed", "p50_ms", "p99_ms")}
 
 
 def _queues(overview: dict[str, Any], defined: list[dict[str, Any]]) -> list[dict[str, Any]]:

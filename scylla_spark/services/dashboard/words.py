@@ -62,6 +62,8 @@ def ago_text(us: int, now: int) -> str:
     gap = us - now
     if abs(gap) < _S:
         return "now"
+    if 60 * _S <= abs(gap) < 3_600 * _S:  # seconds would only make it restless
+        gap = int(gap / (60 * _S)) * 60 * _S
     return f"in {span_text(gap)}" if gap > 0 else f"{span_text(-gap)} ago"
 
 
@@ -75,9 +77,11 @@ def moment_markup(text: str | None, now: int) -> Markup:
     us = instant_of(text) if text else None
     if us is None:
         return Markup('<span class="none">{}</span>').format(NOTHING)
-    day, _, clock = iso(us).removesuffix("Z").partition("T")
-    shown = f"{day} {clock[:12]}"
-    return Markup('<time datetime="{}">{} <span class="ago">{}</span></time>').format(iso(us), shown, ago_text(us, now))
+    whole = iso(us)
+    shown = whole[:19].replace("T", " ")
+    return Markup('<time datetime="{}" title="{}">{} <span class="ago">{}</span></time>').format(
+        whole, whole, shown, ago_text(us, now)
+    )
 
 
 def name_markup(text: str | None, kind: str = "name") -> Markup:

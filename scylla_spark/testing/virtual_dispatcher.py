@@ -233,7 +233,7 @@ class VirtualDispatcher:
         if not attempts:
             return Known(ended)
         last = attempts[-1]
-        return Known(ended, last.attempt, last.used, last.next_us or 0, last.work)
+        return Known(ended, last.attempt, last.used, last.next_us or 0, last.work, last.brief_error)
 
     def _begin_calls(self) -> None:
         while call := self._backlog.take():

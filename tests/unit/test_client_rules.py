@@ -258,8 +258,6 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
         "enqueue_unique_many",
         "enqueue_df",
         "enqueue_stream",
-        "enqueue_unique",
-        "enqueue_unique_many",
         "cancel_df",
         "task",
     }

@@ -214,6 +214,7 @@ def test_aborted_is_for_good_and_failed_is_tried_again(world):
     world.at(91)
     (again,) = world.leases(world.once(2))
     assert (again.key.uniqueness_key, again.attempt) == ("fails", 2)
+    assert again.last_error == ("E2", "")
 
 
 def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):

@@ -62,6 +62,12 @@ def leave_behind(task, ctx):
     return ctx.checkpointed
 
 
+def last_error(task, ctx):
+    if ctx.attempt < 3:
+        raise ValueError(f"in attempt {ctx.attempt}, after {ctx.last_error}")
+    return ctx.last_error
+
+
 def at(w):
     return w.now - START
 
@@ -520,3 +526,12 @@ def test_a_handler_with_a_session_of_spark_finds_the_one_that_the_test_hands_ove
         task = w.enqueue("of_spark")
         w.advance()
         assert task.result() == "another"
+
+
+def test_an_attempt_is_told_why_the_one_before_failed():
+    with world([last_error]) as w:
+        task = w.enqueue("last_error")
+        w.run_until_idle()
+        kind, message = task.result()
+        assert (kind, message[:13]) == ("ValueError", "in attempt 2,")
+        assert "in attempt 1, after None" in message

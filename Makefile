@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test unit fuzz simulate faults lint format bench bench-peers lock clean
+.PHONY: help setup java demo test unit fuzz simulate faults lint format bench bench-peers screenshots lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,15 +69,15 @@ java:
 demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark demo $(ARGS)
 
-test: setup ## all tests: unit, spark, integration, isolation, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/acceptance $(ARGS)
+test: setup ## all tests: unit, spark, integration, isolation, browser, acceptance (no benchmarks)
+	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
 
 unit: setup ## the quick tests that need no JVM, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)
 
 INPUTS ?= 200000
-fuzz: setup ## throw so many records of both topics at their readers: INPUTS=n
-	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz $(ARGS)
+fuzz: setup ## throw so many records of both topics at their readers, and play the life of leases as long: INPUTS=n
+	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz tests/unit/test_lease_life.py $(ARGS)
 
 SEEDS ?= 2000
 FIRST ?= 0
@@ -87,6 +87,9 @@ simulate: setup ## play the engine against seeded faults: SEEDS=n FIRST=k
 SEED ?= 1
 faults: setup ## kill, freeze and starve real processes (half an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"
 	@$(BIN)/python -m tests.faults.run --seed $(SEED) $(if $(filter-out --whole,$(ARGS)),,--report docs/reliability.md) $(ARGS)
+
+screenshots: setup ## renew docs/images with pictures of the dashboard (needs chromium)
+	@$(BIN)/python -m tests.browser.screenshots
 
 lint: setup ## ruff (rules and format) and mypy
 	@$(BIN)/ruff check .

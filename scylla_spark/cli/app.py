@@ -9,6 +9,7 @@ import typer
 
 from scylla_spark.cli import (
     calendar,
+    dashboard,
     event,
     lane,
     notify,
@@ -22,6 +23,7 @@ from scylla_spark.cli import (
     task,
     task_logs,
     token,
+    top,
     worker,
 )
 from scylla_spark.cli.context import parsed
@@ -50,6 +52,8 @@ for name, group in (
 task_logs.register(task.app)
 service.register(app)
 simulate.register(app)
+dashboard.register(app)
+top.register(app)
 
 
 @app.callback()

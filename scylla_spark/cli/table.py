@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from scylla_spark.cli.context import Context, context
-from scylla_spark.errors import UnreachableError
 
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
@@ -88,39 +87,9 @@ def _tidy(cli: Context, work: Callable[[Maintenance, int], None]) -> None:
 
 
 def _partitions(cli: Context, scheduler: Scheduler) -> list[dict[str, Any]]:
-    from scylla_spark.client.explain import ask_partitions
-    from scylla_spark.clock import iso
-    from scylla_spark.core.key import HOUR_US
-    from scylla_spark.core.near import ALL_FOLDED_US
-    from scylla_spark.io.kafka.topics import end_offsets
+    from scylla_spark.client.partition_status import partition_rows
 
-    marks, count = scheduler.connection.readers.marks(), scheduler.connection.rules.partitions
-    numbers = list(range(count))
-    topics = scheduler.settings.topics
-    try:
-        ends = {
-            name: end_offsets(scheduler.connection.located, getattr(topics, name), numbers)
-            for name in ("tasks", "outcomes")
-        }
-    except UnreachableError as error:
-        cli.output.say(str(error))
-        ends = {}
-    rows = []
-    answers: dict[str, dict[int, Any]] = {}
-    for number in numbers:
-        address = scheduler.connection.owner_address(number) if ends else ""
-        if address and address not in answers:
-            answers[address] = ask_partitions(address)
-        held = answers.get(address, {}).get(number, {})
-        tasks, outcomes = marks.get(("tasks", number)), marks.get(("outcomes", number))
-        rows.append({
-            "partition": number,
-            "tasks_behind": ends["tasks"][number] - (tasks.tasks_offset if tasks else 0) if ends else None,
-            "outcomes_behind": ends["outcomes"][number] - (outcomes.outcomes_offset if outcomes else 0) if ends else None,
-            "folded_until": iso(tasks.folded_until_us) if tasks and tasks.folded_until_us < ALL_FOLDED_US else None,
-            "closed_until": iso(tasks.closed_hour * HOUR_US) if tasks and tasks.closed_hour else None,
-            "open_hours": len(tasks.open_hours) if tasks else 0,
-            "state": held.get("state"), "epoch": held.get("epoch"), "lanes": held.get("lanes"), "loaded": held.get("loaded"),
-            "in_flight": held.get("in_flight"), "owner": address.removeprefix("http://") or None,
-        })  # fmt: skip
+    rows, why = partition_rows(scheduler.connection)
+    if why:
+        cli.output.say(why)
     return rows

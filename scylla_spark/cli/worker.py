@@ -41,7 +41,7 @@ def run(
 
     cli = context(ctx)
     worker = Worker(
-        url, queues=queue, name=name, token=_token(token_file), slots=slots, lease=lease, ca=ca
+        url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca
     )  # fmt: skip
     cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url}")
     worker.run(handlers, processes=processes, grace=grace)
@@ -53,7 +53,7 @@ def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Author
     from scylla_spark.worker.connection import site
     from scylla_spark.worker.listing import workers
 
-    rows = [_row(one) for one in workers(site(url, token=_token(token_file), ca=ca))]
+    rows = [_row(one) for one in workers(site(url, token=token_of(token_file), ca=ca))]
     context(ctx).output.rows(rows, ("worker", "leases", "slots", "waits", "silent_ms", "host"))
 
 
@@ -64,7 +64,12 @@ def _row(one: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _token(file: Path | None) -> str | None:
+def token_of(file: Path | None) -> str | None:
+    """The token that stands in a file; None: no file was given.
+
+    Raises:
+        ArgumentError: it cannot be read.
+    """
     if file is None:
         return None
     try:

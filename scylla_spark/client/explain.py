@@ -7,7 +7,7 @@ import re
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
 from scylla_spark.core.task_status import TaskStatus
@@ -18,6 +18,7 @@ _TIMEOUT_S: Final = 5.0
 _LARGEST: Final = 4 * 1024 * 1024
 _ADDRESS: Final = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?", re.ASCII)
 _TOLD: Final = {"state": str, "why": str, "attempts": int}
+_MOST_CONDITIONS: Final = 30
 _HELD: Final = ("state", "epoch", "lanes", "loaded", "in_flight")
 
 
@@ -29,6 +30,7 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
         address: where its owner serves its state; "" if none is known.
     """
     answer = {"key": str(status.key), "state": status.state, "attempts": status.attempts, "source": "tables and logs"}
+    answer |= {"conditions": []}
     if not status.open:
         return answer | {
             "why": f"It has ended: {status.state}"
@@ -38,8 +40,8 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
     asked = ask(address, "explain", scheduled_time=iso(time_us), ordering_id=ordering_id, uniqueness_key=uniqueness_key)
     if asked is not None and asked.get("known") is True:
         told = {name: asked[name] for name, kind in _TOLD.items() if type(asked.get(name)) is kind}
-        return answer | told | {"source": f"the dispatcher at {address}"}
-    return answer | {"why": _why(status, address, asked)}
+        return answer | told | {"source": f"the dispatcher at {address}", "conditions": _told_conditions(asked)}
+    return answer | {"why": _why(status, address, asked), "conditions": _known_conditions(status, address, asked)}
 
 
 def ask(address: str, path: str, **query: str) -> dict[str, Any] | None:
@@ -99,6 +101,31 @@ class LaneAnswer(NamedTuple):
 
 def _dicts(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _told_conditions(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The conditions that a dispatcher tells of: any program may have said so."""
+    return [
+        {"name": one["name"], "met": one["met"], "detail": one["detail"]}
+        for one in _dicts(asked.get("conditions"))[:_MOST_CONDITIONS]
+        if [type(one.get(name)) for name in ("name", "met", "detail")] == [str, bool, str]
+    ]
+
+
+def _known_conditions(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """What is known without its dispatcher."""
+    due = status.next_attempt_at or status.key.scheduled_time
+    return [
+        {"name": "Kafka answers", "met": status.fresh, "detail": ""},
+        {"name": "a dispatcher owns its partition", "met": bool(address), "detail": address},
+        {"name": "that dispatcher answers", "met": asked is not None, "detail": ""},
+        {
+            "name": "it is due",
+            "met": status.state != SCHEDULED and status.state != RETRY_WAIT,
+            "detail": iso(to_us(due)),
+        },
+        {"name": "its dispatcher has loaded it", "met": False, "detail": "it does when it comes within the look-ahead"},
+    ]
 
 
 def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:

@@ -91,6 +91,55 @@ def test_a_deleted_schedule_runs_nothing_that_it_has_collected_or_waits_for(depl
         scheduler.schedule("waits").delete()
 
 
+def test_a_definition_that_changes_while_it_waits_drops_what_waited_and_runs_as_it_is_now(deployment, scheduler):
+    slow, quick = [Constraint.delay("10m")], [Constraint.delay("100ms")]
+    scheduler.put_schedules(
+        Schedule("revised", "work", Trigger.partitions("late", 5), payload={"mark": "old"}, constraints=slow)
+    )
+    five(scheduler, "late")
+    eventually(lambda: scheduler.schedule("revised").status().waiting, PATIENCE, "it waits for its delay")
+    scheduler.put_schedules(
+        Schedule("revised", "work", Trigger.partitions("late", 3), payload={"mark": "new"}, constraints=quick)
+    )
+    assert not holds(lambda: runs_of(deployment, "revised"), 2), "what was collected for the old one is gone"
+    five(scheduler, "late", 3)
+    eventually(lambda: marks(deployment, "revised") == ["new"], PATIENCE)
+
+
+def test_a_trigger_fires_once_all_its_branches_have_and_runs_once_all_constraints_hold(deployment, scheduler):
+    both = Trigger.partitions("left", 2) & Trigger.event("right")
+    held = [Constraint.delay("5s"), Constraint.max_running(1, otherwise="wait")]
+    scheduler.put_schedules(Schedule("both", "work", both, payload={"ms": 2_000}, constraints=held))
+    first_event = now()
+    five(scheduler, "left", 2)
+    assert not holds(lambda: fires_of(deployment, "both") or runs_of(deployment, "both"), 2), "one branch is not both"
+    scheduler.emit("right")
+    five(scheduler, "left", 2)
+    scheduler.emit("right")
+    eventually(lambda: len(runs_of(deployment, "both")) == 2, PATIENCE)
+    first, second = runs_of(deployment, "both")
+    assert first.start >= first_event + 5_000_000, "the delay, which begins with the first event"
+    assert second.start >= first.end, "one at a time"
+
+
+def test_while_it_is_paused_nothing_runs_and_nothing_is_made_up_for_afterwards(deployment, scheduler):
+    scheduler.put_schedules(
+        Schedule("rests", "work", Trigger.cron("* * * * * *"), overlap="buffer_all", catch_up="none")
+    )
+    eventually(lambda: len(runs_of(deployment, "rests")) >= 2, PATIENCE)
+    schedule = scheduler.schedule("rests")
+    schedule.pause("holidays")
+    paused = now()
+    assert not holds(lambda: any(run.key.time_us > paused for run in runs_of(deployment, "rests")), 3)
+    schedule.resume()
+    resumed = now()
+    eventually(lambda: any(run.key.time_us > resumed for run in runs_of(deployment, "rests")), PATIENCE)
+    schedule.delete()
+    times = [run.key.time_us for run in runs_of(deployment, "rests")]
+    assert not [at for at in times if paused < at < resumed - SECOND], "what fell into the pause is left out"
+    eventually(lambda: fires_of(deployment, "rests"), PATIENCE, "its history stays")
+
+
 def test_the_last_run_keeps_others_away_and_each_that_was_dropped_is_a_row(deployment, scheduler):
     scheduler.put_schedules(
         Schedule("rare", "errand", Trigger.partitions("often"), constraints=[Constraint.last_run("5m")])

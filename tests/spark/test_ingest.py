@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from scylla_spark import failpoint
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command, encode
 from scylla_spark.core.fact import Fact, Fence, encode_fence, encode_resign
@@ -107,6 +108,22 @@ def test_facts_of_a_fenced_off_owner_are_not_recorded(ingest):
     ]
     assert rows(ingest, ATTEMPTS, "uniqueness_key", "outcome", "attempt", "error_class") == [("2", "failed", 1, "E")]
     assert ingest.tables.partition_marks()[2].fence == new
+
+
+def test_whoever_sees_an_end_in_the_tables_sees_the_attempts_before_it(ingest, monkeypatch):
+    fence = Fence(3, "n")
+    key = TaskKey(NOW, lane_of(2), "1")
+    failed = Fact(key, 1, "failed", NOW, NOW, NOW, 1, NOW + 5, None, Failure("E", "m", "s"))
+    values = [encode_fence(fence, "", NOW), facts(fence, failed, Fact(key, 2, "succeeded", NOW, NOW, NOW, 2))]
+    seen = []
+
+    def look(name, *_):
+        if name == "ingest.outcomes.appended":
+            seen.append((len(rows(ingest, ATTEMPTS, "attempt")), len(rows(ingest, COMPLETIONS, "attempt"))))
+
+    monkeypatch.setattr(failpoint, "reach", look)
+    ingest.write_outcomes(raw(ingest.spark, [(2, offset, None, value) for offset, value in enumerate(values)]), 0)
+    assert seen == [(1, 0), (1, 1)]
 
 
 def test_the_fence_is_carried_from_batch_to_batch(ingest):

@@ -193,3 +193,11 @@ def test_calendars_are_replaced_and_removed(client):
     assert kind(client.get("/v1/calendars/de")) == "/problems/not-found"
     assert kind(client.put("/v1/calendars/de", json={"days": ["2026-13-01"]})) == "/problems/invalid"
     assert kind(client.put("/v1/calendars/de", json={"days": [20261225]})) == "/problems/invalid"
+
+
+def test_a_schedule_shows_its_trigger_as_a_tree_with_what_has_come(client):
+    both = {"kind": "all", "of": [{"kind": "event", "name": "stock"}, {"kind": "event", "name": "prices"}]}
+    client.put("/v1/schedules/both", json={"handler": "h", "trigger": both})
+    assert [(one["depth"], one["progress"]) for one in client.get("/v1/schedules/both").json()["tree"]] == [
+        (0, "0 of 2"), (1, ""), (1, ""),
+    ]  # fmt: skip

@@ -356,7 +356,7 @@ def test_a_bad_body_is_a_problem_of_a_stable_type(client, site, body, problem, t
 @pytest.mark.parametrize(
     ("method", "path", "problem"),
     [
-        ("GET", "/", "/problems/no-such-path"),
+        ("GET", "/nothing", "/problems/no-such-path"),
         ("GET", "/v1", "/problems/no-such-path"),
         ("GET", "/v1/tasks/", "/problems/no-such-path"),
         ("GET", "/v1/tasks/a/b/c", "/problems/no-such-path"),

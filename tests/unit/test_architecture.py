@@ -21,14 +21,11 @@ _ENGINE = _CORE | {"core.engine"}
 _PLAN = _CORE | {"core.plan"}
 _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
 _EXECUTORS = {
-    "executors",
-    "executors.local",
-    "executors.loops",
-    "executors.notify",
-    "executors.spark",
-    "executors.connect",
-}
-_SERVICES = {"services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api"}
+    "executors", "executors.local", "executors.loops", "executors.notify", "executors.spark", "executors.connect",
+}  # fmt: skip
+_SERVICES = {
+    "services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api", "services.dashboard",
+}  # fmt: skip
 _FACES = _IO | _EXECUTORS | _SERVICES | {"log", "testing", "client", "worker", "__init__"}
 
 # Floors, from the bottom: who may import whom. A part is a folder of the package, or a module directly in the package.
@@ -60,7 +57,8 @@ ALLOWED: dict[str, set[str]] = {
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},
     "services.plan": _IO | {"services", "services.plan"},
-    "services.api": _IO | {"client", "log", "services", "services.api", "services.simulate"},
+    "services.api": _IO | {"client", "log", "services", "services.api", "services.simulate", "services.dashboard"},
+    "services.dashboard": _LEAVES | {"services.dashboard"},  # a client of the API: it is handed the rest
     "services.simulate": _ENGINE | {"config", "io.delta", "io.host", "services.dispatch", "services.simulate"},
     "doctor": _LEAVES | {"config", "io.host", "io.kafka"},
     # of services only the whole deployment of `Scheduler.local`, of executors only which functions are handlers

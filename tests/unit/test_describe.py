@@ -28,6 +28,23 @@ def test_a_run_has_its_number_also_once_its_start_is_recorded(world):
     assert "attempt 1" in why(world, key)
 
 
+def test_every_condition_that_is_not_met_is_told(world):
+    world.enqueue(lane="shop:1", queue="grouped")
+    world.pump()
+    waiting = world.enqueue(lane="shop:2", queue="grouped")
+    world.pump()
+    told = explain(world.engine, world.now, waiting)["conditions"]
+    assert [one["name"] for one in told if not one["met"]] == ["its group has room"]
+    assert len(told) >= 9
+    later = world.enqueue(lane="shop:1", unique="later", due=60, queue="grouped")
+    told = explain(world.engine, world.now, later)["conditions"]
+    assert [one["name"] for one in told if not one["met"]] == [
+        "it is due",
+        "it is the head of its lane",
+        "its group has room",
+    ]
+
+
 def test_a_lane_whose_group_is_busy_says_so(world):
     world.enqueue(lane="shop:1", queue="grouped")
     waiting = world.enqueue(lane="shop:2", queue="grouped")

@@ -197,6 +197,25 @@ class Gate:
             return f"runs as many tasks of group {self.group_of(ordering_id)!r} as it may at once ({most})"
         return ""
 
+    def conditions(self, ordering_id: str, now: int) -> list[tuple[str, bool, str]]:
+        """Every limit of the queue: what it asks for, whether a task of this lane meets it now, and what is known of it."""
+        limits, group = self.limits, self._groups.get(self.group_of(ordering_id))
+        running, most = group.running if group is not None else 0, limits.group_concurrency
+        return [
+            ("its queue is not paused", not limits.paused, ""),
+            ("its queue has room", self._slots is None or self.running < self._slots, _of(self.running, self._slots)),
+            (
+                "its queue may start one",
+                not self._step_us or self.next_us <= now,
+                f"{limits.rate:g} a second" if limits.rate else "no limit",
+            ),
+            ("its group has room", most is None or running < most, _of(running, most)),
+        ]
+
+
+def _of(running: int, most: int | None) -> str:
+    return "no limit" if most is None else f"{running} of {most} run here"
+
 
 class _Group:
     __slots__ = ("running", "waiting")

@@ -71,6 +71,24 @@ class PlanQueries:
         inside = [pl.col("planned_at") < pl.lit(from_us(end_us)), last >= pl.lit(from_us(begin_us))]
         return self._rows(FIRES, name, inside, before, _MOST)
 
+    def decided(self, begin_us: int, end_us: int, verdicts: Collection[str], limit: int) -> list[Row]:
+        """Decisions about all schedules that were made in [begin, end), the newest first; instants in microseconds since the epoch.
+
+        Args:
+            begin_us: microseconds since the epoch.
+            end_us: microseconds since the epoch.
+            verdicts: only these; empty: all.
+            limit: most rows.
+        """
+        import polars as pl
+
+        wanted = [pl.col("decided_at") >= pl.lit(from_us(begin_us)), pl.col("decided_at") < pl.lit(from_us(end_us))]
+        if verdicts:
+            wanted.append(pl.col("verdict").is_in(list(verdicts)))
+        rows = self._readers.frame(FIRES).filter(*wanted).unique()
+        order = (*ORDER[FIRES.name], "schedule")
+        return in_us(rows.sort(order, descending=True, nulls_last=True).head(limit)).collect().to_dicts()
+
     def jobs_of(self, name: str, generations: Collection[int], before: int | None) -> list[Row]:
         """Changes of some jobs.
 

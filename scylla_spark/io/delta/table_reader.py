@@ -367,6 +367,12 @@ class TableReader:
         hours = actions["partition.hour"].to_pylist() if "partition.hour" in names else [-1] * len(paths)
         return version, list(zip(hours, paths, actions["num_records"].to_pylist(), strict=True))
 
+    def history(self, table: Table, limit: int) -> list[dict[str, Any]]:
+        """The newest commits of a table, the newest first, as its log has them."""
+        with self._lock:
+            found: list[dict[str, Any]] = self._newest(table).history(limit)
+        return found
+
     def size(self, table: Table) -> dict[str, Any]:
         """Rows, files, bytes and version of a table, from its log."""
         with self._lock:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.task_filter import TaskFilter
+from scylla_spark.io.delta.past_status import as_it_was
 from scylla_spark.io.delta.rows import IDENTITY, after_key, around, folded, in_us, stands_far
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import LISTED, passing, scheduled_within, status_rows, with_state
@@ -148,13 +149,24 @@ class TaskPages:
             for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
         )
 
-    def totals(self, wanted: TaskFilter, *, now: int) -> list[dict[str, Any]]:
-        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`."""
+    def totals(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> list[dict[str, Any]]:
+        """How many tasks each queue has in each state, of those that pass; rows with `queue`, `state`, `count`.
+
+        Args:
+            wanted: which.
+            now: microseconds since the epoch.
+            as_of_us: as in `page`.
+        """
         import polars as pl
 
+        moment = now if as_of_us is None else as_of_us
         parts = [
-            with_state(some, now).filter(*passing(wanted, now)).group_by("queue", "state").agg(count=pl.len()).collect()
-            for some in self._groups(wanted, None, None, _READ_ROWS)
+            with_state(some, moment)
+            .filter(*passing(wanted, moment))
+            .group_by("queue", "state")
+            .agg(count=pl.len())
+            .collect()
+            for some in self._groups(wanted, None, as_of_us, _READ_ROWS)
         ]
         if not parts:
             return []
@@ -199,7 +211,7 @@ class TaskPages:
 
     def _frames(self, view: _View, shares: Sequence[int], as_of_us: int | None) -> list[pl.DataFrame]:
         if as_of_us is not None:
-            return [frame for _, frame in self._read(view, shares, as_of_us)]
+            return self._past(view, shares, as_of_us)
         with self._lock:
             missing = [share for share in shares if self._kept.get(share, (None,))[0] != view.mark(share)]
             found = dict(self._read(view, missing, None))
@@ -211,6 +223,15 @@ class TaskPages:
                     self._kept.move_to_end(share)
             self._trim()
         return [found[share] for share in shares]
+
+    def _past(self, view: _View, shares: Sequence[int], as_of_us: int) -> list[pl.DataFrame]:
+        """Shares as they were; of most, what is kept of now tells enough."""
+        found = {
+            share: as_it_was(frame, as_of_us)
+            for share, frame in zip(shares, self._frames(view, shares, None), strict=True)
+        }
+        found |= dict(self._read(view, [share for share, frame in found.items() if frame is None], as_of_us))
+        return [frame for share in shares if (frame := found[share]) is not None]
 
     def _keep(self, share: int, mark: tuple[Any, ...], frame: pl.DataFrame) -> None:
         old = self._kept.pop(share, None)

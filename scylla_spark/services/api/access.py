@@ -97,7 +97,7 @@ class Access:
         Raises:
             Problem: nobody who may.
         """
-        token = _shown(scope)
+        token = shown_token(scope)
         try:
             stored = await self._view.now(token.id if token is not None else "")
         except SchedulerError as error:
@@ -174,7 +174,7 @@ class _Status:
         await self._send(message)
 
 
-def _shown(scope: Scope) -> TokenText | None:
+def shown_token(scope: Scope) -> TokenText | None:
     """The token of a request; None: there is none that can be read."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) != 1 or given[0][: len(_SCHEME)].lower() != _SCHEME:

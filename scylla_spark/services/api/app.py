@@ -10,19 +10,25 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.services.api import (
     audit,
     events,
+    fires,
     health,
+    identity,
     lanes,
+    lateness,
     notifications,
+    overview,
     problems,
     queues,
     rejected,
     schedule_actions,
     schedules,
     stream,
+    system,
     task_actions,
     task_bulk,
     task_lists,
@@ -34,8 +40,10 @@ from scylla_spark.services.api.access import Access
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.limits import Limits
 from scylla_spark.services.api.openapi import described
+from scylla_spark.services.api.overview import Overviews
 from scylla_spark.services.api.own_queues import check_queues
 from scylla_spark.services.api.token_view import TokenView
+from scylla_spark.services.dashboard.app import Dashboard
 
 _ROUTES = (
     audit,
@@ -46,13 +54,18 @@ _ROUTES = (
     task_logs,
     tasks,
     lanes,
+    lateness,
     notifications,
     queues,
     rejected,
     schedule_actions,
     schedules,
+    fires,
     events,
     stream,
+    system,
+    overview,
+    identity,
     health,
 )
 
@@ -69,10 +82,12 @@ def create_app(settings: Settings, scheduler: Scheduler | None = None) -> ASGIAp
 
 
 def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
-    """The routes behind what bounds requests, and behind what lets only those in who may."""
+    """The routes behind what bounds requests, and behind what lets only those in who may; the dashboard stands before the latter."""
     api: Api = app.state.api
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
-    return Limits(Access(app, settings.api, view, api.audit.note), settings.api, api.metrics)
+    behind = Access(app, settings.api, view, api.audit.note)
+    pages = Dashboard(behind, settings.api.public_url, lambda code: api.login_codes.redeemed(code, boot_us()))
+    return Limits(pages, settings.api, api.metrics)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:
@@ -98,6 +113,7 @@ def application(settings: Settings, scheduler: Scheduler | None = None) -> FastA
         description="Tasks, schedules and lanes of one deployment.",
     )  # fmt: skip
     app.state.api = api
+    app.state.overviews = Overviews(api)
     app.state.check_queues = check_queues  # handed over, as routes cannot import what imports them
     app.openapi = lambda: described(app)  # type: ignore[method-assign]
     problems.register(app)

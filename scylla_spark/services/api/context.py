@@ -16,12 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from scylla_spark.client.queue_handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.unique_keys import UniqueKeys
 from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import problems
@@ -32,9 +35,11 @@ from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
+from scylla_spark.services.api.login_codes import LoginCodes
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.plan_mirror import PlanMirror
 from scylla_spark.services.api.problems import BUSY, Problem
+from scylla_spark.services.api.pulse import Pulse
 from scylla_spark.services.api.task_reader import TaskReader
 from scylla_spark.services.api.waits import Waits
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
@@ -61,13 +66,17 @@ class Api:
         tasks: reads single tasks.
         waits: requests that wait.
         pages: lists and counts of tasks.
+        lateness: how late tasks started.
         plan: what the planner knows.
+        unique_keys: sends tasks whose keys nobody else has.
         desks: of the dispatchers.
         leases: calls of workers.
         metrics: of this process.
         audit: who changed what, on its way to the tables.
         told: tells the planner of events, without waiting for answers to others.
         followers: of lines of tasks.
+        pulse: how tasks start and end.
+        login_codes: by which browsers log in.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -77,7 +86,9 @@ class Api:
         self.tasks = TaskReader(scheduler.connection, self.tail)
         self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
         self.pages = TaskPages(scheduler.connection.readers)
+        self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
+        self.unique_keys = UniqueKeys(scheduler.connection, self._is_reusable)
         self.desks = Desks(scheduler.connection, desk_secret(settings))
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
@@ -85,11 +96,16 @@ class Api:
         self.audit = AuditTrail(self._tell_audit, self.metrics)
         self._simulating = False
         self.followers = Followers()
+        self.pulse = Pulse(self.tail)
+        self.login_codes = LoginCodes()
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 
     def _tell_audit(self, entries: list[AuditEntry]) -> None:
         self.told.tell("audit", entries=[entry.to_wire() for entry in entries])
+
+    def _is_reusable(self, queue: str) -> bool:
+        return self.plan.ask(lambda plan: is_reusable(plan, self.settings, queue))
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""

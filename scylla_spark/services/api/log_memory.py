@@ -53,6 +53,25 @@ class Beyond(NamedTuple):
     facts: list[Fact]
 
 
+class Standing(NamedTuple):
+    """How a partition stands.
+
+    Attributes:
+        mark: next offset of `tasks` that the tables do not hold.
+        end: next offset of `tasks` that was not read here.
+        resigned: whether nobody owns it: none has taken it since its last owner stopped cleanly.
+    """
+
+    mark: int
+    end: int
+    resigned: bool
+
+    @property
+    def behind(self) -> int:
+        """Records of `tasks` that the tables do not hold yet."""
+        return max(self.end - self.mark, 0)
+
+
 class LogMemory:
     """The memory of all partitions; its user sees to it that one thread at a time is in it.
 
@@ -77,6 +96,15 @@ class LogMemory:
     def places(self) -> dict[int, tuple[int, int]]:
         """Partition → next offset of `outcomes`, and the epoch of the fence in force there."""
         return {number: (share.next, share.fences.fence.epoch) for number, share in self._outcomes.items()}
+
+    def standing(self, marks: Mapping[int, Mark]) -> dict[int, Standing]:
+        """Partition → how the logs stand, and the tables at these marks."""
+        return {
+            number: Standing(
+                marks.get(number, Mark()).tasks_offset, self._tasks[number].next, self._outcomes[number].fences.resigned
+            )
+            for number in self._tasks
+        }
 
     def skip(self, partition: int, first_tasks: int, first_outcomes: int) -> None:
         """Says where the logs begin: what came before is gone.

@@ -20,7 +20,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.kafka import topics
-from scylla_spark.services.api.log_memory import Beyond, Happened, LogMemory, Raw
+from scylla_spark.services.api.log_memory import Beyond, Happened, LogMemory, Raw, Standing
 
 log = structlog.get_logger("api")
 
@@ -139,6 +139,12 @@ class LogTail:
         with self._lock:
             memory = self._asked()
             return memory.places() if memory is not None else {}
+
+    def standing(self) -> dict[int, Standing]:
+        """Partition → how the logs and the tables stand; empty while nothing is followed."""
+        with self._lock:
+            memory = self._asked()
+            return memory.standing(self._marks) if memory is not None else {}
 
     def _asked(self) -> LogMemory | None:
         """The memory, if it can be relied on; the lock is held."""

@@ -44,6 +44,9 @@ _SCHEDULES: Final = Need(SCHEDULES_WRITE)
 NEEDS: Final[dict[str, Need]] = {
     "say_whether_the_server_lives": Need(None, About.NOTHING),
     "say_whether_the_server_can_work": Need("", About.NOTHING),
+    "say_who_asks": Need("", About.NOTHING),
+    "make_a_login_code": Need("", About.NOTHING),
+    "tell_how_the_deployment_is_doing": _READS,
     "describe_the_server": Need("", About.NOTHING),
     "show_the_metrics_of_the_server": Need(READ, About.NOTHING),
     "put_a_task": Need(TASKS_WRITE, About.PUT_TASK),
@@ -63,6 +66,7 @@ NEEDS: Final[dict[str, Need]] = {
     "count_tasks_by_queue_and_state": _READS,
     "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE),
     "retry_all_tasks_of_a_filter": Need(TASKS_WRITE),
+    "tell_how_late_tasks_started": _READS,
     "look_at_a_lane": _READS,
     "skip_the_head_of_a_lane": Need(TASKS_WRITE),
     "follow_what_happens_to_tasks": _READS,
@@ -79,12 +83,14 @@ NEEDS: Final[dict[str, Need]] = {
     "pause_a_queue": _WRITES_QUEUE,
     "resume_a_queue": _WRITES_QUEUE,
     "delete_a_queue": _WRITES_QUEUE,
+    "clear_a_queue": Need(TASKS_WRITE, About.PATH_QUEUE),
     "list_schedules": _READS,
     "get_a_schedule": _READS,
     "list_the_next_times_of_a_schedule": _READS,
     "list_the_last_times_of_a_schedule": _READS,
     "explain_why_a_schedule_ran_or_did_not": _READS,
     "list_the_decisions_about_a_schedule": _READS,
+    "list_the_decisions_about_all_schedules": _READS,
     "list_calendars": _READS,
     "get_a_calendar": _READS,
     "put_a_schedule": _SCHEDULES,
@@ -113,6 +119,10 @@ NEEDS: Final[dict[str, Need]] = {
     "abort_leases": _ENDS_LEASES,
     "yield_leases": _ENDS_LEASES,
     "list_workers": _READS,
+    "list_partitions": _READS,
+    "list_tables": _READS,
+    "list_commits_of_tables": _READS,
+    "list_tokens": Need(ADMIN),
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from scylla_spark.client.schedule_handle import status_of
 from scylla_spark.client.schedule_times import PlannedTime
+from scylla_spark.client.trigger_progress import progress_of
 from scylla_spark.client.trigger_words import brief, in_words
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.entry import Entry
@@ -26,7 +27,8 @@ class ListedScheduleView(BaseModel):
     name: str
     state: Literal["active", "paused"]
     handler: str
-    trigger: Annotated[str, Field(description="In words")]
+    trigger: Annotated[str, Field(description="In short; of a single schedule in words")]
+    words: Annotated[str, Field(description="The trigger in words")]
     next_at: str | None
     running: int
     waiting: int
@@ -38,6 +40,15 @@ class ListedScheduleView(BaseModel):
     etag: Annotated[str, Field(description="The version, for If-Match")]
 
 
+class BranchView(BaseModel):
+    """One node of a trigger."""
+
+    depth: Annotated[int, Field(description="0: the whole trigger")]
+    text: Annotated[str, Field(description="What it waits for, in words")]
+    holds: Annotated[bool, Field(description="Whether it has come")]
+    progress: Annotated[str, Field(description="How much of it has come; empty where that is all or nothing")]
+
+
 class ScheduleView(ListedScheduleView):
     """How a schedule stands."""
 
@@ -47,6 +58,10 @@ class ScheduleView(ListedScheduleView):
     changed_at: str | None
     overlap: str
     catch_up: str
+    tree: Annotated[
+        list[BranchView],
+        Field(description="The trigger, parents before children, and what the round that waits has seen"),
+    ]
     jobs: list[dict[str, Any]]
     runs: Annotated[list[str], Field(description="Ids of the tasks of runs that have not ended")]
     definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
@@ -73,6 +88,10 @@ class FireView(BaseModel):
     generation: int | None
     revision: int | None
     by_hand: bool | None
+    values: Annotated[
+        dict[str, Any] | None,
+        Field(description="What triggered it, as templates know it: of tables the range of versions"),
+    ]
     task: Annotated[str | None, Field(description="Id of the task that was launched")]
 
 
@@ -92,6 +111,7 @@ def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
     status = status_of(entry, plan, now)
     return {
         "name": entry.name, "state": status.state, "handler": status.handler, "trigger": brief(entry.schedule.trigger),
+        "words": in_words(entry.schedule.trigger),
         "next_at": iso_of(status.next_at), "running": status.running, "waiting": status.waiting, "failures": status.failures,
         "note": status.note, "owner": status.owner, "tags": list(status.tags), "revision": entry.revision, "etag": etag_of(entry),
     }  # fmt: skip
@@ -111,6 +131,7 @@ def schedule_view(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
         "trigger": in_words(entry.schedule.trigger), "until": iso_us(entry.until_us or None),
         "last_success_at": iso_us(entry.last_success_us or None), "author": entry.author, "changed_at": iso_us(entry.changed_us or None),
         "overlap": policies.overlap, "catch_up": policies.catch_up, "jobs": jobs,
+        "tree": [branch._asdict() for branch in progress_of(entry)],
         "runs": [id_of(run.key) for run in entry.runs.values()], "definition": json.loads(entry.text),
     }  # fmt: skip
 
@@ -129,7 +150,8 @@ def fire_view(row: Row) -> dict[str, Any]:
     return {
         "planned_at": iso(row["planned_at"]), "until_at": iso_us(row["until_at"]), "decided_at": iso(row["decided_at"]),
         "verdict": row["verdict"], "why": row["why"], "generation": row["generation"], "revision": row["revision"],
-        "by_hand": row["by_hand"], "task": id_of(key) if key is not None else None,
+        "by_hand": row["by_hand"], "values": json.loads(row["values"]) if row["values"] else None,
+        "task": id_of(key) if key is not None else None,
     }  # fmt: skip
 
 

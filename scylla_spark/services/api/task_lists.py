@@ -110,10 +110,10 @@ def count(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
     operation_id="count_tasks_by_queue_and_state",
     responses=answers({200: TotalsView}, problems.INVALID),
 )
-def totals(api: Asked, filter: Filter = "") -> Response:
+def totals(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
     """How many tasks each queue has in each state."""
     now = now_us()
-    return answer({"totals": api.pages.totals(read_filter(filter, now), now=now)})
+    return answer({"totals": api.pages.totals(read_filter(filter, now), now=now, as_of_us=_us(as_of))})
 
 
 @routes.post(

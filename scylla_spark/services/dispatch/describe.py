@@ -15,6 +15,7 @@ from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
+from scylla_spark.services.dispatch.conditions import conditions
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
@@ -122,7 +123,10 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
                 why = f"It waits for {head.key}, which is before it in lane {key.ordering_id!r}: {_why(engine, partition, lane, now)}"
             else:
                 why = _why(engine, partition, lane, now)
-            return {"key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why}
+            told = conditions(engine, partition, lane, entry, now)
+            return {
+                "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
+            }  # fmt: skip
     return {
         "key": str(key),
         "known": False,

@@ -1,0 +1,159 @@
+"""How late tasks started: per queue and stretch of five minutes, from the tables. Small numbers that stand for a million rows.
+
+An hour of tasks is read once for the files that it has, and only its numbers are kept; a commit of ingest makes anew what it touched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.clock import from_us
+from scylla_spark.core.key import HOUR_US
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+STEP_US: Final = 300_000_000
+"""Length of a stretch; an hour is a multiple of it."""
+MOST_HOURS: Final = 1_000
+_READ_ROWS: Final = 250_000  # of tasks that are joined at once
+_TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS)  # in this order: what ends meanwhile is known to have ended
+
+Mark = tuple[frozenset[str], ...]
+"""The files that the numbers of an hour follow from."""
+Files = dict[int, tuple[set[str], int]]
+"""Hour → paths of its files, and how many rows they have."""
+
+
+class Lateness:
+    """Answers how late tasks started; thread safe.
+
+    A task belongs to the stretch of its scheduled time. It is as late as its first attempt, counted from then, or from when it came if that
+    was later. One that is due, has not started and has not ended counts as open. What stands in `deferred` alone is not seen.
+
+    Args:
+        readers: of the deployment.
+    """
+
+    def __init__(self, readers: TableReader) -> None:
+        self._readers = readers
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[int, Files]] = {}
+        self._kept: OrderedDict[int, tuple[Mark, pl.DataFrame]] = OrderedDict()
+
+    def cells(self, start_us: int, stop_us: int, now: int) -> list[dict[str, Any]]:
+        """One row per queue and stretch in which something was due, by queue and time.
+
+        Args:
+            start_us: the first stretch is the one that holds this instant, microseconds since the epoch.
+            stop_us: only stretches that begin before this.
+            now: microseconds since the epoch; what is due later is left out.
+
+        Returns:
+            Rows with `queue`, `at_us`, `started`, `p50_us`, `p99_us`, `worst_us` (None: nothing started), `open`, and
+            `open_since_us`, the instant from which the oldest open one could have started (None: none is open).
+        """
+        import polars as pl
+
+        first = start_us // STEP_US * STEP_US
+        stop = min(stop_us, now + 1)
+        with self._lock:
+            hours = [hour for hour in self._hours() if first // HOUR_US <= hour <= (stop - 1) // HOUR_US]
+            parts = list(self._numbers(hours, now)) if first < stop else []
+        if not parts:
+            return []
+        rows = pl.concat(parts).filter(pl.col("at_us") >= first, pl.col("at_us") < stop)
+        return rows.sort("queue", "at_us").to_dicts()
+
+    def _hours(self) -> list[int]:
+        """Hours that have tasks, by the files of now."""
+        for table in _TABLES:
+            version, files = self._files.get(table.name, (-1, {}))
+            version, found = self._readers.file_names(table, version)
+            self._files[table.name] = (version, files if found is None else _by_hour(found))
+        return sorted(self._files[TASKS.name][1])
+
+    def _mark(self, hour: int) -> Mark:
+        return tuple(frozenset(self._files[table.name][1].get(hour, (set(), 0))[0]) for table in _TABLES)
+
+    def _numbers(self, hours: Sequence[int], now: int) -> Iterator[pl.DataFrame]:
+        """The numbers of hours; those of an hour that is not over are not kept, since more of it becomes due."""
+        missing = [
+            hour for hour in hours if hour >= now // HOUR_US or self._kept.get(hour, (None,))[0] != self._mark(hour)
+        ]
+        for group in self._groups(missing):
+            for hour, frame in _read(self._readers, group, now):
+                if hour < now // HOUR_US:
+                    self._kept[hour] = (self._mark(hour), frame)
+                yield frame
+        for hour in set(hours) - set(missing):
+            self._kept.move_to_end(hour)
+            yield self._kept[hour][1]
+        while len(self._kept) > MOST_HOURS:
+            self._kept.popitem(last=False)
+
+    def _groups(self, hours: Sequence[int]) -> Iterator[list[int]]:
+        """Hours that are read together."""
+        sizes, group, rows = self._files[TASKS.name][1], list[int](), 0
+        for hour in hours:
+            group.append(hour)
+            rows += sizes[hour][1]
+            if rows >= _READ_ROWS:
+                yield group
+                group, rows = [], 0
+        if group:
+            yield group
+
+
+def _by_hour(found: list[tuple[int, str, int]] | None) -> Files:
+    files: Files = {}
+    for hour, path, rows in found or ():
+        paths, known = files.get(hour, (set[str](), 0))
+        paths.add(path)
+        files[hour] = (paths, known + (rows or 0))
+    return files
+
+
+def _read(readers: TableReader, hours: list[int], now: int) -> list[tuple[int, pl.DataFrame]]:
+    """Hour of the scheduled time → its numbers."""
+    import polars as pl
+
+    pruning = [[("hour", "in", hours)]]
+    tasks, completions, attempts = (readers.frame(table, pruning) for table in _TABLES)
+    ends = first_completions(completions).select(*IDENTITY, last_us=epoch_us("started_at"), ended=pl.lit(value=True))
+    starts = attempts.group_by(IDENTITY).agg(first_us=epoch_us("started_at").min())
+    due = tasks.filter(pl.col("data_offset").is_not_null(), pl.col("scheduled_time") <= pl.lit(from_us(now)))
+    rows = due.join(ends, on=IDENTITY, how="left").join(starts, on=IDENTITY, how="left").select(
+        hour=epoch_us("scheduled_time") // HOUR_US,
+        queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
+        started_us=pl.min_horizontal("first_us", "last_us"),
+        ended=pl.col("ended").fill_null(value=False),
+        due_us=epoch_us("scheduled_time"),
+        came_us=epoch_us("enqueued_at").fill_null(0),
+    )  # fmt: skip
+    # a task that was enqueued again after its start must not seem to have come later than it did
+    known = rows.with_columns(known_us=pl.max_horizontal("due_us", pl.min_horizontal("came_us", "started_us")))
+    known = known.with_columns(
+        at_us=pl.col("due_us") // STEP_US * STEP_US,
+        late_us=(pl.col("started_us") - pl.col("known_us")).clip(lower_bound=0),
+        since_us=pl.when(~pl.col("ended") & pl.col("started_us").is_null()).then("known_us"),
+    )
+    frame = known.group_by("hour", "queue", "at_us").agg(
+        started=pl.col("late_us").count(), p50_us=_quantile(0.5), p99_us=_quantile(0.99), worst_us=pl.col("late_us").max(),
+        open=pl.col("since_us").count(), open_since_us=pl.col("since_us").min(),
+    )  # fmt: skip
+    parts = frame.collect().partition_by("hour", as_dict=True, include_key=False)
+    return [(hour, parts[(hour,)]) for hour in hours if (hour,) in parts]
+
+
+def _quantile(share: float) -> pl.Expr:
+    import polars as pl
+
+    return pl.col("late_us").quantile(share, "higher").cast(pl.Int64)

@@ -1,0 +1,76 @@
+"""The route of lateness: how late tasks started, per queue and five minutes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from scylla_spark.clock import iso, now_us, to_us
+from scylla_spark.core.task_filter import DAY_US
+from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.lateness import STEP_US
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Asked, Instant, answer, answers, iso_us, router
+
+routes = router()
+
+MOST_US = 7 * DAY_US
+
+
+class LatenessView(BaseModel):
+    """How late tasks of a queue started that were due in a stretch of five minutes."""
+
+    queue: str
+    at: Annotated[str, Field(description="Begin of the stretch")]
+    started: int
+    p50_ms: Annotated[float | None, Field(description="Of the first starts; null: nothing has started")]
+    p99_ms: float | None
+    worst_ms: float | None
+    open: Annotated[int, Field(description="Due, not started and not ended")]
+    open_ms: Annotated[float | None, Field(description="How long the oldest of them has waited")]
+
+
+class LatenessesView(BaseModel):
+    """By queue and time; stretches in which nothing was due are left out."""
+
+    begin: str
+    end: str
+    step_ms: int
+    cells: list[LatenessView]
+
+
+@routes.get(
+    "/v1/lateness", operation_id="tell_how_late_tasks_started",
+    responses=answers({200: LatenessesView}, problems.INVALID),
+)  # fmt: skip
+async def page(
+    api: Asked,
+    since: Annotated[Instant | None, Query(alias="from", description="Due then or later; default: a day ago")] = None,
+    until: Annotated[Instant | None, Query(alias="to", description="Due before; default: now")] = None,
+    queue: Annotated[str | None, Query(max_length=600, description="Only this queue")] = None,
+) -> Response:
+    """How late tasks started, by the tables: per queue and five minutes of scheduled time, for at most seven days."""
+    now = now_us()
+    start = to_us(since) if since is not None else now - DAY_US
+    stop = to_us(until) if until is not None else now
+    if not start < stop <= start + MOST_US:
+        raise ArgumentError("The window is empty, or wider than seven days.", hint="Pass from and to, e.g. of one day.")
+    rows = await api.slowly(lambda: api.lateness.cells(start, stop, now))
+    cells = [_cell(row, now) for row in rows if queue in (None, row["queue"])]
+    return answer({"begin": iso(start), "end": iso(stop), "step_ms": STEP_US // 1000, "cells": cells})
+
+
+def _cell(row: dict[str, Any], now: int) -> dict[str, Any]:
+    since = row["open_since_us"]
+    return {
+        "queue": row["queue"], "at": iso_us(row["at_us"]), "started": row["started"], "p50_ms": _ms(row["p50_us"]),
+        "p99_ms": _ms(row["p99_us"]), "worst_ms": _ms(row["worst_us"]), "open": row["open"],
+        "open_ms": None if since is None else _ms(now - since),
+    }  # fmt: skip
+
+
+def _ms(us: int | None) -> float | None:
+    return None if us is None else us / 1000

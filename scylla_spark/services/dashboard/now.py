@@ -1,0 +1,71 @@
+"""The screen Now: are we healthy and on time?"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.words import segment
+
+_OPEN: Final = ("scheduled", "ready", "running", "retry_wait")
+_ENDED: Final = ("succeeded", "failed", "aborted", "cancelled")
+
+
+async def look(page: Page) -> Response:
+    """Counts, lateness, queues, and what somebody should look at."""
+    overview = await page.own.get("/v1/overview")
+    defined = (await page.own.get("/v1/queues"))["queues"]
+    return page.shown(
+        "now.html", place="now", overview=overview, states=_states(overview), queues=_queues(overview, defined),
+        curves=_curves(overview["history"]),
+    )  # fmt: skip
+
+
+async def pause(page: Page) -> Response:
+    """Lets nothing of a queue start any more."""
+    queue = page.form.get("queue", "")
+    await page.own.post(f"/v1/queues/{segment(queue)}:pause", author=page.author)
+    return page.goes("/ui/now", f"Nothing of the queue {queue} starts any more; what runs goes on.")
+
+
+async def resume(page: Page) -> Response:
+    """Lets the tasks of a queue start again."""
+    queue = page.form.get("queue", "")
+    await page.own.post(f"/v1/queues/{segment(queue)}:resume", author=page.author)
+    return page.goes("/ui/now", f"The tasks of the queue {queue} start again.")
+
+
+def _states(overview: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each state with its count now, and its counts lately."""
+    history = overview["states_history"]
+    return [
+        {"name": state, "count": overview["states"][state], "history": [one["states"][state] for one in history]}
+        for state in (*_OPEN, *_ENDED)
+    ]
+
+
+def _curves(history: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """The history as one list for each curve, without the step that is under way."""
+    return {name: [one[name] for one in history[:-1]] for name in ("started", "ended", "failed", "p50_ms", "p99_ms")}
+
+
+def _queues(overview: dict[str, Any], defined: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Queues that have tasks or a definition, by name."""
+    counts = {one["name"]: one["states"] for one in overview["queues"]}
+    known = {one["name"]: one for one in defined}
+    return [_queue(name, counts.get(name, {}), known.get(name)) for name in sorted({*counts, *known})]
+
+
+def _queue(name: str, states: dict[str, int], defined: dict[str, Any] | None) -> dict[str, Any]:
+    fields = defined["fields"] if defined is not None else {}
+    limit = fields.get("concurrency")
+    return {
+        "name": name, "states": states, "paused": bool(fields.get("paused")), "limit": limit, "rate": fields.get("rate"),
+        "share": min(states.get("running", 0) / limit, 1.0) if limit else None, "defined": defined is not None,
+        "pull": fields.get("mode") == "pull",
+    }  # fmt: skip
+
+
+ROUTES: Final = (shows("/ui/now", look), acts("/ui/now:pause", pause), acts("/ui/now:resume", resume))

@@ -1,0 +1,221 @@
+"""What a view is given, and what it answers with: one request of one browser, the API in its name, and the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlencode, urlsplit
+
+import structlog
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.services.dashboard import charts, words
+from scylla_spark.services.dashboard.assets import Assets
+from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
+from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
+from scylla_spark.services.dashboard.sessions import Sessions
+from scylla_spark.visible import visible
+
+log = structlog.get_logger("dashboard")
+
+NAVIGATION: Final = (
+    ("now", "Now"), ("tasks", "Tasks"), ("lanes", "Lane"), ("schedules", "Schedules"), ("time", "Time machine"), ("system", "System"),
+)  # fmt: skip
+"""The six screens: their path below `/ui/`, and their name."""
+_SAID: Final = "scylla_spark_said"
+_MOST_SAID: Final = 500
+
+
+@dataclass
+class Site:
+    """What all pages share.
+
+    Attributes:
+        api: the whole API, behind what lets only those in who may.
+        public_url: where people reach it; empty: at its own address. Its path is the prefix of all links.
+        redeem: gives the token of a login code; empty: the code is worth nothing.
+        sessions: who is logged in.
+        assets: styles and scripts.
+    """
+
+    api: ASGIApp
+    public_url: str
+    redeem: Callable[[str], str]
+    sessions: Sessions = field(default_factory=Sessions)
+    assets: Assets = field(default_factory=Assets)
+
+    def __post_init__(self) -> None:
+        self.prefix = urlsplit(self.public_url).path.rstrip("/")
+        self.templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+        )  # fmt: skip
+        self.templates.filters |= {
+            "count": words.count_text, "span": words.span_text, "ms": words.ms_text, "name": words.name_markup,
+            "segment": words.segment, "json": words.json_text, "seen": visible, "lines": words.lines_text,
+        }  # fmt: skip
+        self.templates.globals |= {
+            "navigation": NAVIGATION, "url": self.url, "static": lambda name: self.url(self.assets.path(name)),
+            "sparkline": charts.sparkline, "filter_term": words.filter_term,
+        }  # fmt: skip
+
+    def url(self, path: str, **query: Any) -> str:
+        """A link to a page of ours, with the prefix; what is None or empty is left out of its query.
+
+        Args:
+            path: such as /ui/tasks, encoded.
+            **query: its parameters.
+        """
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.prefix}{path}" + (f"?{urlencode(given)}" if given else "")
+
+
+class Page:
+    """One request of one browser.
+
+    Args:
+        request: as it came.
+        site: what all pages share.
+
+    Attributes:
+        request: as given.
+        site: as given.
+        own: the API, in the name of this browser.
+        now: microseconds since the epoch.
+        form: the fields of the form that was sent, and of its address; empty for what is only looked at.
+    """
+
+    def __init__(self, request: Request, site: Site) -> None:
+        self.request = request
+        self.site = site
+        self.session = request.cookies.get(COOKIE, "")
+        self.token = site.sessions.token(self.session, boot_us()) if self.session else ""
+        self.own = OwnApi(site.api, request.scope, self.token)
+        self.now = now_us()
+        self.form: Mapping[str, str] = {}
+
+    @property
+    def author(self) -> str:
+        """Who is named as the author of a change."""
+        return "dashboard"
+
+    def asked(self, name: str, default: str = "") -> str:
+        """A parameter of the query."""
+        return self.request.query_params.get(name, default)
+
+    def part(self, name: str) -> str:
+        """A part of the path, decoded.
+
+        Raises:
+            ApiProblem: it is not UTF-8.
+        """
+        try:
+            return unquote(self.request.path_params[name], errors="strict")
+        except UnicodeDecodeError:
+            raise ApiProblem(404, {"title": "There is no such page", "detail": "The path is not UTF-8."}) from None
+
+    def shown(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page made of a template.
+
+        Args:
+            template: its file.
+            status: of the answer.
+            **values: what it shows.
+        """
+        said = unquote(self.request.cookies.get(_SAID, ""))[:_MOST_SAID]
+        text = self.site.templates.get_template(template).render(
+            page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session),
+            moment=lambda text: words.moment_markup(text, self.now), **values,
+        )  # fmt: skip
+        answer = HTMLResponse(text, status)
+        if said:
+            answer.delete_cookie(_SAID, path=self.site.prefix or "/")
+        return answer
+
+    def goes(self, path: str, said: str = "") -> Response:
+        """Sends the browser to another page, which says what was done.
+
+        Args:
+            path: with its query, made by `site.url` or a plain path of ours.
+            said: a sentence.
+        """
+        whole = path if self.site.prefix and path.startswith(f"{self.site.prefix}/") else f"{self.site.prefix}{path}"
+        answer = RedirectResponse(whole, 303)
+        if said:
+            self.set_cookie(answer, _SAID, quote(said[:_MOST_SAID]), seconds=60)
+        return answer
+
+    def set_cookie(self, answer: Response, name: str, value: str, seconds: int | None = None) -> None:
+        """Gives the browser a cookie that scripts do not see and other sites do not send.
+
+        Args:
+            answer: that carries it.
+            name: of the cookie.
+            value: of the cookie.
+            seconds: how long it stays; None: until the browser is closed.
+        """
+        secure = self.site.public_url.startswith("https:") or self.request.url.scheme == "https"
+        answer.set_cookie(
+            name, value, max_age=seconds, path=self.site.prefix or "/", secure=secure, httponly=True, samesite="strict"
+        )
+
+    def refused(self, problem: ApiProblem) -> Response:
+        """The page of what the API has refused; who must show a token is sent to the login."""
+        if problem.status == 401:
+            asked = self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else "")
+            return self.goes(self.site.url("/ui/login", next=asked if self.request.method == "GET" else None))
+        told = {"title": "It did not work", "detail": "", "hint": ""} | dict(problem.document)
+        return self.shown("problem.html", problem.status, problem=told, place="")
+
+
+View = Callable[[Page], Awaitable[Response]]
+
+
+class Screen(NamedTuple):
+    """A path of the dashboard, and what answers there.
+
+    Attributes:
+        path: with parameters as Starlette writes them.
+        view: answers.
+        acts: whether it takes forms, and changes something.
+    """
+
+    path: str
+    view: View
+    acts: bool
+
+    def route(self, site: Site) -> Route:
+        """The route of a site."""
+
+        async def endpoint(request: Request) -> Response:
+            page = Page(request, site)
+            try:
+                if self.acts:
+                    page.form = dict(request.query_params) | await read_form(request)
+                    check_form(request, page.form, site.sessions, site.public_url)
+                return await self.view(page)
+            except ApiProblem as problem:
+                return page.refused(problem)
+            except Exception as error:
+                log.error("a page met a defect", path=request.url.path, exc_info=error)
+                detail = f"{type(error).__name__}; the log of the API says more."
+                return page.refused(ApiProblem(500, {"title": "A defect of the dashboard", "detail": detail}))
+
+        return Route(self.path, endpoint, methods=["POST"] if self.acts else ["GET"])
+
+
+def shows(path: str, view: View) -> Screen:
+    """A page that is looked at."""
+    return Screen(path, view, acts=False)
+
+
+def acts(path: str, view: View) -> Screen:
+    """What takes a form; its fields stand in `page.form`, and its token was checked."""
+    return Screen(path, view, acts=True)

@@ -1,0 +1,168 @@
+"""The screen Schedules: what fires, what fired, what was skipped, and why?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from scylla_spark.clock import iso
+from scylla_spark.services.dashboard.asked import instant_given, unreadable
+from scylla_spark.services.dashboard.own_api import ApiProblem
+from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.words import segment
+
+KINDS: Final = ("time", "event", "partitions", "table", "after")
+VERDICTS: Final = ("launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent")
+_LISTED: Final = 200
+_FIRES: Final = 50
+_NEXT: Final = 10
+_TYPED: Final = 100  # more runs than this are launched only by who types their number
+_WANTED: Final = ("begin", "end", "order", "max_running", "reprocess")
+_VERSIONS: Final = ("from_version", "to_version")
+
+
+async def look(page: Page) -> Response:
+    """All schedules, by name."""
+    asked = {name: page.asked(name) for name in ("state", "kind", "tag", "owner", "after")}
+    found = await page.own.get("/v1/schedules", **asked, limit=_LISTED)
+    following = page.site.url("/ui/schedules", **asked | {"after": found["next"]}) if found["next"] else None
+    return page.shown(
+        "schedules.html", place="schedules", schedules=found["schedules"], asked=asked, kinds=KINDS, following=following
+    )
+
+
+async def fires(page: Page) -> Response:
+    """What was decided about all schedules lately, or around a moment."""
+    verdict = page.asked("verdict")
+    begin, end = page.asked("from"), page.asked("to")
+    window = {
+        "from": iso(instant_given("from", begin)) if begin else None, "to": iso(instant_given("to", end)) if end else None,
+    }  # fmt: skip
+    found = await page.own.get("/v1/fires", **window, verdict=verdict, limit=_LISTED)
+    rows = [_fire(row) for row in found["fires"]]
+    full = len(rows) == _LISTED
+    return page.shown(
+        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full
+    )
+
+
+async def one(page: Page) -> Response:
+    """One schedule: how it stands, its trigger, its next times, what was decided, and why."""
+    return await _shown(page, page.part("name"))
+
+
+async def pause(page: Page) -> Response:
+    """Lets a schedule fire nothing, with a note why."""
+    name, until = page.part("name"), page.form.get("until", "")
+    body = {"note": page.form.get("note", "")} | ({"until": iso(instant_given("until", until))} if until else {})
+    await page.own.post(f"{_path(name)}:pause", body, author=page.author)
+    return page.goes(_place(name), "It is paused; what was launched ahead of its time is taken back.")
+
+
+async def resume(page: Page) -> Response:
+    """Lets a schedule fire again."""
+    name = page.part("name")
+    await page.own.post(f"{_path(name)}:resume", author=page.author)
+    return page.goes(_place(name), "It fires again, from now on.")
+
+
+async def run(page: Page) -> Response:
+    """Launches a run at once."""
+    name = page.part("name")
+    found = await page.own.post(f"{_path(name)}:run", author=page.author)
+    return page.goes(f"/ui/tasks/{found['id']}", f"A run of {name} was launched: this is its task.")
+
+
+async def preview(page: Page) -> Response:
+    """Which past times would run; nothing does."""
+    name, wanted = page.part("name"), _backfill(page)
+    found = await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True})
+    return await _shown(page, name, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
+
+
+async def backfill(page: Page) -> Response:
+    """Runs past times as they were previewed."""
+    name, wanted = page.part("name"), _backfill(page)
+    count = page.form.get("count", "")
+    if count.isdecimal() and int(count) > _TYPED and page.form.get("typed", "").strip() != count:
+        problem = {
+            "title": "Nothing was launched",
+            "detail": f"These are {count} runs.",
+            "hint": "Type their number to launch them.",
+        }
+        raise ApiProblem(409, problem)
+    found = await page.own.post(f"{_path(name)}:backfill", wanted, author=page.author)
+    return page.goes(
+        _place(name), f"{len(found['planned'])} past times run now, beside what the schedule does by itself."
+    )
+
+
+# -- below ----------------------------------------------------------------------------------------------------------------
+
+
+def _path(name: str) -> str:
+    return f"/v1/schedules/{segment(name)}"
+
+
+def _place(name: str) -> str:
+    return f"/ui/schedules/{segment(name)}"
+
+
+def _backfill(page: Page) -> dict[str, Any]:
+    """The body that asks for a backfill."""
+    form = page.form
+    running = form.get("max_running", "1")
+    if not running.isdecimal():
+        raise unreadable("At once", running, "It is a number from 1 to 100.")
+    return {
+        "begin": iso(instant_given("begin", form.get("begin", ""))), "end": iso(instant_given("end", form.get("end", ""))),
+        "order": form.get("order", "oldest"), "max_running": int(running), "reprocess": form.get("reprocess", "none"),
+    }  # fmt: skip
+
+
+async def _shown(page: Page, name: str, previewed: dict[str, Any] | None = None) -> Response:
+    path, at = _path(name), page.asked("at")
+    schedule = await page.own.get(path)
+    when = iso(instant_given("at", at)) if at else None
+    times, told, said = await asyncio.gather(
+        _times(page, path), page.own.get(f"{path}/fires", limit=_FIRES), page.own.get(f"{path}:explain", at=when)
+    )
+    return page.shown(
+        "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
+        complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
+        wanted={name: page.form.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
+        definition={name: value for name, value in schedule["definition"].items() if name != "name"},
+    )  # fmt: skip
+
+
+async def _times(page: Page, path: str) -> list[dict[str, Any]] | None:
+    """The next planned times; None: it fires on what happens."""
+    try:
+        found = await page.own.get(f"{path}:next", count=_NEXT)
+    except ApiProblem as problem:
+        if problem.status != 422:
+            raise
+        return None
+    times: list[dict[str, Any]] = found["times"]
+    return times
+
+
+def _fire(row: dict[str, Any]) -> dict[str, Any]:
+    """A decision with what triggered it, in words: of a table the versions that the run owns."""
+    values = row["values"] or {}
+    if all(isinstance(values.get(name), int) for name in _VERSIONS):
+        first, last = (values[name] for name in _VERSIONS)
+        source = values.get("name") or values.get("table_id") or "the table"
+        versions = f"version {last}" if last == first + 1 else f"versions {first + 1} to {last}"
+        rows = f", {values['rows']:,} rows" if isinstance(values.get("rows"), int) else ""
+        return row | {"cause": f"{versions} of {source}{rows}", "known": values}
+    return row | {"cause": "", "known": values}
+
+
+ROUTES: Final = (
+    shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
+    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/preview", preview),
+    acts("/ui/schedules/{name}/backfill", backfill),
+)  # fmt: skip

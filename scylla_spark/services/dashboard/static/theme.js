@@ -1,0 +1,5 @@
+// Runs before the page is painted, so that a chosen theme does not flash.
+try {
+  const theme = localStorage.getItem("theme");
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+} catch { /* storage is switched off */ }

@@ -1,0 +1,172 @@
+"""The screen System: are processes, workers, topics and tables in order? Who did what, and what was refused?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from scylla_spark.clock import iso
+from scylla_spark.services.dashboard.asked import instant_given, number_given
+from scylla_spark.services.dashboard.own_api import ApiProblem
+from scylla_spark.services.dashboard.page import Page, acts, shows
+
+TABS: Final = (
+    ("system", "Processes"), ("system/tables", "Tables and ingest"), ("system/rejected", "Refused records"), ("system/audit", "Audit"),
+    ("system/tokens", "Tokens"),
+)  # fmt: skip
+_COMMITS: Final = 40
+_REFUSED: Final = 100
+_ENTRIES: Final = 100
+_TYPED: Final = 100  # more records than this are sent again only by who types their number
+_FOLLOWED: Final = ("tasks_behind", "outcomes_behind")
+
+
+async def processes(page: Page) -> Response:
+    """Dispatchers with their partitions and epochs, workers with their leases, and how far the tables are behind."""
+    told, (workers, silent) = await asyncio.gather(page.own.get("/v1/system/partitions"), _if_told(page, "/v1/workers"))
+    partitions = told["partitions"]
+    return page.shown(
+        "system.html", place="system", tab="system", tabs=TABS, partitions=partitions, unreachable=told["unreachable"],
+        dispatchers=_dispatchers(partitions), behind=_behind(partitions), workers=[_worker(one) for one in workers or ()], silent=silent,
+    )  # fmt: skip
+
+
+async def tables(page: Page) -> Response:
+    """What the tables hold, and what was written to them last, by phase."""
+    sizes, told = await asyncio.gather(
+        page.own.get("/v1/system/tables"), page.own.get("/v1/system/commits", limit=_COMMITS)
+    )
+    return page.shown(
+        "system_tables.html", place="system", tab="system/tables", tabs=TABS, tables=sizes["tables"],
+        commits=[_commit(one) for one in told["commits"]],
+    )  # fmt: skip
+
+
+async def rejected(page: Page) -> Response:
+    """Refused records, the newest first."""
+    return await _refused(page, page.request.query_params, None)
+
+
+async def preview(page: Page) -> Response:
+    """What sending refused records again would do; nothing is sent."""
+    found = await page.own.post("/v1/rejected:replay", **_replay(page.form), dry_run=True)
+    return await _refused(page, page.form, found | {"typed": found["matched"] - found["refused_again"] > _TYPED})
+
+
+async def replay(page: Page) -> Response:
+    """Sends refused records again."""
+    wanted = _replay(page.form)
+    counted = await page.own.post("/v1/rejected:replay", **wanted, dry_run=True)
+    good = counted["matched"] - counted["refused_again"]
+    if good > _TYPED and page.form.get("typed", "").strip() != str(good):
+        problem = {
+            "title": "Nothing was sent",
+            "detail": f"These are {good} records.",
+            "hint": "Type their number to send them.",
+        }
+        raise ApiProblem(409, problem)
+    found = await page.own.post("/v1/rejected:replay", **wanted)
+    return page.goes(
+        "/ui/system/rejected",
+        f"{found['sent']} records were sent again; {found['refused_again']} would be refused again.",
+    )
+
+
+async def audit(page: Page) -> Response:
+    """Who changed what over HTTP, and who was not allowed to."""
+    asked = {name: page.asked(name) for name in ("token", "operation")}
+    before = page.asked("before")
+    found = await page.own.get(
+        "/v1/audit", **asked, before=iso(instant_given("before", before)) if before else None, limit=_ENTRIES
+    )
+    entries = found["entries"]
+    older = page.site.url("/ui/system/audit", **asked, before=entries[-1]["at"]) if len(entries) == _ENTRIES else None
+    return page.shown(
+        "system_audit.html", place="system", tab="system/audit", tabs=TABS, entries=entries, asked=asked, older=older
+    )
+
+
+async def tokens(page: Page) -> Response:
+    """Who may use the API, and for what."""
+    found = await page.own.get("/v1/tokens")
+    return page.shown("system_tokens.html", place="system", tab="system/tokens", tabs=TABS, tokens=found["tokens"])
+
+
+# -- below ----------------------------------------------------------------------------------------------------------------
+
+
+async def _if_told(page: Page, path: str) -> tuple[Any, str]:
+    """What an operation tells, or why it cannot: one part that is away must not hide the others."""
+    try:
+        return await page.own.get(path), ""
+    except ApiProblem as problem:
+        if problem.status in (401, 403):
+            raise
+        return None, problem.sentence
+
+
+def _dispatchers(partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What owns partitions, by address: what it holds, and under which epochs."""
+    owned: dict[str, list[dict[str, Any]]] = {}
+    for one in partitions:
+        if one["owner"]:
+            owned.setdefault(one["owner"], []).append(one)
+    return [
+        {
+            "address": address, "partitions": [one["partition"] for one in some], "answers": any(one["state"] for one in some),
+            "epochs": sorted({one["epoch"] for one in some if one["epoch"] is not None}),
+        }
+        | {name: sum(one[name] or 0 for one in some) for name in ("lanes", "loaded", "in_flight")}
+        for address, some in sorted(owned.items())
+    ]  # fmt: skip
+
+
+def _behind(partitions: list[dict[str, Any]]) -> dict[str, int | None]:
+    """How many records of each topic the tables lack; None: nobody knows."""
+    return {
+        name: None if any(one[name] is None for one in partitions) else sum(one[name] for one in partitions)
+        for name in _FOLLOWED
+    }
+
+
+def _worker(one: dict[str, Any]) -> dict[str, Any]:
+    about = one["about"] if isinstance(one["about"], dict) else {}
+    return one | {"details": about}
+
+
+def _commit(one: dict[str, Any]) -> dict[str, Any]:
+    """A commit with the share of each phase in the longest one, for the bars."""
+    phases = one["phases"]
+    known = sum(phases.values())
+    rest = max((one["ms"] or 0) - known, 0)
+    parts = [(name, ms) for name, ms in (*phases.items(), ("rest", rest if phases else one["ms"] or 0)) if ms]
+    whole = sum(ms for _, ms in parts) or 1
+    return one | {"parts": [(name, ms, round(100 * ms / whole, 1)) for name, ms in parts]}
+
+
+def _replay(given: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of a replay."""
+    since = given.get("since", "")
+    return {
+        "reason": given.get("reason", ""), "since": iso(instant_given("since", since)) if since else None,
+        "limit": number_given(given.get("limit", "")) or _REFUSED, "now": given.get("now") == "yes",
+    }  # fmt: skip
+
+
+async def _refused(page: Page, given: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
+    wanted = _replay(given)
+    found = await page.own.get("/v1/rejected", reason=wanted["reason"], since=wanted["since"], limit=_REFUSED)
+    return page.shown(
+        "system_rejected.html", place="system", tab="system/rejected", tabs=TABS, rows=found["rejected"], wanted=wanted,
+        previewed=previewed, full=len(found["rejected"]) == _REFUSED, reasons=sorted({one["reason"] for one in found["rejected"]}),
+    )  # fmt: skip
+
+
+ROUTES: Final = (
+    shows("/ui/system", processes), shows("/ui/system/tables", tables), shows("/ui/system/rejected", rejected),
+    acts("/ui/system/rejected/preview", preview), acts("/ui/system/rejected/replay", replay), shows("/ui/system/audit", audit),
+    shows("/ui/system/tokens", tokens),
+)  # fmt: skip

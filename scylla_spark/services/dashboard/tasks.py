@@ -1,0 +1,137 @@
+"""The screen Tasks: a list by filter, what is done to all that a filter chooses, and the form that enqueues one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from scylla_spark.services.dashboard.own_api import ApiProblem
+from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.words import count_text
+
+PAGE_ROWS: Final = 50
+PREVIEW_ROWS: Final = 10
+TYPED_ABOVE: Final = 100
+"""Whoever acts on more tasks than this types their number."""
+_ACTS: Final = {
+    "cancel": ("Cancel", "state:open", "ends them without running them again"),
+    "retry": ("Retry", "state:ended", "enqueues a copy of each that is due now"),
+}
+_SHORTCUTS: Final = (
+    ("open", "state:open"), ("overdue", "state:ready"), ("running", "state:running"), ("waiting to retry", "state:retry_wait"),
+    ("failed today", "state:failed ended:>-24h"), ("late by 5 min", "late:>5m"), ("next hour", "state:scheduled scheduled:<+1h"),
+)  # fmt: skip
+_TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout")
+
+
+async def look(page: Page) -> Response:
+    """The tasks that a filter chooses, a page at a time."""
+    wanted, as_of = page.asked("filter"), page.asked("as_of")
+    tasks: dict[str, Any] = {"tasks": [], "next": None}
+    matched, why, status = None, "", 200
+    try:
+        tasks = await page.own.get(
+            "/v1/tasks", filter=wanted, limit=PAGE_ROWS, cursor=page.asked("cursor"), as_of=as_of
+        )
+        matched = (await page.own.get("/v1/tasks:count", filter=wanted, as_of=as_of))["matched"]
+    except ApiProblem as problem:
+        if problem.status != 422:
+            raise
+        why, status = problem.sentence, 422
+    return page.shown(
+        "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
+        cursor=page.asked("cursor"),
+    )  # fmt: skip
+
+
+# -- all that a filter chooses --------------------------------------------------------------------------------------------
+
+
+async def preview(page: Page) -> Response:
+    """What an act on a whole filter would do: how many, and the first of them."""
+    return await _previewed(page, page.asked("act"), page.asked("filter"))
+
+
+async def act(page: Page) -> Response:
+    """Does it, if it still is what was looked at."""
+    name, wanted = _known(page.form.get("act", "")), page.form.get("filter", "")
+    counted = await page.own.post(f"/v1/tasks:{name}", filter=wanted, dry_run=True)
+    if str(counted["matched"]) != page.form.get("matched"):
+        return await _previewed(page, name, wanted, "It has become another number meanwhile. Nothing was done yet.")
+    if counted["matched"] > TYPED_ABOVE and page.form.get("typed", "").strip() != str(counted["matched"]):
+        return await _previewed(page, name, wanted, f"Type {counted['matched']} to confirm. Nothing was done yet.")
+    done = await page.own.post(f"/v1/tasks:{name}", filter=wanted)
+    said = f"{_ACTS[name][0]} was sent for {count_text(done['sent'])} tasks; the lists show it within seconds."
+    return page.goes(page.site.url("/ui/tasks", filter=wanted), said)
+
+
+async def _previewed(page: Page, act: str, wanted: str, why: str = "") -> Response:
+    name = _known(act)
+    counted = await page.own.post(f"/v1/tasks:{name}", filter=wanted, dry_run=True)
+    label, states, meaning = _ACTS[name]
+    first = await page.own.get("/v1/tasks", filter=wanted, limit=10 * PREVIEW_ROWS)
+    ended = states == "state:ended"
+    rows = [one for one in first["tasks"] if (one["ended_at"] is not None) == ended][:PREVIEW_ROWS]
+    return page.shown(
+        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, wanted=wanted, rows=rows,
+        matched=counted["matched"], typed=counted["matched"] > TYPED_ABOVE, why=why,
+    )  # fmt: skip
+
+
+def _known(act: str) -> str:
+    if act not in _ACTS:
+        raise ApiProblem(404, {"title": "There is no such act", "detail": "A filter can be cancelled or retried."})
+    return act
+
+
+# -- a new one ------------------------------------------------------------------------------------------------------------
+
+
+async def new(page: Page) -> Response:
+    """The form of a task; the query may fill it in."""
+    return page.shown("enqueue.html", place="tasks", given=dict(page.request.query_params), why="")
+
+
+async def enqueue(page: Page) -> Response:
+    """Enqueues it, and shows it."""
+    try:
+        accepted = await page.own.post("/v1/tasks", _body(page.form), wait="none")
+    except ApiProblem as problem:
+        if problem.status not in (400, 422):
+            raise
+        return page.shown("enqueue.html", 422, place="tasks", given=dict(page.form), why=problem.sentence)
+    return page.goes(f"/ui/tasks/{accepted['id']}", "The task was enqueued.")
+
+
+def _body(form: Any) -> dict[str, Any]:
+    """What the API takes, of the fields that were filled in.
+
+    Raises:
+        ApiProblem: a field cannot be read.
+    """
+    body: dict[str, Any] = {name: form[name] for name in _TEXTS if form.get(name)}
+    try:
+        if form.get("payload", "").strip():
+            body["payload"] = json.loads(form["payload"])
+        if form.get("priority"):
+            body["priority"] = int(form["priority"])
+    except (ValueError, RecursionError) as error:
+        raise ApiProblem(
+            422, {"detail": f"The payload is JSON and the priority a number: {str(error)[:200]}."}
+        ) from None
+    if form.get("scheduled_time"):
+        body["scheduled_time"] = in_utc(form["scheduled_time"])
+    return body
+
+
+def in_utc(text: str) -> str:
+    """What browsers send of a field for an instant, which has no zone, as an instant of UTC."""
+    return text if text.endswith("Z") or "+" in text else f"{text}Z"
+
+
+ROUTES: Final = (
+    shows("/ui/tasks", look), shows("/ui/tasks:bulk", preview), acts("/ui/tasks:bulk", act), shows("/ui/tasks:new", new),
+    acts("/ui/tasks:new", enqueue),
+)  # fmt: skip

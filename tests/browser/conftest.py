@@ -1,0 +1,37 @@
+"""One browser and one site for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.visit import Visit
+from tests.support.api_site import Site
+from tests.support.browser_site import opened, served
+from tests.support.dashboard_tables import fill
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with opened() as browser:
+        yield browser
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    keys = fill(f"{tmp_path}/tables")
+    site = Site(str(tmp_path))
+    site.keys = keys
+    with served(site) as address:
+        site.address = address
+        yield site
+
+
+@pytest.fixture
+def visit(browser: Browser, site: Site) -> Iterator[Visit]:
+    """A page of 1280 pixels in light."""
+    with Visit.begun(browser, site.address) as visit:
+        yield visit

@@ -1,0 +1,145 @@
+"""Renews docs/images: every screen at 1280 and 400 pixels, in light and dark, over tables of a working day."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+from playwright.sync_api import Browser
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.services.api.task_ids import id_of
+from tests.browser.small_png import small
+from tests.browser.visit import Visit
+from tests.support.api_site import Site
+from tests.support.browser_site import opened, served
+from tests.support.dashboard_tables import attempt_row
+from tests.support.delta_tables import append, make, task
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+VARIANTS = ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"))
+_MINUTE = 60_000_000
+_QUEUES = (("mail", "send_mail"), ("reports", "render_report"), ("billing", "charge"), ("default", "sync_customer"))
+
+
+def day(path: str, now: int) -> dict[str, TaskKey]:
+    """The tables of a working day; name of a screen → key of the task that it shows.
+
+    Args:
+        path: of the tables.
+        now: microseconds since the epoch.
+    """
+    make(path)
+    dice, rows, ends, attempts = random.Random(7), [], [], []
+    for number in range(600):
+        queue, handler = _QUEUES[dice.choice((0, 0, 0, 1, 2, 2, 3))]
+        key = TaskKey(
+            now - dice.randrange(1, 240) * _MINUTE, f"cust-{dice.randrange(40):03d}", f"{handler}-{number:04d}"
+        )
+        rows.append(task(key, number, queue=queue) | {"handler": handler, "payload": f'{{"customer": {number}}}'})
+        ends.append(_ended(key, dice))
+    for number, minutes in enumerate((-6, -4, -3, 12, 25, 55, 110)):
+        key = TaskKey(now + minutes * _MINUTE, "cust-017", f"charge-{2000 + number}")
+        rows.append(task(key, 700 + number, queue="billing") | {"handler": "charge"})
+    failed = TaskKey(now - 47 * _MINUTE, "cust-017", "charge-1999")
+    rows.append(
+        task(failed, 800, queue="billing")
+        | {"handler": "charge", "payload": '{"invoice": 90071992547409931, "currency": "EUR"}'}
+    )
+    for attempt, after in ((1, 47), (2, 45), (3, 40)):
+        end = attempt_row(failed, attempt, now - after * _MINUTE, 20 + 4 * attempt, **_too_slow(now, after))
+        (ends if attempt == 3 else attempts).append(end)
+    running = TaskKey(now - 2 * _MINUTE, "cust-008", "render_report-2300")
+    rows.append(task(running, 801, queue="reports") | {"handler": "render_report"})
+    attempts.append(
+        attempt_row(running, 1, now - 2 * _MINUTE, None, outcome="started", error_class=None, error_message=None)
+    )
+    append(path, TASKS, rows)
+    append(path, COMPLETIONS, ends)
+    append(path, ATTEMPTS, attempts)
+    return {"task": failed}
+
+
+def _ended(key: TaskKey, dice: random.Random) -> dict[str, object]:
+    outcome = dice.choices(("succeeded", "failed", "cancelled"), (40, 2, 1))[0]
+    error = {"error_class": "ConnectionError", "error_message": "The bank did not answer"} if outcome == "failed" else {
+        "error_class": None, "error_message": None
+    }  # fmt: skip
+    return attempt_row(key, 1, key.time_us, dice.random() * 9, outcome=outcome, result=None, **error)
+
+
+def _too_slow(now: int, after: int) -> dict[str, object]:
+    stack = 'Traceback (most recent call last):\n  File "billing.py", line 31, in charge\n    bank.transfer(amount)\nTimeoutError'
+    return {
+        "error_class": "TimeoutError", "error_message": "The bank did not answer within 30 s", "error_stack": stack,
+        "next_at": from_us(now - (after - 3) * _MINUTE), "result": None,
+    }  # fmt: skip
+
+
+def beats(site: Site, now: int) -> None:
+    """A quarter of an hour in which tasks started and ended, as the tail would have told of it."""
+    dice, pulse = random.Random(3), site.app.state.api.pulse
+    pulse.beats(now)
+    for second in range(900):
+        for _ in range(dice.randrange(3, 9)):
+            planned = now - second * 1_000_000
+            late = int(dice.expovariate(1 / 9_000)) + (60_000 if 300 < second < 360 else 0)
+            outcome = "failed" if dice.random() < 0.02 else "succeeded"
+            fact = Fact(TaskKey(planned, "a", "b"), 1, outcome, planned + late, planned + late + 200_000, planned)
+            pulse.heard(SimpleNamespace(facts=(fact,)))
+
+
+def remember(site: Site, now: int) -> None:
+    """What was counted in that quarter of an hour while somebody looked."""
+    dice, overviews = random.Random(5), site.app.state.overviews
+    for step in range(60, 0, -1):
+        states = {
+            "scheduled": 4 + step // 9, "ready": dice.randrange(6), "running": dice.randrange(1, 5), "retry_wait": dice.randrange(3),
+            "succeeded": 560 - 3 * step, "failed": 30 - step // 8, "aborted": 0, "cancelled": 11,
+        }  # fmt: skip
+        overviews.remember(states, now - step * 15_000_000)
+
+
+def screens(keys: dict[str, TaskKey]) -> Iterator[tuple[str, str]]:
+    """Name of a picture, and the page that it shows."""
+    yield "now", "/ui/now"
+    yield "tasks", "/ui/tasks?filter=queue%3Abilling+ended%3A%3E-1h"
+    yield "task", f"/ui/tasks/{id_of(keys['task'])}"
+    yield "lane", "/ui/lanes?name=cust-017"
+
+
+def shoot(browser: Browser, address: str, keys: dict[str, TaskKey]) -> None:
+    """Writes all pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    for width, scheme in VARIANTS:
+        with Visit.begun(browser, address, width, scheme) as visit:
+            for name, path in screens(keys):
+                page = visit.open(path)
+                if page.locator(".pulse").count():
+                    page.wait_for_selector(".pulse.is-live")
+                file = IMAGES / f"dashboard-{name}-{width}-{scheme}.png"
+                file.write_bytes(small(page.screenshot()))
+                sys.stdout.write(f"{file.relative_to(IMAGES.parents[1])}: {file.stat().st_size // 1024} KiB\n")
+
+
+def main() -> None:
+    """Makes the tables, serves them, and takes the pictures."""
+    now = now_us()
+    with tempfile.TemporaryDirectory() as folder:
+        keys = day(f"{folder}/tables", now)
+        site = Site(folder)
+        beats(site, now)
+        remember(site, now)
+        with served(site) as address, opened() as browser:
+            shoot(browser, address, keys)
+
+
+if __name__ == "__main__":
+    main()

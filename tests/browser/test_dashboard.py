@@ -1,0 +1,215 @@
+"""The dashboard in a real browser: every screen loads, is looked at by axe-core, acts, and stays as it is where it is told to."""
+
+from __future__ import annotations
+
+import gzip
+from urllib.parse import urlencode
+
+import pytest
+
+from scylla_spark.clock import now_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import TASKS
+from scylla_spark.services.api.task_ids import id_of
+from tests.browser.visit import Visit
+from tests.support.dashboard_site import token_of
+from tests.support.dashboard_tables import HOSTILE, MARKUP
+from tests.support.delta_tables import append, task
+
+pytestmark = pytest.mark.integration
+
+SCREENS = {
+    "now": "/ui/now",
+    "tasks": "/ui/tasks",
+    "a filter that is wrong": "/ui/tasks?filter=nonsense:1",
+    "failed": "/ui/tasks/{failed}",
+    "ready": "/ui/tasks/{ready}",
+    "hostile": "/ui/tasks/{hostile 0}",
+    "long": "/ui/tasks/{hostile 1}",
+    "bulk": "/ui/tasks:bulk?act=cancel&filter=state:ready",
+    "enqueue": "/ui/tasks:new",
+    "lanes": "/ui/lanes",
+    "lane": "/ui/lanes?name=cust-9",
+    "hostile lane": "/ui/lanes?" + urlencode({"name": MARKUP}),
+    "login": "/ui/login",
+    "nothing": "/ui/nothing",
+}
+REFUSED = ("status of 404", "status of 422", "status of 409")
+_MOST_BYTES = 150 * 1024
+
+
+def path_of(site, screen):
+    return SCREENS[screen].format(**{name: id_of(key) for name, key in site.keys.items()})
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(browser, site, screen):
+    for width, scheme in ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")):
+        with Visit.begun(browser, site.address, width, scheme) as visit:
+            visit.expected = REFUSED
+            visit.open(path_of(site, screen))
+            assert visit.page.title().endswith("scylla-spark")
+            assert not visit.is_too_wide(), (width, scheme)
+            assert visit.hindrances() == [], (width, scheme)
+            assert visit.faults == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_with_all_that_it_loads_is_light(visit, site, screen):
+    bodies: dict[str, bytes] = {}
+    visit.page.on("response", lambda answer: bodies.update({answer.url: b""}))
+    visit.open(path_of(site, screen))
+    loaded = [url for url in bodies if "/ui/live" not in url and "/lines" not in url]
+    weight = sum(len(gzip.compress(visit.page.request.get(url).body())) for url in loaded)
+    assert 0 < weight <= _MOST_BYTES
+
+
+def test_a_screen_says_something_before_a_second_has_passed(visit):
+    visit.open("/ui/now")
+    visit.open("/ui/tasks")
+    visit.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    painted = visit.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted <= 5_000, "a second on a machine of its own; tests share theirs"
+
+
+def test_without_scripts_screens_are_whole(browser, site):
+    with Visit.begun(browser, site.address, java_script_enabled=False) as visit:
+        visit.page.goto(f"{site.address}/ui/tasks")
+        visit.page.fill("#filter", "state:failed")
+        visit.page.click("button:text-is('Filter')")
+        assert "invoice-18" in visit.page.inner_text("#live")
+        assert "invoice-17" not in visit.page.inner_text("#live")
+
+
+def test_hostile_names_are_shown_and_never_obeyed(visit, site):
+    for path in (
+        "/ui/now",
+        "/ui/tasks?filter=state:ready",
+        *(f"/ui/tasks/{id_of(site.keys[f'hostile {n}'])}" for n in range(len(HOSTILE))),
+    ):
+        visit.open(path)
+        assert visit.page.title() != "1"
+        assert visit.page.locator("main img").count() == 0
+        assert visit.faults == []
+    visit.open(f"/ui/tasks/{id_of(site.keys['hostile 0'])}")
+    assert visit.page.inner_text("h1 bdi") == MARKUP
+
+
+def test_the_names_of_hostile_lanes_come_back_from_links_and_forms(visit, site):
+    visit.expected = REFUSED
+    for number, name in enumerate(HOSTILE):
+        visit.open(f"/ui/tasks/{id_of(site.keys[f'hostile {number}'])}")
+        visit.page.click(".facts a >> nth=0")
+        visit.page.wait_for_url("**/ui/lanes?*")
+        visit.page.click("text=Skip the head")
+        visit.page.wait_for_load_state()
+        assert site.connection.sent[-1].key.ordering_id == name
+
+
+def test_a_task_is_enqueued_by_the_form_and_shown(visit, site):
+    visit.expected = REFUSED
+    visit.open("/ui/tasks:new")
+    visit.page.fill("#handler", "send")
+    visit.page.fill("#payload", '{"n": 9007199254740993}')
+    visit.page.fill("#scheduled_time", "2099-01-02T03:04:05")
+    visit.page.click("button:text-is('Enqueue')")
+    visit.page.wait_for_url("**/ui/tasks/*")
+    command = site.connection.sent[-1]
+    assert (command.handler, command.payload) == ("send", '{"n":9007199254740993}')
+    assert command.key.scheduled_time.isoformat() == "2099-01-02T03:04:05+00:00"
+
+
+def test_all_of_a_filter_is_cancelled_after_a_look(visit, site):
+    visit.open("/ui/tasks?filter=lane:cust-9")
+    visit.page.click("text=Cancel all that are open…")
+    assert "invoice-19" in visit.page.inner_text("main")
+    visit.page.click("button:has-text('Cancel 2 tasks')")
+    visit.page.wait_for_url("**/ui/tasks?filter=*")
+    assert "Cancel was sent for 2 tasks" in visit.page.inner_text(".said")
+    assert len(site.connection.sender.records) == 2
+
+
+def test_the_log_in_leads_on(browser, site):
+    token = token_of(site, "read")
+    with Visit.begun(browser, site.address) as visit:
+        visit.open("/ui/tasks?filter=state:failed")
+        visit.page.fill("#token", token)
+        visit.page.click("button:text-is('Log in')")
+        visit.page.wait_for_url("**/ui/tasks?filter=state:failed")
+        assert "invoice-18" in visit.page.inner_text("#live")
+        visit.page.click("text=Log out")
+        visit.page.wait_for_url("**/ui/login")
+        assert visit.faults == []
+
+
+# -- what happens while a page is open ------------------------------------------------------------------------------------
+
+
+def enqueue_late(site, number):
+    """One more task in the tables, which is overdue."""
+    key = TaskKey(now_us() - 60_000_000, "late", f"late-{number}")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 100 + number)])
+
+
+def test_a_page_follows_what_happens_by_one_connection(visit, site):
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+    visit.open("/ui/tasks?filter=lane:late")
+    visit.page.wait_for_selector(".pulse.is-live")
+    assert "No task is like that" in visit.page.inner_text("#live")
+    enqueue_late(site, 1)
+    visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
+    assert len([url for url in asked if url.endswith("/ui/live")]) == 1
+    assert visit.faults == []
+
+
+def test_a_page_that_was_paused_stays_as_it_is_also_when_it_is_focused_again(visit, site):
+    visit.open("/ui/tasks?filter=lane:late")
+    visit.page.wait_for_selector(".pulse.is-live")
+    visit.page.click("[data-pause]")
+    asked: list[str] = []
+    visit.page.on("request", lambda request: asked.append(request.url))
+    enqueue_late(site, 1)
+    for event in ("visibilitychange", "focus", "pageshow"):
+        visit.page.evaluate(
+            "name => (name === 'visibilitychange' ? document : window).dispatchEvent(new Event(name))", event
+        )
+    visit.page.wait_for_timeout(3_000)  # nothing happens: there is no condition to wait for
+    assert asked == []
+    assert "late-1" not in visit.page.inner_text("#live")
+    visit.page.click("[data-pause]")
+    visit.page.wait_for_selector("#live >> text=late-1", timeout=30_000)
+
+
+def test_copies_work_over_plain_http(browser, site):
+    """Where a page is not of loopback nor encrypted, there is no clipboard interface."""
+    with Visit.begun(browser, site.address) as visit:
+        visit.open(f"/ui/tasks/{id_of(site.keys['failed'])}")
+        visit.page.evaluate("Object.defineProperty(window, 'isSecureContext', {value: false})")
+        visit.page.click("summary:has-text('Copy as')")
+        visit.page.click("[data-copy='copy-1']")
+        visit.page.wait_for_selector("[data-copy='copy-1']:text-is('Copied')")
+
+
+def test_a_chosen_theme_stays(visit):
+    page = visit.open("/ui/now")
+    page.click("[data-theme-switch]")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page = visit.open("/ui/tasks")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_everything_is_reached_with_the_keyboard(visit):
+    page = visit.open("/ui/now")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('href') || document.activeElement.textContent.trim()")
+        )
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none" or page.evaluate("document.activeElement === document.body")
+    assert {"/ui/tasks", "Pause", "/ui/tasks?filter=state%3Aready"} <= reached

@@ -1,0 +1,74 @@
+"""A visit of the dashboard that writes down what must not happen: errors of scripts, breaches of the policy, requests to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+
+_AXE = (Path(__file__).parent / "vendor" / "axe-4.14.1.min.js").read_text()
+_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+
+
+class Visit:
+    """One page in a browser.
+
+    Attributes:
+        page: of Playwright.
+        faults: what must not happen and did.
+    """
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.faults: list[str] = []
+        self.expected: tuple[str, ...] = ()
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
+        page.on("request", self._asked)
+        page.on("dialog", lambda dialog: self.faults.append(f"dialog: {dialog.message}"))
+
+    @classmethod
+    @contextmanager
+    def begun(
+        cls, browser: Browser, address: str, width: int = 1280, scheme: Any = "light", **more: Any
+    ) -> Iterator[Visit]:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce", **more
+        )
+        try:
+            yield cls(context.new_page(), address)
+        finally:
+            context.close()
+
+    def open(self, path: str) -> Page:
+        """Goes to a page, and waits until it is whole; event streams stay open, so there is no waiting for silence."""
+        self.page.goto(f"{self.address}{path}", wait_until="load")
+        return self.page
+
+    def is_too_wide(self) -> bool:
+        """Whether the page as a whole must be moved sideways."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+    def hindrances(self) -> list[str]:
+        """What axe-core finds that hinders people seriously."""
+        self.page.evaluate(f"() => {{ {_AXE} }}")
+        found = self.page.evaluate("tags => axe.run({runOnly: tags, resultTypes: ['violations']})", _TAGS)
+        return [
+            f"{one['id']}: {node['html'][:200]}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+            for node in one["nodes"][:3]
+        ]
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(one in message.text for one in self.expected):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if urlsplit(request.url).netloc != urlsplit(self.address).netloc:
+            self.faults.append(f"another host: {request.url}")

@@ -1,0 +1,293 @@
+"""The frame of the dashboard over the real API: who is let in, which forms are believed, and what every answer carries."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import tomllib
+
+import pytest
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import TASKS
+from scylla_spark.services.dashboard import words
+from scylla_spark.services.dashboard.assets import FOLDER
+from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_SESSIONS, Sessions
+from tests.support.api_site import Site
+from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
+from tests.support.delta_tables import append, at, make, task
+
+KEY = TaskKey(at(10), "cust/9", "inv")
+
+
+def made(tmp_path, **settings) -> Site:
+    make(f"{tmp_path}/tables")
+    append(f"{tmp_path}/tables", TASKS, [task(KEY, 1, queue="mail")])
+    return Site(str(tmp_path), **settings)
+
+
+@pytest.fixture
+def site(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+# -- what every answer carries --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/now", "/ui/login", "/ui/nothing", "/ui/static/0/x.css"])
+def test_every_answer_keeps_other_sites_away(client, path):
+    headers = client.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "same-origin")
+
+
+def test_the_first_page_is_now(client):
+    answer = client.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/now")
+    assert "Queues" in seen(client.get("/ui/now"))
+
+
+def test_a_page_that_is_not_there_is_a_page(client):
+    answer = client.get("/ui/nothing")
+    assert answer.status_code == 404
+    assert "There is no such page" in seen(answer)
+
+
+def test_the_api_is_where_it_was(client):
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/v1/nothing").headers["content-type"] == "application/problem+json"
+
+
+def test_no_page_has_scripts_or_styles_of_its_own(client):
+    for path in ("/ui/now", "/ui/login", "/ui/nothing"):
+        text = client.get(path).text
+        assert re.findall(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)|javascript:", text) == []
+
+
+def test_pages_load_nothing_from_elsewhere(client):
+    text = client.get("/ui/now").text
+    assert re.findall(r'(?:src|href|action)="(?!/)[^#"]*"', text) == []
+
+
+def test_what_a_page_loads_is_there_for_ever_and_compressed(client):
+    for path in re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', client.get("/ui/now").text):
+        answer = client.get(path, headers={"Accept-Encoding": "gzip"})
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.headers["content-encoding"] == "gzip"
+        assert client.get(path, headers={"Accept-Encoding": "identity"}).text == answer.text
+
+
+def test_a_page_with_all_that_it_loads_is_light(client):
+    page = client.get("/ui/now")
+    weight = len(gzip.compress(page.content))
+    for path in set(re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', page.text)):
+        weight += len(gzip.compress(client.get(path).content))
+    assert weight <= 150 * 1024
+
+
+def test_vendored_files_are_those_of_their_packages():
+    listed = tomllib.loads((FOLDER / "vendor.toml").read_text())["file"]
+    for one in listed:
+        assert hashlib.sha256((FOLDER / "vendor" / one["name"]).read_bytes()).hexdigest() == one["sha256"], one["name"]
+        assert (FOLDER / "vendor" / one["licence_file"]).is_file()
+    licences = {one["licence_file"] for one in listed}
+    assert {path.name for path in (FOLDER / "vendor").iterdir()} == {one["name"] for one in listed} | licences
+
+
+# -- who is let in --------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_token_is_needed_the_login_asks_for_it(site, client):
+    token_of(site, "read")
+    answer = client.get("/ui/now")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login?next=%2Fui%2Fnow")
+
+
+def test_a_token_begins_a_session_that_scripts_and_other_sites_do_not_see(site, client):
+    text = token_of(site, "read")
+    answer = sent(client, "/ui/login", client.get("/ui/login"), token=text, next="/ui/now?x=1")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/now?x=1")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert text not in cookie
+    assert client.get("/ui/now").status_code == 200
+
+
+def test_a_session_ends_when_its_owner_logs_out(site, client):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    sent(client, "/ui/logout", client.get("/ui/now"))
+    assert client.get("/ui/now").headers["location"].startswith("/ui/login")
+
+
+def test_a_wrong_token_is_told_so(site, client):
+    token_of(site, "read")
+    for wrong in ("ss_0a1b2c3d4e5f_wrong", "", "\u202e"):
+        answer = sent(client, "/ui/login", client.get("/ui/login"), token=wrong)
+        assert answer.status_code == 401
+        assert "token" in seen(answer)
+
+
+@pytest.mark.parametrize(
+    "place", ["https://evil.example/", "//evil.example/ui/", "/\\evil.example", "/v1/tasks", "/ui/\n"]
+)
+def test_a_login_leads_only_to_pages_of_ours(site, client, place):
+    answer = sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"), next=place)
+    assert answer.headers["location"] == "/ui/now"
+
+
+def test_a_code_logs_in_once(site, client):
+    text = token_of(site, "read")
+    code = client.post("/v1/login_codes", headers={"Authorization": f"Bearer {text}"}).json()["code"]
+    assert client.get(f"/ui/login?code={code}").headers["location"] == "/ui/now"
+    assert client.get("/ui/now").status_code == 200
+    again = client.get(f"/ui/login?code={code}")
+    assert again.status_code == 401
+    assert "worth nothing" in seen(again)
+
+
+def test_where_no_token_is_needed_there_is_no_code(client):
+    assert client.post("/v1/login_codes").status_code == 409
+
+
+def test_who_asks_is_said(site, client):
+    text = token_of(site, "read", "tasks:write:queue=mail")
+    told = client.get("/v1/me", headers={"Authorization": f"Bearer {text}"}).json()
+    assert (told["name"], told["scopes"]) == ("somebody", ["read", "tasks:write:queue=mail"])
+
+
+def test_where_no_token_is_needed_nobody_asks(client):
+    assert client.get("/v1/me").json() == {"id": "", "name": "", "scopes": ["admin"], "namespaces": []}
+
+
+def test_sessions_are_bounded_and_end():
+    sessions = Sessions()
+    first = sessions.begin("a", 0)
+    assert sessions.token(first, IDLE_US) == "a"
+    assert sessions.token(first, 2 * IDLE_US + 1) == "", "it was silent"
+    long = sessions.begin("b", 0)
+    for hour in range(1, LONGEST_US // IDLE_US + 1):
+        assert sessions.token(long, hour * IDLE_US) == "b"
+    assert sessions.token(long, LONGEST_US + 1) == "", "it lasted long enough"
+    oldest = sessions.begin("c", 0)
+    for _ in range(MOST_SESSIONS):
+        sessions.begin("d", 0)
+    assert sessions.token(oldest, 1) == ""
+
+
+# -- which forms are believed ---------------------------------------------------------------------------------------------
+
+
+def test_a_form_of_ours_is_obeyed(client):
+    answer = sent(client, "/ui/now:pause", client.get("/ui/now"), queue="mail")
+    assert answer.status_code == 303
+    assert client.get("/v1/queues/mail").json()["fields"]["paused"] is True
+    assert "Nothing of the queue mail starts any more" in seen(client.get("/ui/now"))
+    assert "Nothing of the queue mail" not in seen(client.get("/ui/now")), "it is said once"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Sec-Fetch-Site": "cross-site"},
+     {"Sec-Fetch-Site": "none"}],
+)  # fmt: skip
+def test_a_form_of_another_site_does_nothing(site, client, headers):
+    fields = {"form_token": form_token(client.get("/ui/now")), "queue": "mail"}
+    answer = client.post("/ui/now:pause", data=fields, headers=headers)
+    assert answer.status_code == 403
+    assert "mail" not in site.connection.plan.state().queues
+
+
+@pytest.mark.parametrize("given", ["", "0" * 64, "\u00e4"])
+def test_a_form_without_the_token_of_its_page_does_nothing(site, client, given):
+    answer = client.post("/ui/now:pause", data={"form_token": given, "queue": "mail"}, headers=ORIGIN)
+    assert answer.status_code == 403
+    assert "Load the page again" in seen(answer)
+    assert "mail" not in site.connection.plan.state().queues
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [(b"{}", "application/json"), (b"a=\xff", "application/x-www-form-urlencoded"),
+     (b"&".join(b"a=1" for _ in range(300)), "application/x-www-form-urlencoded")],
+)  # fmt: skip
+def test_what_is_no_form_is_refused(client, content, kind):
+    answer = client.post("/ui/now:pause", content=content, headers={"Content-Type": kind} | ORIGIN)
+    assert answer.status_code == 400
+
+
+def test_who_may_only_read_changes_nothing(site, client):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    answer = sent(client, "/ui/now:pause", client.get("/ui/now"), queue="mail")
+    assert answer.status_code == 403
+    assert "queues:write" in seen(answer)
+    assert "mail" not in site.connection.plan.state().queues
+
+
+# -- under the prefix of a proxy ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["https://tasks.example/sched", "https://tasks.example/sched/"])
+def test_links_have_the_prefix_once(tmp_path, url):
+    with made(tmp_path, public_url=url, allowed_hosts=["tasks.example"]).client() as client:
+        for path in ("/ui/now", "/sched/ui/now"):  # with a proxy that takes it off, and with one that leaves it
+            text = client.get(path).text
+            links = re.findall(r'(?:src|href|action|data-live)="([^"#]+)"', text)
+            assert [link for link in links if not re.match(r"/sched/(?!.*//)", link)] == []
+        assert client.get("/sched").headers["location"] == "/sched/ui/now"
+        assert client.get("/sched/healthz").status_code == 200
+
+
+def test_behind_tls_cookies_do_not_leave_it(tmp_path):
+    site = made(tmp_path, public_url="https://tasks.example/sched")
+    with site.client() as client:
+        fields = {"form_token": form_token(client.get("/ui/login")), "token": token_of(site, "read")}
+        answer = client.post("/ui/login", data=fields, headers={"Origin": "https://tasks.example"})
+        assert "Secure" in answer.headers["set-cookie"]
+        assert "Path=/sched" in answer.headers["set-cookie"]
+        assert answer.headers["location"] == "/sched/ui/now"
+
+
+# -- words ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(None, "\u2013"), (0, "0 ms"), (300, "<1 ms"), (3_000, "3 ms"), (1_200_000, "1.2 s"), (245_000_000, "4 min 5 s"),
+     (51 * 3_600_000_000, "2 d 3 h"), (3_600_000_000, "1 h"), (-5_000_000, "0 ms")],
+)  # fmt: skip
+def test_spans_of_time_are_read_at_a_glance(us, text):
+    assert words.span_text(us).replace("\u202f", " ") == text
+
+
+def test_an_instant_is_said_twice_and_is_machine_readable():
+    text = words.moment_markup("2026-01-31T09:00:00Z", words.instant_of("2026-01-31T09:04:05Z") or 0)
+    assert text.replace("\u202f", " ") == (
+        '<time datetime="2026-01-31T09:00:00Z" title="2026-01-31T09:00:00Z">2026-01-31 09:00:00 <span class="ago">4 min ago</span></time>'
+    )
+
+
+def test_a_number_beyond_those_of_browsers_is_exact():
+    assert words.json_text({"a": 9007199254740993}) == '{\n  "a": 9007199254740993\n}'
+
+
+@pytest.mark.parametrize("value", ["mail", 'a "b" \\c', "a,b", "ü\n", ">5", " "])
+def test_a_term_of_a_filter_means_exactly_its_value(value):
+    from scylla_spark.core.task_filter import OneOf, read_filter
+
+    assert read_filter(words.filter_term("queue", value), 0).conditions == (OneOf("queue", (value,)),)
+
+
+def test_a_name_that_is_markup_is_text():
+    assert (
+        words.name_markup("<b>\u202ex\n") == '<bdi class="name" title="&lt;b&gt;\\u202ex\\n">&lt;b&gt;\\u202ex\\n</bdi>'
+    )

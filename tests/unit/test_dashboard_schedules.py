@@ -1,0 +1,206 @@
+"""The screen Schedules over the real API and planner: what fires, what fired, what was skipped, and acts with a note and a preview."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.schemas import FIRES
+from tests.support.api_site import Site
+from tests.support.dashboard_site import ORIGIN, seen, sent
+from tests.support.delta_tables import append, make
+
+NAME, PATH = "team-a/nightly:run", "team-a%2Fnightly%3Arun"
+NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}
+HOSTILE = "<img src=x onerror=alert(1)> \u202e %2F\n"
+
+
+@pytest.fixture
+def site(tmp_path):
+    make(f"{tmp_path}/tables")
+    return Site(str(tmp_path))
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        client.put(f"/v1/schedules/{PATH}", json=NIGHTLY)
+        yield client
+
+
+def decided(tmp_path, *rows: dict) -> None:
+    common = {"schedule": NAME, "revision": 1, "by_hand": False}
+    append(f"{tmp_path}/tables", FIRES, [common | {"plan_offset": number} | row for number, row in enumerate(rows)])
+
+
+def fire(verdict: str, why: str | None = None, **more) -> dict:
+    now = from_us(now_us() // 1_000_000 * 1_000_000)
+    task = {"scheduled_time": now, "ordering_id": HOSTILE, "uniqueness_key": "k", "generation": 1}
+    return (
+        {"planned_at": now, "decided_at": now, "verdict": verdict, "why": why}
+        | (task if verdict == "launched" else {})
+        | more
+    )
+
+
+def test_the_list_says_in_words_when_each_fires(client):
+    page = client.get("/ui/schedules")
+    assert "at 02:00 every day, Europe/Berlin time" in seen(page)
+    assert f'href="/ui/schedules/{PATH}"' in page.text
+
+
+def test_the_list_is_filtered_by_its_address(client):
+    client.put("/v1/schedules/other", json={"handler": "h", "event": "stock", "tags": ["x"]})
+    assert "other" not in seen(client.get("/ui/schedules?kind=time"))
+    assert "nightly" not in seen(client.get("/ui/schedules?tag=x"))
+    assert "No schedule fits" in seen(client.get("/ui/schedules?state=paused"))
+
+
+def test_many_schedules_stand_on_pages(client):
+    stored = [{"name": f"s{number:03}", "handler": "h", "event": "e"} for number in range(205)]
+    client.post("/v1/schedules:apply", json={"schedules": stored})
+    page = client.get("/ui/schedules")
+    assert 'href="/ui/schedules?after=s199"' in page.text
+    assert "s204" in seen(client.get("/ui/schedules?after=s199"))
+
+
+def test_a_schedule_shows_its_next_ten_times_and_what_a_clock_change_does(client):
+    client.put("/v1/schedules/spring", json=NIGHTLY | {"cron": "30 2 28 3 *", "gap": "skip"})
+    assert seen(client.get(f"/ui/schedules/{PATH}")).count("02:00 Europe/Berlin") == 10
+    page = seen(client.get("/ui/schedules/spring"))
+    assert "2027-03-28 02:30 Europe/Berlin" in page
+    assert "left out" in page, "that time does not exist in 2027"
+
+
+def test_a_trigger_shows_what_has_come_of_each_branch(client, site):
+    both = {"kind": "all", "of": [{"kind": "event", "name": "stock"}, {"kind": "event", "name": "prices"}]}
+    client.put("/v1/schedules/both", json={"handler": "h", "trigger": both})
+    site.connection.plan.planner.ask("event", name="stock", payload={})
+    page = seen(client.get("/ui/schedules/both"))
+    assert "waits all of these 1 of 2" in page
+    assert "holds on the event 'stock'" in page
+    assert "waits on the event 'prices'" in page
+    assert "Next times" not in page
+
+
+def test_decisions_stand_with_reason_versions_and_hostile_words_as_words(client, tmp_path):
+    values = {"from_version": 4, "to_version": 9, "name": "sales", "rows": 1200}
+    decided(
+        tmp_path,
+        fire("launched", values=json.dumps(values)),
+        fire("skipped", HOSTILE),
+        fire("failed", values='{"a": "<b>"}'),
+    )
+    page = client.get(f"/ui/schedules/{PATH}")
+    assert "versions 5 to 9 of sales, 1,200 rows" in seen(page)
+    assert "<img src=x" not in page.text
+    assert "<b>" not in page.text
+    assert "skipped" in seen(page)
+
+
+def test_what_was_skipped_of_all_schedules_is_found_by_time_and_verdict(client, tmp_path):
+    night = from_us(now_us() - 90_000_000_000)
+    decided(tmp_path, fire("launched"), fire("skipped", "another run was active", decided_at=night, planned_at=night))
+    assert "another run was active" not in seen(client.get("/ui/fires")), "it is older than a day"
+    window = {
+        "from": (night - timedelta(hours=1)).isoformat()[:19],
+        "to": (night + timedelta(hours=1)).isoformat()[:19],
+    }
+    page = client.get("/ui/fires", params=window | {"verdict": "skipped"})
+    assert "another run was active" in seen(page)
+    assert f'href="/ui/schedules/{PATH}"' in page.text
+    assert "Nothing was decided" in seen(client.get("/ui/fires?verdict=missed"))
+
+
+@pytest.mark.parametrize("query", ["from=never", "verdict=maybe", "from=2026-01-02T00:00&to=2026-01-01T00:00"])
+def test_windows_of_decisions_that_cannot_be_read_are_refused(client, query):
+    assert client.get(f"/ui/fires?{query}").status_code in (400, 422)
+
+
+def test_a_pause_keeps_its_note_and_a_resume_ends_it(client):
+    page = client.get(f"/ui/schedules/{PATH}")
+    answer = sent(client, f"/ui/schedules/{PATH}/pause", page, note=HOSTILE, until="2099-01-01T00:00")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")
+    page = client.get(f"/ui/schedules/{PATH}")
+    assert "paused" in seen(page)
+    assert "<img src=x" not in page.text
+    assert "2099-01-01 00:00:00" in seen(page)
+    assert client.get(f"/v1/schedules/{PATH}").json()["note"] == HOSTILE
+    sent(client, f"/ui/schedules/{PATH}/resume", page)
+    assert client.get(f"/v1/schedules/{PATH}").json()["state"] == "active"
+
+
+def test_a_run_by_hand_leads_to_its_task(client, monkeypatch):
+    from scylla_spark.services.api import schedule_actions
+
+    monkeypatch.setattr(schedule_actions, "_LOOKS_FOR_RUN", 0)  # no broker here would ever show the task
+    answer = sent(client, f"/ui/schedules/{PATH}/run", client.get(f"/ui/schedules/{PATH}"))
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/ui/tasks/")
+
+
+def test_a_backfill_is_previewed_and_nothing_runs_before_it_is_confirmed(client, site):
+    window = {
+        "begin": "2026-01-01T00:00",
+        "end": "2026-01-04T00:00",
+        "order": "newest",
+        "max_running": "2",
+        "reprocess": "all",
+    }
+    page = client.get(f"/ui/schedules/{PATH}")
+    preview = sent(client, f"/ui/schedules/{PATH}/preview", page, **window)
+    assert "3 runs, from 2026-01-03 01:00:00" in seen(preview)
+    assert site.connection.plan.planner.shadow.entries[NAME].jobs == {}
+    answer = sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="3")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")
+    assert "3 past times run now" in seen(client.get(answer.headers["location"]))
+
+
+def test_more_than_a_hundred_runs_are_launched_only_by_who_types_their_number(client, site):
+    window = {
+        "begin": "2026-01-01T00:00",
+        "end": "2026-06-01T00:00",
+        "order": "oldest",
+        "max_running": "1",
+        "reprocess": "all",
+    }
+    preview = sent(client, f"/ui/schedules/{PATH}/preview", client.get(f"/ui/schedules/{PATH}"), **window)
+    assert "Type 151 to confirm" in seen(preview)
+    assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="151", typed="15").status_code == 409
+    assert (
+        sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="151", typed="151").status_code == 303
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"begin": "soon"}, {"end": ""}, {"max_running": "x"}, {"order": "random"}])
+def test_a_backfill_that_cannot_be_read_is_refused(client, wrong):
+    window = {
+        "begin": "2026-01-01T00:00",
+        "end": "2026-01-04T00:00",
+        "order": "oldest",
+        "max_running": "1",
+        "reprocess": "all",
+    }
+    page = client.get(f"/ui/schedules/{PATH}")
+    assert sent(client, f"/ui/schedules/{PATH}/preview", page, **window | wrong).status_code in (400, 422)
+
+
+def test_the_answer_to_why_not_at_a_time_is_on_the_page(client):
+    page = seen(client.get(f"/ui/schedules/{PATH}", params={"at": "2026-01-01T01:00:00"}))
+    (said,) = client.get(f"/v1/schedules/{PATH}:explain", params={"at": "2026-01-01T01:00:00Z"}).json()["said"][:1]
+    assert "Why, about 2026-01-01 01:00:00" in page
+    assert said in page
+
+
+def test_a_schedule_that_never_was_is_a_page(client):
+    answer = client.get("/ui/schedules/nope")
+    assert answer.status_code == 404
+    assert "There is no schedule 'nope'" in seen(answer)
+
+
+@pytest.mark.parametrize("act", ["pause", "resume", "run", "preview", "backfill"])
+def test_acts_need_the_token_of_the_form(client, act):
+    assert client.post(f"/ui/schedules/{PATH}/{act}", data={"form_token": "x"}, headers=ORIGIN).status_code == 403

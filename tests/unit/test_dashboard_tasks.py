@@ -1,0 +1,278 @@
+"""The screens Tasks and Lane over real tables and no brokers: what is shown, what is done, and names that are made to harm."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from html import unescape
+
+import pytest
+
+from scylla_spark.core.command import CANCEL
+from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.dashboard.copies import copies
+from scylla_spark.services.dashboard.lane import expected
+from scylla_spark.services.dashboard.task import error_fingerprint
+from scylla_spark.services.dashboard.timeline import WIDTH, timeline
+from scylla_spark.services.dashboard.words import filter_term
+from scylla_spark.visible import visible
+from tests.support.api_site import Site
+from tests.support.dashboard_site import foreign, seen, sent
+from tests.support.dashboard_tables import HOSTILE, fill
+
+_S = 1_000_000
+
+
+@pytest.fixture
+def site(tmp_path):
+    tmp_path.joinpath("tables").mkdir()
+    site_keys = fill(f"{tmp_path}/tables")
+    site = Site(str(tmp_path))
+    site.keys = site_keys
+    return site
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+def page_of(client, site, name):
+    return client.get(f"/ui/tasks/{id_of(site.keys[name])}")
+
+
+# -- the list -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_in_the_address_chooses(client):
+    text = seen(client.get("/ui/tasks", params={"filter": "state:failed"}))
+    assert "invoice-18" in text
+    assert "invoice-17" not in text
+    assert "1 tasks" in text
+
+
+def test_a_filter_that_cannot_be_read_says_why_and_stays(client):
+    answer = client.get("/ui/tasks", params={"filter": 'nonsense:"<b>'})
+    assert answer.status_code == 422
+    assert 'value="nonsense:&#34;&lt;b&gt;"' in answer.text
+    assert 'role="alert"' in answer.text
+
+
+def test_what_was_is_shown_as_of_then_and_does_not_refresh(client):
+    answer = client.get("/ui/tasks", params={"as_of": "2020-01-01T00:00:00Z"})
+    assert "As it was at" in seen(answer)
+    assert "data-live" not in answer.text
+
+
+def test_pages_follow_each_other(client, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dashboard.tasks.PAGE_ROWS", 5)
+    shown, path = [], "/ui/tasks"
+    while path:
+        text = client.get(path).text
+        shown += re.findall(r'<th scope="row"><a href="/ui/tasks/([\w-]+)"', text)
+        following = re.search(r'class="more"><a class="button" href="([^"]+)"', text)
+        path = unescape(following[1]) if following else ""
+    assert len(shown) == len(set(shown)) == 7 + len(HOSTILE)
+
+
+# -- acts on all that a filter chooses ------------------------------------------------------------------------------------
+
+
+def test_an_act_on_a_filter_is_previewed_with_count_and_rows(client, site):
+    answer = client.get("/ui/tasks:bulk", params={"act": "cancel", "filter": "lane:cust-9"})
+    assert "Cancel 2 tasks" in seen(answer)
+    assert "invoice-19" in answer.text
+    assert "invoice-17" not in answer.text, "it has ended"
+    assert site.connection.sender.records == []
+
+
+def test_an_act_does_what_was_previewed(client, site):
+    path = "/ui/tasks:bulk?act=cancel&filter=lane:cust-9"
+    answer = sent(client, "/ui/tasks:bulk", client.get(path), act="cancel", filter="lane:cust-9", matched="2")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/tasks?filter=lane%3Acust-9")
+    assert len(site.connection.sender.records) == 2
+
+
+def test_an_act_on_another_number_than_was_seen_is_asked_about_again(client, site):
+    preview = client.get("/ui/tasks:bulk?act=cancel&filter=lane:cust-9")
+    answer = sent(client, "/ui/tasks:bulk", preview, act="cancel", filter="lane:cust-9", matched="1")
+    assert answer.status_code == 409
+    assert "Nothing was done yet" in seen(answer)
+    assert site.connection.sender.records == []
+
+
+def test_an_act_on_many_tasks_wants_their_number_typed(client, site, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.dashboard.tasks.TYPED_ABOVE", 1)
+    preview = client.get("/ui/tasks:bulk?act=cancel&filter=lane:cust-9")
+    assert "Type 2 to confirm" in seen(preview)
+    fields = {"act": "cancel", "filter": "lane:cust-9", "matched": "2"}
+    assert sent(client, "/ui/tasks:bulk", preview, **fields, typed="3").status_code == 409
+    assert site.connection.sender.records == []
+    assert sent(client, "/ui/tasks:bulk", preview, **fields, typed="2").status_code == 303
+    assert len(site.connection.sender.records) == 2
+
+
+def test_an_act_that_is_none_is_told_so(client):
+    assert client.get("/ui/tasks:bulk?act=delete&filter=state:open").status_code == 404
+    assert client.get("/ui/tasks:bulk?act=cancel&filter=").status_code == 422
+
+
+# -- one task -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_task_shows_its_attempts_its_error_and_others_like_it(client, site):
+    answer = page_of(client, site, "failed")
+    text = seen(answer)
+    assert "TimeoutError" in text
+    assert "File mail.py, line 31" in text
+    assert "9007199254740993" in text, "exactly"
+    assert text.count("500 ms") >= 3, "each attempt waited so long"
+    assert "filter=state%3Afailed+error%3ATimeoutError" in answer.text
+    assert ":retry" in answer.text
+    assert "data-live" not in answer.text, "nothing of it changes any more"
+
+
+def test_an_open_task_says_why_it_is_not_done(client, site):
+    answer = page_of(client, site, "ready")
+    assert "Why it is not done" in seen(answer)
+    assert "data-live" in answer.text
+    assert "data-lines" in answer.text
+
+
+@pytest.mark.parametrize("name", ["succeeded", "failed", "ready", "scheduled", "retrying", "running", "cancelled"])
+def test_every_state_has_a_page(client, site, name):
+    assert page_of(client, site, name).status_code == 200
+
+
+def test_a_task_that_is_not_there_is_said(client):
+    assert client.get("/ui/tasks/nothing").status_code in (404, 422)
+    assert client.get("/ui/tasks/%ff").status_code == 404
+
+
+def test_a_retry_leads_to_the_copy(client, site):
+    name = id_of(site.keys["failed"])
+    answer = sent(client, f"/ui/tasks/{name}:retry", client.get(f"/ui/tasks/{name}"))
+    assert answer.status_code == 303
+    assert site.connection.sent[-1].key.ordering_id == "cust-9"
+    assert answer.headers["location"] == f"/ui/tasks/{id_of(site.connection.sent[-1].key)}"
+
+
+def test_errors_that_differ_in_numbers_alone_are_alike():
+    one = {"kind": "E", "message": "row 17 at 0xdeadbeef", "stack": ""}
+    assert error_fingerprint(one) == error_fingerprint(one | {"message": "row 4 at 0x1"})
+    assert error_fingerprint(one) != error_fingerprint(one | {"kind": "F"})
+
+
+def test_a_wait_is_never_negative():
+    task = {"scheduled_time": "2026-01-01T00:00:10Z"}
+    yielded = {"attempt": 1, "outcome": "yielded", "planned_at": "2026-01-01T00:00:10Z", "started_at": "2026-01-01T00:00:09Z",
+               "finished_at": "2026-01-01T00:00:08Z"}  # fmt: skip
+    running = {
+        "attempt": 2,
+        "outcome": "started",
+        "planned_at": None,
+        "started_at": "2026-01-01T00:00:12Z",
+        "finished_at": None,
+    }
+    pieces = timeline(task, [yielded, running], 0)
+    assert [(one.waited_us, one.ran_us) for one in pieces] == [(0, 0), (0, 0)]
+    assert all(0 <= value <= WIDTH for one in pieces for value in one[2:6])
+
+
+# -- a new one ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_form_enqueues(client, site):
+    fields = {"handler": "send", "payload": '{"n": 9007199254740993}', "queue": "mail", "ordering_id": "cust-1", "priority": "3",
+              "scheduled_time": "2099-01-02T03:04"}  # fmt: skip
+    answer = sent(client, "/ui/tasks:new", client.get("/ui/tasks:new"), **fields)
+    assert answer.status_code == 303
+    command = site.connection.sent[-1]
+    assert (command.handler, command.queue, command.priority, command.payload) == (
+        "send",
+        "mail",
+        3,
+        '{"n":9007199254740993}',
+    )
+    assert command.key.scheduled_time.isoformat() == "2099-01-02T03:04:00+00:00"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"payload": "{"}, {"payload": "[1]"}, {"priority": "x"}, {"delay": "soon"}, {"scheduled_time": "x"}]
+)
+def test_a_form_that_cannot_be_read_keeps_what_was_typed(client, site, fields):
+    answer = sent(client, "/ui/tasks:new", client.get("/ui/tasks:new"), handler="send-this", **fields)
+    assert answer.status_code == 422
+    assert 'value="send-this"' in answer.text
+    assert site.connection.sent == []
+
+
+# -- lanes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lane_is_shown_in_order_with_what_has_ended_of_it(client):
+    text = seen(client.get("/ui/lanes?name=cust-9"))
+    assert text.index("invoice-19") < text.index("invoice-20") < text.index("Ended within") < text.index("invoice-17")
+    assert "head" in text
+
+
+def test_a_lane_without_open_tasks_still_has_its_past(client):
+    assert "reminder-1" in seen(client.get("/ui/lanes?name=cust-6"))
+
+
+def test_without_a_name_the_screen_asks_for_one(client):
+    assert "Name it to see what it waits for" in seen(client.get("/ui/lanes"))
+
+
+def test_a_head_is_skipped(client, site):
+    answer = sent(client, "/ui/lanes:skip_head", client.get("/ui/lanes?name=cust-9"), name="cust-9")
+    assert answer.status_code in (303, 409, 503)
+    assert [(one.kind, one.key) for one in site.connection.sent] == [(CANCEL, site.keys["ready"])]
+
+
+def test_a_follower_does_not_start_before_the_one_in_front_of_it():
+    tasks = [{"next_start": "2026-01-01T00:00:10Z"}, {"next_start": "2026-01-01T00:00:05Z"}, {"next_start": None}]
+    assert [one["not_before"] for one in expected(tasks, 0)] == ["2026-01-01T00:00:10Z"] * 3
+
+
+def test_a_copy_for_the_shell_means_exactly_the_name(client, site):
+    for number, name in enumerate(HOSTILE):
+        task = client.get(f"/v1/tasks/{id_of(site.keys[f'hostile {number}'])}").json()
+        for tool, program in (("CLI", "scylla-spark"), ("curl", "curl")):
+            text = copies(task, "http://127.0.0.1")[tool]
+            assert text.isprintable()
+            command = 'show() { printf "%s\\0" "$@"; }; show ' + text.removeprefix(program)
+            done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
+            words = done.stdout.decode().split("\0")
+            lane = words[3].removeprefix("--ordering-id=") if tool == "CLI" else json.loads(words[-2])["ordering_id"]
+            assert lane == name
+
+
+# -- names that are made to harm ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_a_hostile_name_is_shown_and_never_obeyed(client, site, number):
+    name, key = HOSTILE[number], site.keys[f"hostile {number}"]
+    pages = [
+        client.get(f"/ui/tasks/{id_of(key)}"),
+        client.get("/ui/lanes", params={"name": name}),
+        client.get("/ui/tasks", params={"filter": filter_term("lane", name)}),
+        client.get("/ui/tasks:bulk", params={"act": "cancel", "filter": filter_term("lane", name)}),
+        client.get("/ui/now"),
+    ]
+    for page in pages:
+        assert page.status_code == 200, page.request.url
+        assert visible(name) in seen(page) or page is pages[-1]
+        assert foreign(page) == []
+        assert "\u202e" not in seen(page)
+
+
+def test_links_of_hostile_names_lead_to_them(client, site):
+    for number, name in enumerate(HOSTILE):
+        text = client.get(f"/ui/tasks/{id_of(site.keys[f'hostile {number}'])}").text
+        lane = re.search(r'<a href="(/ui/lanes\?[^"]+)"', text)
+        assert lane is not None
+        assert visible(name) in seen(client.get(unescape(lane[1])))

@@ -1,31 +1,33 @@
-"""The API of `api_site` on a port of this machine, for clients that need a network: browsers and the command line."""
+"""The API of `api_site` behind a real server, for clients that need a network: browsers and the command line."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from uvicorn import Config, Server
+import uvicorn
 
 from scylla_spark.services.api.app import guarded
-from scylla_spark.services.api.service import listening
 from tests.support.api_site import Site
-from tests.support.waiting import holds
+from tests.support.waiting import eventually
 
 
 @contextmanager
 def served(site: Site) -> Iterator[str]:
-    """The address at which it is served."""
-    listener = listening("127.0.0.1", 0)
-    app = guarded(site.app, site.settings)
-    running = Server(Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
+    """Serves a site; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        guarded(site.app, site.settings), ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        assert holds(lambda: running.started)
+        eventually(lambda: server.started, within=20, what="the server")
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        running.should_exit = True
-        thread.join()
+        server.should_exit = True
+        thread.join(timeout=10)
         listener.close()

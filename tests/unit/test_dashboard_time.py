@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_the_slider_asks_for_minutes_of_the_window(client, due):
 def test_names_that_are_markup_are_shown_and_their_links_lead_to_them(client, due):
     page = client.get("/ui/time", params={"at": iso(due + 3 * MINUTE + 30_000_000)})
     assert "<script>alert" not in page.text
-    assert f'/ui/lanes/{quote(LANE, safe="")}"' in page.text
+    assert f'/ui/lanes?{urlencode({"name": LANE})}"' in page.text
 
 
 @pytest.mark.parametrize(

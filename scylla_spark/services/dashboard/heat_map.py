@@ -18,6 +18,7 @@ LEVELS_MS: Final = (100, 1_000, 10_000, 60_000, 600_000)
 """Lateness from which on the next warmer colour is used."""
 MOST_QUEUES: Final = 60
 _MOST_CELL_LINKS: Final = 40  # with more stretches than this, a link leads to a whole hour
+_EDGE: Final = 20  # in this share at the end of the axis no hour is named: the text would stand beside the map
 _HOUR_US: Final = 3_600_000_000
 
 Link = Callable[[str, int, int], str]
@@ -136,7 +137,7 @@ def hours_axis(window: Window) -> Markup:
     first = -(-window.begin_us // every) * every
     marks = [
         Markup('<text x="{:.2f}%" y="12">{}</text>').format(100 * (at - window.begin_us) / span, iso(at)[11:16])
-        for at in range(first, window.end_us, every)
+        for at in range(first, window.end_us - span // _EDGE, every)
     ]
     return Markup('<svg class="axis" width="100%" height="16" aria-hidden="true">{}</svg>').format(
         Markup("").join(marks)

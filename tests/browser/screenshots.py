@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 from playwright.sync_api import Browser
 
 from scylla_spark.clock import from_us, now_us
@@ -16,6 +17,7 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.dashboard.words import segment
 from tests.browser.small_png import small
 from tests.browser.visit import Visit
 from tests.support.api_site import Site
@@ -27,6 +29,13 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 VARIANTS = ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"))
 _MINUTE = 60_000_000
 _QUEUES = (("mail", "send_mail"), ("reports", "render_report"), ("billing", "charge"), ("default", "sync_customer"))
+
+_SCHEDULES = {
+    "nightly-report": {"handler": "render_report", "cron": "30 2 * * *", "tz": "Europe/Berlin"},
+    "billing/monthly": {"handler": "charge", "cron": "0 9 1 * *", "tz": "America/New_York"},
+    "reminders": {"handler": "send_mail", "every": "15m"},
+    "stock-changed": {"handler": "sync_customer", "event": "stock"},
+}
 
 
 def day(path: str, now: int) -> dict[str, TaskKey]:
@@ -107,12 +116,21 @@ def remember(site: Site, now: int) -> None:
         overviews.remember(states, now - step * 15_000_000)
 
 
+def plan(address: str) -> None:
+    """Some schedules."""
+    for name, fields in _SCHEDULES.items():
+        httpx.put(f"{address}/v1/schedules/{segment(name)}", json=fields).raise_for_status()
+
+
 def screens(keys: dict[str, TaskKey]) -> Iterator[tuple[str, str]]:
     """Name of a picture, and the page that it shows."""
     yield "now", "/ui/now"
     yield "tasks", "/ui/tasks?filter=queue%3Abilling+ended%3A%3E-1h"
     yield "task", f"/ui/tasks/{id_of(keys['task'])}"
     yield "lane", "/ui/lanes?name=cust-017"
+    yield "schedules", "/ui/schedules"
+    yield "time", "/ui/time?span=6h"
+    yield "system", "/ui/system"
 
 
 def shoot(browser: Browser, address: str, keys: dict[str, TaskKey]) -> None:
@@ -138,6 +156,7 @@ def main() -> None:
         beats(site, now)
         remember(site, now)
         with served(site) as address, opened() as browser:
+            plan(address)
             shoot(browser, address, keys)
 
 

@@ -76,8 +76,8 @@ unit: setup ## the quick tests that need no JVM, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)
 
 INPUTS ?= 200000
-fuzz: setup ## throw so many records of both topics at their readers: INPUTS=n
-	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz $(ARGS)
+fuzz: setup ## throw so many records of both topics at their readers, and play the life of leases as long: INPUTS=n
+	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz tests/unit/test_lease_life.py $(ARGS)
 
 SEEDS ?= 2000
 FIRST ?= 0
@@ -109,7 +109,7 @@ bench-peers: setup ## other schedulers beside this one (ARGS="--only river,celer
 # ---- for maintainers: renew what is pinned ----
 
 lock: setup ## resolve requirements.lock and conf/jars.sha256 again, after a change of pyproject.toml or conf/jars-*.xml
-	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra api --extra spark --extra apprise --extra calendars --extra yaml --extra dev \
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra api --extra spark --extra apprise --extra calendars --extra connect --extra yaml --extra dev \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@if grep -n '://' requirements.lock; then echo "error: requirements.lock contains an address" >&2; exit 1; fi
 	@$(BIN)/python -m scylla_spark.io.host.prepare --lock

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.task import Retry, Task, TaskContext
-    from scylla_spark.errors import Abort, SchedulerError, TaskFailed, Yield
+    from scylla_spark.errors import Abort, RateLimited, SchedulerError, TaskFailed, Yield
     from scylla_spark.executors.handler_registry import handler
     from scylla_spark.worker.worker import Worker
 
@@ -41,6 +41,7 @@ _HOMES: Final = {
     "handler": "executors.handler_registry",
     "Abort": "errors",
     "Yield": "errors",
+    "RateLimited": "errors",
     "TaskFailed": "errors",
     "SchedulerError": "errors",
     "Worker": "worker.worker",
@@ -52,6 +53,7 @@ __all__ = [
     "EnqueueResult",
     "NotificationRule",
     "Queue",
+    "RateLimited",
     "Retry",
     "Schedule",
     "Scheduler",

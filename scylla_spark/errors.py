@@ -98,6 +98,18 @@ class Yield(Exception):
         self.after = after
 
 
+class RateLimited(Yield):
+    """Raise in a handler when what it needs asks it to wait; the task runs again afterwards, and this uses up no attempt.
+
+    Args:
+        after: how long to wait (a duration, at most a day), such as what a server says in `Retry-After`.
+    """
+
+    def __init__(self, after: object) -> None:
+        super().__init__(after)
+        self.args = ("rate limited",)
+
+
 def shown(value: object) -> str:
     """A value as an error message shows it: short, however large it is."""
     try:

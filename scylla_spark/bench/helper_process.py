@@ -20,7 +20,7 @@ from scylla_spark.errors import SchedulerError, WaitTimeoutError
 
 ROLES: Final = {
     "steady": "load", "pings": "load", "facts": "outcomes_observer", "timer": "floors", "echo": "floors", "pool": "floors",
-    "round_trips": "floors", "lease_workers": "lease_workers", "empty_calls": "lease_workers",
+    "round_trips": "floors", "lease_workers": "lease_workers", "empty_calls": "lease_workers", "lease_fleet": "lease_fleet",
     "single_tasks": "api_callers", "bulk": "api_callers", "bare_records": "api_callers", "reads": "api_callers",
 }  # fmt: skip
 _END_S: Final = 10

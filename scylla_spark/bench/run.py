@@ -34,10 +34,12 @@ BENCHES: Final = {
     "recover": "kill -9 with a million pending tasks; from the new start to the first release",
     "schedules": "a thousand crons of every second, 100,000 stored schedules, an event among them, and a killed planner",
     "watched": "from a commit to a watched table to the start of the task that it launches",
-    "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time",
+    "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time; --fleet: held",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
+    "async": "ten thousand async tasks that sleep a second, in one child; without a dispatcher",
+    "sandbox": "from the hand-over of a task to its start in a new child in a sandbox, against a plain child",
     "start": "from the command to ready: first start, restart, and a dispatcher without Spark; and their CPU time",
     "soak": "half an hour of steady load: lateness, memory and files at its end against its beginning",
 }
@@ -76,6 +78,7 @@ def main(name: str, args: Sequence[str]) -> int:
         profile=given.profile,
         batch=given.batch,
         replay=given.replay,
+        fleet=given.fleet,
         paused=given.paused,
         hours=given.hours,
     )
@@ -114,6 +117,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--warm", type=int, help="rows or tasks before the measurement; 0: cold")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change a setting")
     parser.add_argument("--batch", action="store_true", help="drain: with a batch handler")
+    parser.add_argument("--fleet", action="store_true", help="leases: held by many workers, for --seconds")
     parser.add_argument("--replay", action="store_true", help="single: in a queue of order replay")
     parser.add_argument("--paused", action="store_true", help="pending: overdue tasks of a paused queue")
     parser.add_argument("--hours", type=float, default=0, help="drain: tasks due during so many past hours")

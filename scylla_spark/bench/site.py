@@ -53,6 +53,7 @@ class Options:
         replay: `single` in a queue of order "replay".
         hours: `drain` of tasks due during so many past hours.
         paused: `pending` with overdue tasks of a paused queue.
+        fleet: `leases` that are held by many workers.
     """
 
     data: Path | None = None
@@ -66,6 +67,7 @@ class Options:
     batch: bool = False
     replay: bool = False
     paused: bool = False
+    fleet: bool = False
     hours: float = 0
 
     def needing(self, section: str, **values: Any) -> Options:

@@ -17,6 +17,7 @@ app = typer.Typer(help="Put, look at, and pause queues; changes hold within a se
 Name = Annotated[str, typer.Argument(help="The queue")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="The queues")]
 _COLUMNS: Final = ("name", "state", "mode", "order", "concurrency", "rate", "group_concurrency", "source")
+_COUNTS: Final = ("enqueued", "handed_out", "again", "expired", "released")
 _NONE: Final = "none"
 _FOREVER: Final = "forever"
 _WHOLE: Final = frozenset({"concurrency", "group_concurrency", "max_retries"})
@@ -116,6 +117,42 @@ def delete(
     cli = context(ctx)
     if cli.confirmed(f"delete the definition of {', '.join(names)}", yes=yes):
         _steer(cli, names, "removed", lambda scheduler, name: scheduler.queue(name, author=_author()).delete())
+
+
+@app.command()
+def stats(
+    ctx: typer.Context,
+    name: Name,
+    partitions: Annotated[bool, typer.Option("--partitions", help="A row per partition, too")] = False,
+) -> None:
+    """Count the tasks of a queue: by state, handed out, come again, ended; as the tables say."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        found = scheduler.queue(name).stats().document()
+    parts = found.pop("partitions")
+    if partitions:
+        cli.output.rows([{"partition": "all"} | found, *parts], ("partition", *_COUNTS, "states"))
+    else:
+        cli.output.record(found)
+
+
+@app.command()
+def clear(
+    ctx: typer.Context,
+    name: Name,
+    running: Annotated[bool, typer.Option("--running", help="End what runs, too, after --grace")] = False,
+    grace: Annotated[str, typer.Option(help="How long it may go on")] = "10s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+) -> None:
+    """Cancel all open tasks of a queue that the tables show."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        queue = scheduler.queue(name)
+        if dry_run:
+            cli.output.record(queue.clear(dry_run=True)._asdict())
+        elif yes or cli.confirmed(f"cancel {queue.clear(dry_run=True).matched} open tasks of {name}", yes=False):
+            cli.output.record(queue.clear(running=running, grace=grace)._asdict())
 
 
 # -- below: what several commands do ------------------------------------------------------------------------------------

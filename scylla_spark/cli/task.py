@@ -177,9 +177,9 @@ def show(ctx: typer.Context, key: Key) -> None:
     cli.output.record(record)
     if attempts and cli.output.form == "table" and not cli.output.columns:
         cli.output.say("")
-        cli.output.rows(
-            [_attempt(attempt) for attempt in attempts], ("attempt", "outcome", "started_at", "finished_at", "error")
-        )
+        levels = ("isolation",) if any(attempt.isolation for attempt in attempts) else ()
+        columns = ("attempt", "outcome", "started_at", "finished_at", *levels, "error")
+        cli.output.rows([_attempt(attempt) for attempt in attempts], columns)
 
 
 @app.command()
@@ -374,7 +374,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "started_at": _us(attempt.started_at), "finished_at": _us(attempt.finished_at), "next_at": _us(attempt.next_at),
         "error": f"{error.kind}: {error.message}" if error else None,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
-        "error_stack": error.stack if error else None,
+        "error_stack": error.stack if error else None, "isolation": attempt.isolation,
     }  # fmt: skip
     return printable(row, ("planned_at", "started_at", "finished_at", "next_at"))
 

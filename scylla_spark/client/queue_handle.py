@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scylla_spark.client.planner_link import Planned
 from scylla_spark.client.queues import in_python, on_the_wire
@@ -14,7 +14,11 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.stored_queue import StoredQueue
 from scylla_spark.core.queue_definition import queue_fields, read_queue
-from scylla_spark.errors import NotFoundError
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import ConflictError, NotFoundError
+
+if TYPE_CHECKING:
+    from scylla_spark.client.queue_tasks import Cleared, QueueStats, QueueTasks
 
 STORED = "stored"
 SETTINGS = "settings"
@@ -49,12 +53,16 @@ class QueueHandle:
         connection: to the deployment.
         name: of the queue.
         author: who asks; stands beside each change.
+        tasks: makes what knows its tasks; None: there are no tables, as in the world of a test.
     """
 
-    def __init__(self, connection: Planned, name: str, author: str = "") -> None:
+    def __init__(
+        self, connection: Planned, name: str, author: str = "", tasks: Callable[[str], QueueTasks] | None = None
+    ) -> None:
         self.name = name
         self._connection = connection
         self._author = author or None
+        self._make_tasks = tasks
 
     def __repr__(self) -> str:
         return f"QueueHandle({self.name!r})"
@@ -113,6 +121,36 @@ class QueueHandle:
         """
         self._ask("delete_queue", names=[self.name], expect={self.name: expect} if expect is not None else None)
 
+    def stats(self) -> QueueStats:
+        """How many of its tasks are in which state, were handed out, came again and have ended, as the tables say.
+
+        Raises:
+            ConflictError: there are no tables.
+        """
+        return self._tasks().stats()
+
+    def clear(self, *, running: bool = False, grace: object = "10s", dry_run: bool = False) -> Cleared:
+        """Ends all its open tasks that the tables show, without running them (again): sends a cancel for each, and waits for no answer.
+
+        Args:
+            running: end also what runs: it is asked to, and killed after the grace.
+            grace: how long that may go on (duration).
+            dry_run: only count.
+
+        Returns:
+            How many there were, and how many cancels are acknowledged.
+
+        Raises:
+            ConflictError: there are no tables.
+            UnreachableError: some cancels were not acknowledged.
+        """
+        return self._tasks().clear(max(1, duration_ms(grace)) if running else None, dry_run=dry_run)
+
+    def _tasks(self) -> QueueTasks:
+        if self._make_tasks is None:
+            raise ConflictError("The world of a test has no tables.", hint="Look at `world.tasks(state=…)` there.")
+        return self._make_tasks(self.name)
+
     def _ask(self, kind: str, **fields: Any) -> int:
         done = self._connection.plan.ask(kind, author=self._author, **fields).done
         revision: int = done[self.name]["revision"]
@@ -136,6 +174,18 @@ def statuses(state: PlanState, settings: Settings, only: str | None = None) -> d
         elif name in settings.queues:
             found[name] = _status(name, settings.queues[name].definition(name), None)
     return found
+
+
+def is_reusable(state: PlanState, settings: Settings, name: str) -> bool:
+    """Whether a uniqueness key of a queue is free again once its task has ended.
+
+    Args:
+        state: what the planner knows.
+        settings: with start values.
+        name: of the queue.
+    """
+    found = statuses(state, settings, name).get(name)
+    return found is not None and found.fields["key_reuse"] == "when_done"
 
 
 def _status(name: str, definition: Mapping[str, Any], stored: StoredQueue | None) -> QueueStatus:

@@ -14,8 +14,10 @@ from scylla_spark.client.enqueue_options import EnqueueOptions
 from scylla_spark.client.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.handle import TaskHandle
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
-from scylla_spark.client.queue_handle import QueueHandle
+from scylla_spark.client.queue_handle import QueueHandle, is_reusable
+from scylla_spark.client.queue_tasks import QueueTasks
 from scylla_spark.client.schedule_handle import ScheduleHandle
+from scylla_spark.client.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
@@ -48,6 +50,7 @@ class Scheduler:
 
     def __init__(self, settings: Settings, *, spark: SparkSession | None = None) -> None:
         self.connection = Connection(settings, spark)
+        self._unique_keys = UniqueKeys(self.connection, self._is_reusable)
 
     @classmethod
     def connect(cls, settings: Settings | str | Path | None = None, *, spark: SparkSession | None = None) -> Scheduler:
@@ -172,6 +175,40 @@ class Scheduler:
                 continue
             futures.append(sender.begin(record))
         return EnqueueResult(self.connection, len(futures), sender.finish(futures), tuple(refused))
+
+    def enqueue_unique(
+        self, handler: Any, payload: Any = None, *, key: str, **options: Unpack[EnqueueOptions]
+    ) -> TaskHandle[Any]:
+        """Enqueues one task, unless its lane has one of that uniqueness key, at any time; see `client/unique_keys.py`.
+
+        Args:
+            handler: as in `enqueue`.
+            payload: likewise.
+            key: the uniqueness key; it is free if no task of the lane has it; where the queue says `key_reuse = "when_done"`, no open one.
+            **options: as in `enqueue`. Without `ordering_id` the lane is called like the key.
+
+        Raises:
+            ConflictError: the key is held; `fields["reason"]` is "key_exists".
+            ArgumentError: as in `enqueue`, like UnreachableError.
+        """
+        options["uniqueness_key"] = key
+        command = arguments.command(now_us(), handler, payload, **options)
+        self._unique_keys.send(command)
+        return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
+
+    def enqueue_unique_many(self, tasks: Iterable[Mapping[str, Any]]) -> EnqueueResult:
+        """Enqueues those of some tasks whose uniqueness keys are free; of several with one key the first.
+
+        Args:
+            tasks: as in `enqueue_many`; each names its `uniqueness_key`.
+
+        Returns:
+            How many Kafka acknowledged, and those that were refused; reason "key_exists": the key is held.
+
+        Raises:
+            UnreachableError: some were not acknowledged; those that were, stand.
+        """
+        return sent_if_free(self.connection, self._unique_keys, tasks, now_us())
 
     # -- lists, without Spark -------------------------------------------------------------------------------------------
 
@@ -320,7 +357,7 @@ class Scheduler:
 
     def queue(self, name: str, *, author: str = "") -> QueueHandle:
         """A handle on a queue, by name; asks nobody yet."""
-        return QueueHandle(self.connection, name, author)
+        return QueueHandle(self.connection, name, author, self._tasks_of)
 
     def queues(self, as_of: datetime | None = None) -> DataFrame:
         """One row per change of the definition of a queue; lazy.
@@ -525,6 +562,12 @@ class Scheduler:
     def spark(self) -> SparkSession:
         """The session of the DataFrame methods: given, running, or new."""
         return self.connection.spark
+
+    def _tasks_of(self, queue: str) -> QueueTasks:
+        return QueueTasks(self.connection, self.connection.task_tables.pages, queue)
+
+    def _is_reusable(self, queue: str) -> bool:
+        return is_reusable(self.connection.plan.state(), self.settings, queue)
 
     def _until(self, name: str, column: str, as_of: datetime | None) -> DataFrame:
         rows = self._table(name)

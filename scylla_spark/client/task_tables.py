@@ -35,11 +35,14 @@ class TaskTables:
 
     Args:
         readers: of the deployment.
+
+    Attributes:
+        pages: by filter, partly kept in memory.
     """
 
     def __init__(self, readers: TableReader) -> None:
         self._readers = readers
-        self._pages = TaskPages(readers, _MOST_KEPT_BYTES)
+        self.pages = TaskPages(readers, _MOST_KEPT_BYTES)
 
     def tasks(self, where: str, limit: int | None, as_of: datetime | None, now: int) -> pa.RecordBatchReader:
         """Tasks in the order of their keys.
@@ -73,7 +76,7 @@ class TaskTables:
         if limit is not None and limit < 1:
             raise ArgumentError(f"The limit is {limit}.", hint="Pass 1 or more, or None for all.")
         as_of_us = None if as_of is None else instant_us(as_of)
-        return self._pages.frames(read_filter(where, now), now=now, limit=limit, as_of_us=as_of_us)
+        return self.pages.frames(read_filter(where, now), now=now, limit=limit, as_of_us=as_of_us)
 
 
 def _reader(columns: Mapping[str, str], frames: Iterator[pl.DataFrame]) -> pa.RecordBatchReader:

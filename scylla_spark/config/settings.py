@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from scylla_spark.config.assignments import quoted
+from scylla_spark.config.connect import Connect
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
@@ -411,6 +412,7 @@ class Settings(BaseSettings):
     tables: Tables = Tables()
     ingest: Ingest = Ingest()
     dispatch: Dispatch = Dispatch()
+    connect: Connect = Connect()
     queues: dict[str, Queue] = Field(
         {},
         description="start values by queue name; as a variable of the environment in small letters, or all of them as JSON",

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.lease import Answer, Call
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 WELCOME: Final = "welcome"

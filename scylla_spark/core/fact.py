@@ -21,7 +21,7 @@ from scylla_spark.core import fact_fields, rejection
 from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure
+from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure, LastError
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.name import is_name
 
@@ -85,6 +85,11 @@ class Fact(NamedTuple):
     work: WorkNote | None = None
     queue: str | None = None
     handler: str | None = None
+
+    @property
+    def brief_error(self) -> LastError | None:
+        """Why it did not succeed, as the next attempt is told."""
+        return self.failure.brief if self.failure is not None else None
 
     @property
     def terminal(self) -> bool:

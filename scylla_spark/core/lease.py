@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import Failure
+from scylla_spark.core.task import Failure, LastError
 
 MOST_WANTED: Final = 1_000  # leases that one call may ask for
 OK: Final = "ok"
@@ -113,6 +113,7 @@ class Granted(NamedTuple):
         lease_ms: how long the lease lasts after each sign of life.
         until_us: how long it can be kept at most.
         checkpoint: JSON text that an earlier attempt left behind.
+        last_error: why the attempt before did not succeed.
     """
 
     token: str
@@ -127,6 +128,7 @@ class Granted(NamedTuple):
     lease_ms: int
     until_us: int
     checkpoint: str | None = None
+    last_error: LastError | None = None
 
 
 class Scarcity(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from scylla_spark.core.command import Command
+from scylla_spark.core.task import LastError
 from scylla_spark.core.work_note import WorkNote
 
 
@@ -17,6 +18,7 @@ class ScanRow(NamedTuple):
         used: recorded attempts that count against the retry policy.
         next_us: earliest next start; 0 if none was recorded.
         work: of the last recorded attempt.
+        error: why that did not succeed.
     """
 
     command: Command
@@ -25,6 +27,7 @@ class ScanRow(NamedTuple):
     used: int = 0
     next_us: int = 0
     work: WorkNote | None = None
+    error: LastError | None = None
 
 
 class Known(NamedTuple):
@@ -35,3 +38,4 @@ class Known(NamedTuple):
     used: int = 0
     next_us: int = 0
     work: WorkNote | None = None
+    error: LastError | None = None

@@ -32,6 +32,7 @@ TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024
+MAX_LAST_ERROR_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,10 @@ class Notes(Protocol):
         """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""
 
 
+Session = Callable[[], Any]
+"""Opens the session of Spark Connect of an attempt, or gives the one that is open."""
+
+
 class Flag(Protocol):
     """What a `threading.Event` is to those that do not set it."""
 
@@ -178,6 +183,9 @@ class TaskContext:
         notes: where it says how far it is; None: nobody listens, as in a test that calls the handler itself.
         cancelled: is set when the attempt is to end, because its result does not matter any more: somebody cancelled the task
             while it runs, or a worker has lost its lease. Of `async def` handlers it is not: they get a CancelledError.
+        session: opens its session of Spark Connect; None: it has none.
+        last_error: why the attempt before did not succeed, its `kind` and the first 1,000 characters of its `message`; None: this is
+            the first, or the one before yielded, or nobody knows how it ended.
     """
 
     attempt: int
@@ -186,6 +194,8 @@ class TaskContext:
     checkpointed: Any = None
     notes: Notes | None = field(default=None, repr=False, compare=False)
     cancelled: Flag = field(default_factory=threading.Event, repr=False, compare=False)
+    session: Session | None = field(default=None, repr=False, compare=False)
+    last_error: LastError | None = None
 
     @property
     def token(self) -> tuple[int, int]:
@@ -269,9 +279,32 @@ class TaskContext:
         return from_us(self.notes.extend(by_us))
 
     @property
+    def spark(self) -> Any:
+        """The session of Spark Connect of this attempt, a `pyspark.sql.SparkSession`; what it runs there ends with it.
+
+        Raises:
+            ArgumentError: the handler is registered without runs_on="connect".
+        """
+        if self.session is None:
+            raise ArgumentError("This handler has no session of Spark.", hint='Register it with runs_on="connect".')
+        return self.session()
+
+    @property
     def log(self) -> logging.Logger:
         """Where a handler says what it does: its records stand with the lines of the attempt, `extra` as fields."""
         return logging.getLogger("scylla_spark.task")
+
+
+class LastError(NamedTuple):
+    """Why the attempt before did not succeed, as the next one is told.
+
+    Attributes:
+        kind: class of the exception, or a code of ours.
+        message: its first 1,000 characters.
+    """
+
+    kind: str
+    message: str
 
 
 class Invocation(NamedTuple):
@@ -284,6 +317,7 @@ class Invocation(NamedTuple):
         timeout_ms: how long the handler may run.
         start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
         checkpoint: JSON text that an earlier attempt left behind; None: nothing.
+        last_error: why the attempt before did not succeed; None: there was none, it yielded, or nobody knows how it ended.
     """
 
     id: int
@@ -298,6 +332,7 @@ class Invocation(NamedTuple):
     timeout_ms: int
     start_by_us: int = 1 << 62
     checkpoint: str | None = None
+    last_error: LastError | None = None
 
 
 class Failure(NamedTuple):
@@ -311,6 +346,11 @@ class Failure(NamedTuple):
     def raised(self) -> bool:
         """Whether the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
         return bool(self.stack) and self.kind != CHILD_DIED
+
+    @property
+    def brief(self) -> LastError:
+        """What the next attempt is told of it."""
+        return LastError(self.kind, self.message[:MAX_LAST_ERROR_CHARS])
 
 
 class Outcome(NamedTuple):

@@ -32,6 +32,7 @@ class Attempt:
         planned_at: when it was to start.
         next_at: earliest start of the next attempt; None if there is none.
         error: why it did not succeed.
+        isolation: level at which it ran, where its handler asks for one; None: it asks for none, or it has not ended yet.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Attempt:
     planned_at: datetime | None
     next_at: datetime | None
     error: Failure | None
+    isolation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def attempt_of(fact: Fact) -> Attempt:
     """An attempt as it stands after a fact."""
     return Attempt(
         fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
-        _instant(fact.next_us or 0), fact.failure,
+        _instant(fact.next_us or 0), fact.failure, fact.work.isolation if fact.work is not None else None,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EXECUTORS: Final[Mapping[str, str]] = {
     "local": "scylla_spark.executors.local.pool",
     "spark": "scylla_spark.executors.spark.pool",
+    "connect": "scylla_spark.executors.connect.pool",
 }
 """Name → module; each has a `KIND`."""
 _LOOPS: Final = "scylla_spark.executors.loops.pool"
@@ -34,13 +35,13 @@ class Kind(NamedTuple):
         make: from the settings to an executor that is not started.
         wanted: whether the settings ask for it.
         turned_on_by: what to set where they do not; the end of a sentence.
-        needs_session: whether it is an `OnSession`.
+        needs_session: whether it waits for a session of Spark in this process, as an `OnSession`.
     """
 
     make: Callable[[Settings], Executor]
     wanted: Callable[[Settings], bool]
     turned_on_by: str
-    needs_session: bool
+    needs_session: Callable[[Settings], bool]
 
 
 def executors(settings: Settings) -> dict[str, Executor]:
@@ -63,7 +64,7 @@ def asked_for(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[s
 
 def needs_session(settings: Settings) -> bool:
     """Whether one of them needs a session of Spark."""
-    return any(kind.needs_session for kind in _wanted(settings).values())
+    return any(kind.needs_session(settings) for kind in _wanted(settings).values())
 
 
 def turned_on_by(name: str) -> str:

@@ -74,7 +74,8 @@ def handler(
             "charge" gets the function registered as "charge", or else the one with the highest version.
         retry: when failed tasks run again; default: the deployment's policy.
         timeout: how long one call may run (duration, more than 0); default: the deployment's.
-        runs_on: "local" (a child process beside the dispatcher) or "spark" (a Spark executor).
+        runs_on: "local" (a child process beside the dispatcher), "spark" (a Spark executor) or "connect" (a child process with a
+            session of Spark Connect, `ctx.spark`).
         max_batch: most tasks in one call, from 1.
         concurrency: of an `async def` function: how many of its tasks share the event loop of its child process, from 1 to
             10,000. Default: 100.
@@ -109,6 +110,7 @@ def handler(
         taken = signature.read(name, function, batch=max_batch is not None)
         at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
+        _check_session(name, runs_on, taken, max_batch)
         _add(Handler(HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once, apart), function, taken))
         return function
 
@@ -138,6 +140,15 @@ def _check_apart(name: str, asked: Isolation | None, runs_on: str, *, is_async: 
     raise ArgumentError(
         f"Handler {name!r} asks for {what}, and " + ("is `async def`." if is_async else f"has runs_on={runs_on!r}."),
         hint="Only plain functions that run beside the dispatcher have children of their own kind.",
+    )
+
+
+def _check_session(name: str, runs_on: str, taken: Signature, max_batch: int | None) -> None:
+    if runs_on != "connect" or (max_batch is None and taken.parameters == 2):
+        return
+    raise ArgumentError(
+        f'Handler {name!r} has runs_on="connect" and ' + ("max_batch." if max_batch else "takes no context."),
+        hint="Its session of Spark is in its context: write it as a function of (task, ctx), without max_batch.",
     )
 
 

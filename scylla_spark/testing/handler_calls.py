@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.client import arguments
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import instant_us
-from scylla_spark.core.task import Failure, Invocation, Notes
+from scylla_spark.core.task import Failure, Invocation, Notes, Session
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import Handler
@@ -50,6 +50,7 @@ def call(
     *,
     attempt: int = 1,
     now: datetime | None = None,
+    spark: object = None,
     **task: Any,
 ) -> Called:
     """Calls one handler as a child process does: the payload has been JSON, the result becomes JSON, and nothing is raised.
@@ -59,6 +60,7 @@ def call(
         payload: what would be enqueued.
         attempt: number of the attempt, from 1.
         now: when it begins (aware datetime). Default: now.
+        spark: the session that it finds in `ctx.spark`; None: none.
         **task: anything else that `Scheduler.enqueue` takes, such as `ordering_id`, `queue` or `timeout`.
 
     Returns:
@@ -78,14 +80,18 @@ def call(
     item = Invocation(
         1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms
     )  # fmt: skip
-    (verdict,) = verdicts({name: found}, [item], begin)
+    (verdict,) = verdicts({name: found}, [item], begin, session=opens(spark))
     return Called(
         verdict.outcome, decoded(verdict.result), failure_in(verdict), timedelta(milliseconds=verdict.after_ms)
     )
 
 
 def verdicts(
-    handlers: Mapping[str, Handler], items: Sequence[Invocation], now: int, notes: Notes | None = None
+    handlers: Mapping[str, Handler],
+    items: Sequence[Invocation],
+    now: int,
+    notes: Notes | None = None,
+    session: Session | None = None,
 ) -> Sequence[Verdict]:
     """Makes one call: a task, or several for a batch handler; a verdict for each, in their order.
 
@@ -94,6 +100,7 @@ def verdicts(
         items: of one handler.
         now: when the call begins, microseconds since the epoch.
         notes: where a task says how far it is; None: nobody listens.
+        session: opens the session of Spark of the call; None: it has none.
 
     Raises:
         KeyboardInterrupt: somebody wants the test to end, and not the handler to be tried again.
@@ -104,10 +111,15 @@ def verdicts(
     if handler.info.max_batch is not None:
         found: Sequence[Verdict] = call_batch(handler, [task_row(item) for item in items])
     else:
-        found = [call_one(handler, task_row(items[0]), now, notes)]
+        found = [call_one(handler, task_row(items[0]), now, notes, session=session)]
     if any(one.failure is not None and one.failure[0] == "KeyboardInterrupt" for one in found):
         raise KeyboardInterrupt
     return found
+
+
+def opens(spark: object) -> Session | None:
+    """What opens the session that a test hands over; None: there is none."""
+    return None if spark is None else lambda: spark
 
 
 def failure_in(verdict: Verdict) -> Failure | None:

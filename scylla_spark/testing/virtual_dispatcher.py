@@ -20,7 +20,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known
-from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
+from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import TaskStatus, status_of
 from scylla_spark.core.tenure import Basis, Tenure
@@ -80,6 +80,7 @@ class VirtualDispatcher:
         self._follow_up = follow_up
         self.queues = QueuesInForce(start_definitions(settings))
         self.lasts_us: dict[str, int] = {}
+        self.session: Session | None = None
         self.answers: dict[int, Answer] = {}
         self.last_called = ""
         self._handlers = handlers
@@ -232,7 +233,7 @@ class VirtualDispatcher:
         if not attempts:
             return Known(ended)
         last = attempts[-1]
-        return Known(ended, last.attempt, last.used, last.next_us or 0, last.work)
+        return Known(ended, last.attempt, last.used, last.next_us or 0, last.work, last.brief_error)
 
     def _begin_calls(self) -> None:
         while call := self._backlog.take():
@@ -251,7 +252,7 @@ class VirtualDispatcher:
             failure = Failure(TIMED_OUT, f"It had not ended after {limit_us / 1e6:g} s and was killed.")
             return [Outcome(item.id, TIMED_OUT, begin, begin + limit_us, failure=failure) for item in call]
         heard = HeardCall(task_row(call[0]))
-        found = verdicts(self._handlers, call, begin, heard.notes)
+        found = verdicts(self._handlers, call, begin, heard.notes, self.session)
         work, follow_ups = heard.end()
         return [
             Outcome(

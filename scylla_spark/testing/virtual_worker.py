@@ -98,5 +98,6 @@ def _view(granted: Granted, now: int) -> dict[str, Any]:
             "attempt": granted.attempt,
             "epoch": granted.epoch,
             "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
+            "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
         },
     }

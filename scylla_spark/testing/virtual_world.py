@@ -18,7 +18,7 @@ from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
-from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded
+from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded, opens
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
 from scylla_spark.testing.virtual_planner import VirtualPlanner
 from scylla_spark.testing.virtual_worker import VirtualWorker
@@ -118,6 +118,14 @@ class World:
                 f"{len(left)} tasks have not ended within {limit}, such as {left[0] if left else 'a lease'}.",
                 hint="Pass a greater limit, or a retry policy that ends sooner.",
             )
+
+    def use_spark(self, session: object) -> None:
+        """Hands a session to handlers, which find it in `ctx.spark`; all of them share it.
+
+        Args:
+            session: a `pyspark.sql.SparkSession` of any kind, or what stands for one in a test.
+        """
+        self._here.dispatcher.session = opens(session)
 
     def takes(self, handler: str, duration: object) -> None:
         """Says how long calls of a handler last from now on; one that would exceed its timeout is not called, and has timed out.

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.scan_budget import ROW_BYTES, Budget
+from scylla_spark.core.task import MAX_LAST_ERROR_CHARS
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import KEY_NAMES
 
@@ -33,13 +34,15 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         attempts: rows of `attempts` over the same window; any number per key.
 
     Returns:
-        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at`, `work` (null if none).
+        Grain: one row per open key. Columns of `tasks` and `attempt`, `used` (0 if none), `next_at`, `work` and `error` (null if none).
     """
     key = list(KEY_NAMES)
+    message = F.substring("error_message", 1, MAX_LAST_ERROR_CHARS)
+    error = F.struct(F.col("error_class").alias("kind"), message.alias("message")).alias("error")
     latest = attempts.groupBy(*key).agg(
-        F.max_by(F.struct("attempt", "used", "next_at", "work"), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))).alias(
-            "latest"
-        )
+        F.max_by(
+            F.struct("attempt", "used", "next_at", "work", error), F.struct(*map(F.expr, ATTEMPT_ORDER_SQL))
+        ).alias("latest")
     )
     open_tasks = tasks.join(completions.select(*key), key, "left_anti").join(latest, key, "left")
     return open_tasks.select(
@@ -48,6 +51,7 @@ def uncompleted(tasks: DataFrame, completions: DataFrame, attempts: DataFrame) -
         F.coalesce("latest.used", F.lit(0)).alias("used"),
         F.col("latest.next_at").alias("next_at"),
         F.col("latest.work").alias("work"),
+        F.col("latest.error").alias("error"),
     )
 
 
@@ -87,6 +91,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         "used",
         F.coalesce(F.unix_micros("next_at"), F.lit(0)).alias("next_us"),
         "work",
+        "error",
         "leased",
         "lane_rank",
         (F.col("lane_rows") > depth).alias("more"),

@@ -18,6 +18,7 @@ from scylla_spark.core.task import (
     SUCCEEDED,
     YIELDED,
     FollowUpOptions,
+    LastError,
     Task,
     TaskContext,
 )
@@ -58,6 +59,7 @@ class Lease:
         attempt: number of this attempt, from 1.
         epoch: (epoch, attempt) grows with every attempt; pass both to stores that can refuse older writers.
         checkpointed: what an earlier attempt left behind; None: nothing.
+        last_error: why the attempt before did not succeed; None: nobody knows, or it did not fail.
         cancelled: is set when the task was cancelled: stop working on it.
         view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
@@ -71,6 +73,8 @@ class Lease:
         self.attempt: int = told["attempt"]
         self.epoch = int(told["epoch"])
         self.checkpointed: Any = told["checkpoint"]
+        error = told.get("last_error")  # an older server does not tell
+        self.last_error = None if error is None else LastError(error["kind"], error["message"])
         self.cancelled = threading.Event()
         self.lost = threading.Event()
         self.token: str = view["lease"]

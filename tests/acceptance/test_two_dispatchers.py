@@ -12,6 +12,7 @@ from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.host.http_get import fetch
 from scylla_spark.testing import judge
 from tests.acceptance.place import HANDLERS, PATIENCE, ROOT, SECOND, SETTINGS, Foreign, Place, Process, now
+from tests.support import connect_handlers
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -36,9 +37,14 @@ class Cluster(Place):
         self.drivers = [process.ready()["pid"] for process in self.dispatchers]
 
     def submit(self, job: str, name: str = "") -> Process:
-        settings = (f"kafka.bootstrap_servers={self.broker.bootstrap}", f"data_dir={self.data}", *SETTINGS)
+        settings = (
+            f"kafka.bootstrap_servers={self.broker.bootstrap}",
+            f"data_dir={self.data}",
+            *SETTINGS,
+            "connect.url=own",
+        )
         options = [word for text in settings for word in ("--set", text)]
-        handlers = ["--handlers", HANDLERS] if job == "dispatch" else []
+        handlers = ["--handlers", HANDLERS, "--handlers", connect_handlers.__file__] if job == "dispatch" else []
         command = [str(ROOT / "spark-submit.sh"), job, *options, *handlers]
         return Process(job + name, command, self.folder, self.environment)
 
@@ -64,6 +70,14 @@ def producer(cluster):
     producer = Foreign(cluster.broker.bootstrap, linger_ms=5)
     yield producer
     producer.close()
+
+
+def test_handlers_have_sessions_of_the_application_that_was_submitted(cluster, producer):
+    keys = [TaskKey(now(), f"connect-{lane}", "u") for lane in range(4)]
+    for key in keys:
+        producer.put(key, {"sql": "SELECT sum(id) FROM range(10)"}, handler="query")
+    producer.flush()
+    assert {row["result"] for row in cluster.completed(keys).values()} == {"[[45]]"}
 
 
 def test_they_share_the_partitions_and_the_survivor_takes_over_the_lanes_of_one_that_is_killed(cluster, producer):

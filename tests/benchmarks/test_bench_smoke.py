@@ -28,6 +28,8 @@ SMALL = {
     "start": (["--tasks", "1"], (*SECONDS, "restart_ratio", "dispatcher_seconds", "cpu_seconds")),
     "logs": (["--seconds", "3", "--warm", "100"], (*LATENCY, "lines", "dropped", "missing")),
     "watched": (["--tasks", "3"], LATENCY),
+    "async": (["--tasks", "500"], (*SECONDS, "child_mb", "children")),
+    "sandbox": (["--tasks", "5"], LATENCY),
     "soak": (["--seconds", "6", "--warm", "100"], (*LATENCY, "memory_mb_first", "files_last")),
 }
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser
 
+from scylla_spark.services.dashboard.words import segment
 from tests.browser.visit import Visit
 from tests.support.api_site import Site
 from tests.support.browser_site import opened, served
 from tests.support.dashboard_tables import fill
+
+SCHEDULE = "team-a/x:y@" + "z" * 180
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +31,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.keys = keys
     with served(site) as address:
         site.address = address
+        for name in ("nightly", SCHEDULE):
+            fields = {"handler": "report", "cron": "30 2 * * *", "tz": "Europe/Berlin"}
+            httpx.put(f"{address}/v1/schedules/{segment(name)}", json=fields).raise_for_status()
         yield site
 
 

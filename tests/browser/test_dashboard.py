@@ -11,6 +11,8 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.dashboard.words import segment
+from tests.browser.conftest import SCHEDULE
 from tests.browser.visit import Visit
 from tests.support.dashboard_site import token_of
 from tests.support.dashboard_tables import HOSTILE, MARKUP
@@ -31,6 +33,17 @@ SCREENS = {
     "lanes": "/ui/lanes",
     "lane": "/ui/lanes?name=cust-9",
     "hostile lane": "/ui/lanes?" + urlencode({"name": MARKUP}),
+    "schedules": "/ui/schedules",
+    "schedule": "/ui/schedules/nightly",
+    "hostile schedule": f"/ui/schedules/{segment(SCHEDULE)}",
+    "fires": "/ui/fires",
+    "time": "/ui/time",
+    "simulation": "/ui/time/simulation",
+    "system": "/ui/system",
+    "tables": "/ui/system/tables",
+    "rejected": "/ui/system/rejected",
+    "audit": "/ui/system/audit",
+    "tokens": "/ui/system/tokens",
     "login": "/ui/login",
     "nothing": "/ui/nothing",
 }

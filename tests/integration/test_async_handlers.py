@@ -10,6 +10,7 @@ import pytest
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.task import LastError
 from scylla_spark.executors.catalog import asked_for
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.framing import pack
@@ -242,6 +243,11 @@ def test_each_of_many_tasks_asks_for_its_own(running):
 def test_task_that_asks_for_longer_gets_it_and_its_neighbours_do_not(running):
     calls = [invocation("a.extends", seconds, timeout_ms=500) for seconds in (5, 0, 5)]
     assert [one.outcome for one in running.run(*calls)] == ["succeeded", "timed_out", "succeeded"]
+
+
+def test_task_is_told_why_the_attempt_before_failed(running):
+    fresh, again = invocation("a.last_error"), invocation("a.last_error")._replace(last_error=LastError("Busy", "ü"))
+    assert [one.result for one in running.run(fresh, again)] == [None, '["Busy","ü"]']
 
 
 def test_each_of_many_tasks_says_and_leaves_behind_its_own(running):

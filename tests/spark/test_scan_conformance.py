@@ -56,6 +56,7 @@ def paths(found):
     met |= {"cut"} if any(cuts for _, cuts, _ in found.values()) else set()
     for rows, _, _ in found.values():
         met |= {"cancelled" for row in rows if row.cancelled} | {"retried" for row in rows if row.attempt}
+        met |= {"failed" for row in rows if row.error}
         met |= {"far" for row in rows if row.command.key.time_us >= at(14)}
         met |= {"without data" for row in rows if row.command.handler is None and row.cancelled}
     return met
@@ -73,6 +74,7 @@ def met():
         "cut",
         "cancelled",
         "retried",
+        "failed",
         "far",
         "without data",
     }

@@ -136,6 +136,11 @@ async def go_on(task: Task, ctx: TaskContext) -> object:
     return ctx.checkpointed
 
 
+@handler("a.last_error")
+async def last_error(task: Task, ctx: TaskContext) -> object:
+    return ctx.last_error
+
+
 @handler("a.asks", concurrency=100)
 async def asks(task: Task, ctx: TaskContext) -> None:
     ctx.enqueue("noop", {"n": task.payload}, name="next")

@@ -17,7 +17,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, Outcome
+from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, LastError, Outcome
 from scylla_spark.executors.interface import Executor
 from tests.support.waiting import holds
 
@@ -106,6 +106,10 @@ class ExecutorConformance:
         fresh, again = invocation("go_on"), invocation("go_on")._replace(checkpoint='{"row": 3}')
         assert [one.result for one in running.run(fresh, again)] == [None, '{"row":3}']
 
+    def test_task_is_told_why_the_attempt_before_failed(self, running):
+        fresh, again = invocation("last_error"), invocation("last_error")._replace(last_error=LastError("Busy", "ü"))
+        assert [one.result for one in running.run(fresh, again)] == [None, '["Busy","ü"]']
+
     def test_notes_that_cannot_be_are_refused_where_they_are_said(self, running):
         found = running.one("bad_notes")
         assert len(json.loads(found.result)) == 6
@@ -186,6 +190,17 @@ class ExecutorConformance:
     def test_yield_tells_how_long_to_wait(self, running):
         outcome = running.one("yield")
         assert (outcome.outcome, outcome.after_ms, outcome.failure) == ("yielded", 90_000, None)
+
+    def test_a_limit_of_others_is_waited_for_up_to_a_day(self, running):
+        soon, longest, longer, wrong = running.run(
+            *(invocation("rate_limited", after) for after in ("90s", "1d", "25h", "soon"))
+        )
+        assert [(one.outcome, one.after_ms) for one in (soon, longest)] == [
+            ("yielded", 90_000),
+            ("yielded", 86_400_000),
+        ]
+        assert {(one.outcome, one.failure.kind) for one in (longer, wrong)} == {("failed", "ArgumentError")}
+        assert "a day" in longer.failure.message
 
     def test_unknown_handler_is_a_failure(self, running):
         outcome = running.one("nobody")

@@ -18,7 +18,13 @@ class Request(NamedTuple):
 
 
 def lease_view(
-    number: int, *, handler: str | None = "h", payload: Any = None, checkpoint: Any = None, beat_ms: int = 3_000
+    number: int,
+    *,
+    handler: str | None = "h",
+    payload: Any = None,
+    checkpoint: Any = None,
+    last_error: Any = None,
+    beat_ms: int = 3_000,
 ) -> dict[str, Any]:
     """A lease as the API tells of it."""
     return {
@@ -26,7 +32,7 @@ def lease_view(
         "task": {
             "id": f"id{number}", "scheduled_time": "2026-01-31T09:00:00Z", "ordering_id": f"lane{number}", "uniqueness_key": "u",
             "handler": handler, "queue": "q", "priority": 0, "payload": {} if payload is None else payload, "attempt": 1, "epoch": "5",
-            "checkpoint": checkpoint,
+            "checkpoint": checkpoint, "last_error": last_error,
         },
     }  # fmt: skip
 

@@ -102,6 +102,7 @@ def _attempts(rng: random.Random, key: TaskKey) -> list[dict[str, Any]]:
     for number in range(1, rng.randint(2, 4)):
         for offset, outcome in enumerate(rng.sample(UNFINAL, rng.randint(1, 2))):
             wait = None if outcome == "started" else from_us(NOW + rng.choice([-1, 1]) * rng.randint(1, 10**10))
-            found.append(fact(key, number, outcome, number * 10 + offset, next_at=wait))
+            error = {"error_class": f"E{number}", "error_message": "m" * 1_200} if outcome == "failed" else {}
+            found.append(fact(key, number, outcome, number * 10 + offset, next_at=wait, **error))
     rng.shuffle(found)
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from scylla_spark.core.task import Task, TaskContext
-from scylla_spark.errors import Abort, ArgumentError, Yield
+from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
 from scylla_spark.executors.handler_registry import handler
 
 
@@ -77,6 +77,11 @@ def go_on(task: Task, ctx: TaskContext) -> object:
         for thread in told:
             thread.join()
     return ctx.checkpointed
+
+
+@handler("last_error")
+def last_error(task: Task, ctx: TaskContext) -> object:
+    return None if ctx.last_error is None else [ctx.last_error.kind, ctx.last_error.message]
 
 
 @handler("asks")
@@ -204,6 +209,11 @@ def abort(task: Task) -> None:
 @handler("yield")
 def yield_back(task: Task) -> None:
     raise Yield(after=timedelta(seconds=90))
+
+
+@handler("rate_limited")
+def rate_limited(task: Task) -> None:
+    raise RateLimited(task.payload)
 
 
 @handler("return")

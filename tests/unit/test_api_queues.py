@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.key import TaskKey
-from scylla_spark.schemas import TASKS
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import append, at, make, task
+from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
 
 
 @pytest.fixture
@@ -67,5 +67,38 @@ def test_a_definition_that_is_none_is_told_with_its_field(client, body, told):
     assert (kind(answer), told in answer.text) == ("/problems/invalid", True), answer.text
 
 
-def test_tasks_are_counted(client):
-    assert client.get("/v1/queues/mail/stats").json() == {"name": "mail", "states": {"scheduled": 3}}
+NONE = {"enqueued": 3, "states": {"scheduled": 3}, "handed_out": 0, "again": 0, "expired": 0, "released": 0}
+
+
+def test_tasks_are_counted_in_total_and_by_partition(client):
+    found = client.get("/v1/queues/mail/stats").json()
+    (part,) = found.pop("partitions")
+    assert found == {"name": "mail"} | NONE
+    assert part == {"partition": partition_of("o", PARTITIONS)} | NONE
+
+
+def test_what_was_handed_out_came_again_and_has_ended_is_counted(client, site):
+    first, second, third = (TaskKey(at(10), "o", str(n)) for n in range(3))
+    expired = fact(first, 1, "timed_out", 1, error_class="lease_expired")
+    append(
+        site.connection.settings.tables_path,
+        ATTEMPTS,
+        [expired, expired, fact(second, 1, "failed", 2, error_class="KeyError")],
+    )
+    ends = [fact(first, 2, "succeeded", 3), fact(second, 2, "failed", 4), fact(third, 0, "cancelled", 5)]
+    append(site.connection.settings.tables_path, COMPLETIONS, ends)
+    found = client.get("/v1/queues/mail/stats").json()
+    assert found["states"] == {"cancelled": 1, "failed": 1, "succeeded": 1}
+    assert [found[name] for name in ("enqueued", "handed_out", "again", "expired", "released")] == [3, 2, 2, 1, 2]
+
+
+def test_of_a_queue_without_tasks_everything_is_none(client):
+    found = client.get("/v1/queues/nobody/stats").json()
+    assert (found["enqueued"], found["states"], found["partitions"]) == (0, {}, [])
+
+
+def test_a_queue_is_cleared_after_a_count(client, site):
+    assert client.post("/v1/queues/mail:clear?dry_run=true").json() == {"matched": 3, "sent": 0, "dry_run": True}
+    assert site.connection.sender.records == []
+    assert client.post("/v1/queues/mail:clear").json() == {"matched": 3, "sent": 3, "dry_run": False}
+    assert client.post("/v1/queues/other:clear?running=true").json() == {"matched": 0, "sent": 0, "dry_run": False}

@@ -20,7 +20,9 @@ _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
 _PLAN = _CORE | {"core.plan"}
 _IO = _PLAN | {"config", "transforms", "io.host", "io.kafka", "io.delta"}
-_EXECUTORS = {"executors", "executors.local", "executors.loops", "executors.notify", "executors.spark"}
+_EXECUTORS = {
+    "executors", "executors.local", "executors.loops", "executors.notify", "executors.spark", "executors.connect",
+}  # fmt: skip
 _SERVICES = {
     "services", "services.ingest", "services.dispatch", "services.plan", "services.simulate", "services.api", "services.dashboard",
 }  # fmt: skip
@@ -49,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes
     "executors.loops": _CORE | {"config", "executors", "executors.local", "executors.loops", "io.host"},
     "executors.spark": _CORE | {"config", "executors", "executors.local", "executors.spark"},
+    "executors.connect": _CORE | {"config", "executors", "executors.connect", "executors.local", "io.host"},
     "executors.notify": _CORE | {"config", "executors", "executors.notify"},
     "services": _IO | _EXECUTORS | _SERVICES | {"log"},
     "services.ingest": _IO | {"services", "services.ingest"},

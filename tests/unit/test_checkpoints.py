@@ -1,7 +1,7 @@
 """What handlers say of their work, as the engine records it and hands it to the next attempt."""
 
 from scylla_spark.core.stored import ScanRow
-from scylla_spark.core.task import FAILED, STARTED, TIMED_OUT, YIELDED
+from scylla_spark.core.task import FAILED, MAX_LAST_ERROR_CHARS, STARTED, TIMED_OUT, YIELDED, Failure, LastError
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.work_note import WorkNote
 from tests.support.engine_harness import NOW, SECOND, Harness
@@ -93,3 +93,41 @@ def test_next_owner_hands_on_what_stands_in_the_tables():
     row = ScanRow(command, attempt=1, used=1, next_us=NOW + 40 * SECOND, work=LEFT)
     world.engine.rows(world.tenure, [row], Basis(), world.now)
     assert next_attempt(world).checkpoint == '{"row":7}'
+
+
+def test_next_attempt_is_told_in_brief_why_the_last_one_failed_and_nothing_of_what_yielded():
+    world = Harness()
+    world.enqueue()
+    (first,) = world.pump()
+    assert first.last_error is None
+    world.finish(first, FAILED, failure=Failure("Busy", "m" * 5_000, "stack"))
+    second = next_attempt(world)
+    assert second.last_error == LastError("Busy", "m" * MAX_LAST_ERROR_CHARS)
+    world.finish(second, YIELDED, after_ms=1000)
+    assert next_attempt(world, 120).last_error is None
+
+
+def test_start_of_a_run_keeps_why_the_attempt_before_failed_until_its_end_is_known():
+    world = Harness()
+    world.enqueue()
+    (first,) = world.pump()
+    world.finish(first, FAILED, failure=Failure("Busy"))
+    second = next_attempt(world)
+    began = world.now
+    world.engine.handed([second.id], began)
+    world.at(63)
+    world.engine.running({second.id: began}, world.now)
+    world.pump()
+    entry = world.partition.lanes["a"].find(second.key)
+    assert (world.facts[-1].outcome, entry.error) == (STARTED, LastError("Busy", ""))
+    world.finish(second, TIMED_OUT, failure=Failure("timed_out", "late"))
+    assert next_attempt(world, 120).last_error == LastError("timed_out", "late")
+
+
+def test_next_owner_tells_why_the_last_attempt_in_the_tables_failed():
+    world = Harness()
+    key = world.enqueue(due=30)
+    command = world.engine.partitions[0].lanes["a"].find(key).data
+    row = ScanRow(command, attempt=1, used=1, next_us=NOW + 40 * SECOND, error=LastError("Busy", "m"))
+    world.engine.rows(world.tenure, [row], Basis(), world.now)
+    assert next_attempt(world).last_error == LastError("Busy", "m")

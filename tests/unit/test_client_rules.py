@@ -254,6 +254,8 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
         "close",
         "enqueue",
         "enqueue_many",
+        "enqueue_unique",
+        "enqueue_unique_many",
         "enqueue_df",
         "enqueue_stream",
         "cancel_df",

@@ -9,8 +9,12 @@ import tomllib
 
 import pytest
 
+from scylla_spark.clock import now_us
+from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
+from scylla_spark.services.api import overview
+from scylla_spark.services.api.log_memory import Happened, Standing
 from scylla_spark.services.dashboard import words
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_SESSIONS, Sessions
@@ -291,3 +295,61 @@ def test_a_name_that_is_markup_is_text():
     assert (
         words.name_markup("<b>\u202ex\n") == '<bdi class="name" title="&lt;b&gt;\\u202ex\\n">&lt;b&gt;\\u202ex\\n</bdi>'
     )
+
+
+# -- the overview ---------------------------------------------------------------------------------------------------------
+
+
+def test_starts_and_ends_are_counted_by_when_they_were(site, client):
+    pulse = site.app.state.api.pulse
+    pulse.beats(now_us())
+    for number in range(100):
+        planned = now_us() - number * 1_000
+        fact = Fact(KEY, 1, "failed" if number < 3 else "succeeded", planned + 10_000, planned + 20_000, planned)
+        pulse.heard(Happened(0, number, 1, (Fact(KEY, 1, "started", planned + 10_000, 0, planned), fact)))
+    told = client.get("/v1/overview").json()["lately"]
+    assert (told["started"], told["ended"], told["failed"]) == (100, 100, 3), "a start that is told twice is one"
+    assert 9 <= told["p50_ms"] <= 11
+    assert 9 <= told["p99_ms"] <= 11
+
+
+def test_a_clock_that_is_ahead_is_told(site):
+    pulse = site.app.state.api.pulse
+    pulse.beats(now_us())
+    pulse.heard(Happened(0, 1, 1, (Fact(KEY, 1, "succeeded", now_us() + 4_000_000, now_us() + 5_000_000, 1),)))
+    assert 4_000_000 < pulse.ahead_us(now_us()) <= 5_000_000
+
+
+def test_counting_is_made_once_for_all_who_look(site, client, monkeypatch):
+    asked = []
+    pages = site.app.state.api.pages
+    monkeypatch.setattr(
+        pages, "totals", lambda wanted, now, real=pages.totals: asked.append(now) or real(wanted, now=now)
+    )
+    for _ in range(5):
+        client.get("/v1/overview")
+    assert len(asked) == 1
+
+
+def test_what_somebody_should_look_at_is_told(site, client, monkeypatch):
+    tail = site.app.state.api.tail
+    standing = {0: Standing(5, 9, resigned=False), 1: Standing(5, 5, resigned=True)}
+    monkeypatch.setattr(tail, "standing", lambda: standing)
+    overviews = site.app.state.overviews
+    (banner,) = client.get("/v1/overview").json()["banners"]
+    assert banner["kind"] == "partition_without_owner"
+    assert "1 of 2" in banner["text"]
+    monkeypatch.setattr(
+        "scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 120_000_000
+    )
+    kinds = [one["kind"] for one in client.get("/v1/overview").json()["banners"]]
+    assert kinds == ["partition_without_owner", "ingest_silent"]
+    standing[0] = Standing(9, 9, resigned=False)
+    monkeypatch.setattr(overviews, "_until", 0)
+    assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["partition_without_owner"]
+
+
+def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
+    assert client.get("/v1/overview").json()["banners"] == []
+    monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000)
+    assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]

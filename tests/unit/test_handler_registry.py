@@ -186,3 +186,12 @@ def test_module_files_are_imported_once_and_see_their_neighbours(tmp_path):
 def test_missing_file_is_refused():
     with pytest.raises(ArgumentError, match=r"/nowhere/h\.py"):
         load(["/nowhere/h.py"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "function"),
+    [({}, lambda task: None), ({"max_batch": 2}, lambda tasks: None), ({"memory": "64MB"}, lambda task, ctx: None)],
+)
+def test_a_handler_with_a_session_of_spark_takes_one_task_and_its_context_and_has_no_limits(settings, function):
+    with pytest.raises(ArgumentError, match="connect"):
+        handler("h", runs_on="connect", **settings)(function)

@@ -214,6 +214,7 @@ def test_aborted_is_for_good_and_failed_is_tried_again(world):
     world.at(91)
     (again,) = world.leases(world.once(2))
     assert (again.key.uniqueness_key, again.attempt) == ("fails", 2)
+    assert again.last_error == ("E2", "")
 
 
 def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):
@@ -536,3 +537,20 @@ def test_a_worker_that_holds_nothing_and_does_not_call_is_forgotten_and_may_come
     assert [session.worker for session in world.engine.sessions] == ["holds"]
     assert world.answer(world.ask("idle", 0, sequence=8)).refusal == ""
     assert world.report(kept.token, worker="holds") == OK
+
+
+def test_who_shows_the_token_of_a_lease_has_got_it_whatever_call_that_came_with(world):
+    world.put()
+    (lease,) = world.leases(world.ask())
+    assert world.sign(lease.token, worker="w") == OK
+    world.at(10.1)
+    assert world.facts[-1].failure.kind == "lease_expired"
+
+
+def test_a_call_that_comes_again_names_nothing_that_it_was_given_and_takes_nothing_of_that_away(world):
+    world.put()
+    (lease,) = world.leases(world.ask(held=()))
+    assert world.sign(lease.token, worker="w") == OK
+    assert [one.token for one in world.leases(world.ask(sequence=1, held=()))] == [lease.token]
+    world.at(9)
+    assert world.report(lease.token, worker="w") == OK

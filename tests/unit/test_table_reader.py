@@ -10,7 +10,7 @@ from scylla_spark.core.command import WireRetry
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.task import Failure
+from scylla_spark.core.task import Failure, LastError
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
@@ -191,7 +191,11 @@ def test_a_lane_gives_open_tasks_in_key_order_with_their_newest_attempt(path, re
     append(
         path,
         ATTEMPTS,
-        [fact(keys[2], 1, "failed", 3, next_at=later), fact(keys[2], 1, "started", 2), fact(keys[3], 1, "failed", 4)],
+        [
+            fact(keys[2], 1, "failed", 3, next_at=later, error_class="Busy", error_message="m" * 1_200),
+            fact(keys[2], 1, "started", 2),
+            fact(keys[3], 1, "failed", 4),
+        ],
     )
     append(path, ATTEMPTS, [fact(keys[3], 2, "started", 6)])
     partition = partition_of("o", 4)
@@ -199,6 +203,8 @@ def test_a_lane_gives_open_tasks_in_key_order_with_their_newest_attempt(path, re
     assert [row.command.key for row in rows] == [keys[0], *keys[2:]]
     assert (rows[1].attempt, rows[1].used, rows[1].next_us) == (1, 1, keys[2].time_us + 3_600_000_000)
     assert (rows[2].attempt, rows[2].next_us) == (2, 0)
+    assert [row.error for row in rows[:3]] == [None, LastError("Busy", "m" * 1_000), None]
+    assert readers.known(keys[2:3])[keys[2]].error == LastError("Busy", "m" * 1_000)
     assert [row.command.key for row in readers.lane(partition, "o", keys[2], 2)] == keys[3:5]
     assert readers.lane(partition, "o", keys[5], 2) == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from scylla_spark import Abort, Worker, Yield
+from scylla_spark import Abort, RateLimited, Worker, Yield
 from scylla_spark.core.lease import folded
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, site
@@ -167,7 +167,12 @@ def test_a_lost_lease_is_told_to_its_code_and_not_held_any_more(desk):
 
 @pytest.mark.parametrize(
     ("error", "outcome", "code"),
-    [(ValueError("no"), "failed", "ValueError"), (Abort("declined"), "aborted", "Abort"), (Yield(2), "yielded", None)],
+    [
+        (ValueError("no"), "failed", "ValueError"),
+        (Abort("declined"), "aborted", "Abort"),
+        (Yield(2), "yielded", None),
+        (RateLimited(2), "yielded", None),
+    ],
 )
 def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, outcome, code):
     with desk.lease():
@@ -236,15 +241,15 @@ def test_handlers_are_functions_of_a_task_or_of_a_task_and_a_context(desk):
 
     def two(task, ctx):
         ctx.progress(0.5)
-        return [ctx.attempt, ctx.checkpointed, ctx.token]
+        return [ctx.attempt, ctx.checkpointed, ctx.token, ctx.last_error]
 
     handlers = resolved({"one": one, "two": two})
     assert asked_for(handlers) == ("one", "two")
     work(handlers, desk.lease(1, handler="one", payload={"n": 3}))
-    work(handlers, desk.lease(2, handler="two", checkpoint={"row": 1}))
+    work(handlers, desk.lease(2, handler="two", checkpoint={"row": 1}, last_error={"kind": "Busy", "message": "m"}))
     work(handlers, desk.lease(3, handler="three"))
     told = desk.call()[1]["results"]
-    assert [one.get("result") for one in told] == [3, [1, {"row": 1}, [5, 1]], None]
+    assert [one.get("result") for one in told] == [3, [1, {"row": 1}, [5, 1], ["Busy", "m"]], None]
     assert told[2]["error"]["code"] == "handler_unknown"
 
 

@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield
+from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield, handler
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
 from tests.support import sample_batch_handlers, sample_handlers
@@ -62,8 +62,19 @@ def leave_behind(task, ctx):
     return ctx.checkpointed
 
 
+def last_error(task, ctx):
+    if ctx.attempt < 3:
+        raise ValueError(f"in attempt {ctx.attempt}, after {ctx.last_error}")
+    return ctx.last_error
+
+
 def at(w):
     return w.now - START
+
+
+@handler("of_spark", runs_on="connect")
+def of_spark(task, ctx):
+    return ctx.spark
 
 
 def test_a_task_runs_when_its_time_has_come_and_not_before():
@@ -505,3 +516,22 @@ def test_the_next_attempt_finds_what_was_left_behind_here_too():
         task = w.enqueue("leave_behind", {})
         w.run_until_idle()
         assert task.result() == {"row": 1}
+
+
+def test_a_handler_with_a_session_of_spark_finds_the_one_that_the_test_hands_over():
+    assert call(of_spark, {}, spark="a session").result == "a session"
+    assert call(of_spark).error.kind == "ArgumentError"
+    with world([of_spark]) as w:
+        w.use_spark("another")
+        task = w.enqueue("of_spark")
+        w.advance()
+        assert task.result() == "another"
+
+
+def test_an_attempt_is_told_why_the_one_before_failed():
+    with world([last_error]) as w:
+        task = w.enqueue("last_error")
+        w.run_until_idle()
+        kind, message = task.result()
+        assert (kind, message[:13]) == ("ValueError", "in attempt 2,")
+        assert "in attempt 1, after None" in message

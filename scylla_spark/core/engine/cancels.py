@@ -83,7 +83,7 @@ class Cancels:
         if lane is None or entry is None:
             return
         entry.verified = True
-        entry.note_attempt(known.attempt, known.used, known.next_us, known.work)
+        entry.note_attempt(known.attempt, known.used, known.next_us, known.work, known.error)
         if (
             done and entry.stage is OPEN
         ):  # else the tables tell of what we wrote, and the lane waits until that is read back

@@ -296,14 +296,15 @@ class Feed:
                 lane.missed = lane.missed or lane.reloading
                 return
             entry = Entry(
-                row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us, work=row.work
-            )
+                row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us, work=row.work,
+                error=row.error,
+            )  # fmt: skip
             self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True
             if row.command.offset > entry.data.offset:
                 lane.overwrite(entry, row.command)
-            if entry.note_attempt(row.attempt, row.used, row.next_us, row.work) and lane.state in IDLE:
+            if entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
         self._book.adopt(partition, lane, entry, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:

@@ -9,6 +9,7 @@ from typing import Final
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine.holding import Holding, cost_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.task import LastError
 from scylla_spark.core.work_note import WorkNote
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
@@ -60,6 +61,7 @@ class Entry:
         held: the lane waits for its outcome, or for the fact of it.
         work: who has it, or had it last, and what was left behind.
         requests: of cancels whose senders wait for the end of the task.
+        error: why the last attempt whose end is known did not succeed.
         cost: how many bytes it is taken to hold.
     """
 
@@ -69,6 +71,7 @@ class Entry:
         "cancelled",
         "cost",
         "data",
+        "error",
         "held",
         "key",
         "next_us",
@@ -89,6 +92,7 @@ class Entry:
         used: int = 0,
         next_us: int = 0,
         work: WorkNote | None = None,
+        error: LastError | None = None,
     ) -> None:
         self.key = data.key
         self.data = data
@@ -104,8 +108,11 @@ class Entry:
         self.held = False
         self.requests: tuple[str, ...] = ()
         self.work = work
+        self.error = error
 
-    def note_attempt(self, attempt: int, used: int, next_us: int, work: WorkNote | None) -> bool:
+    def note_attempt(
+        self, attempt: int, used: int, next_us: int, work: WorkNote | None, error: LastError | None = None
+    ) -> bool:
         """Takes what is recorded of an attempt, unless a later one, or the end of the same one, is known; whether it did.
 
         Args:
@@ -113,6 +120,7 @@ class Entry:
             used: attempts so far that count against the retry policy.
             next_us: when the next may start; 0 where the attempt has only started.
             work: who had it, and what was left behind.
+            error: why it did not succeed, where its end is known.
         """
         settled = next_us > 0
         if (attempt, settled) <= (self.attempt, self.settled):
@@ -120,6 +128,8 @@ class Entry:
                 self.work = work  # a start that was told again, with a later checkpoint
             return False
         self.attempt, self.settled, self.used, self.work = attempt, settled, used, work
+        if settled:
+            self.error = error
         self.next_us = max(next_us, self.key.time_us)
         return True
 

@@ -192,7 +192,7 @@ class LeaseBook:
             lease.session.held.pop(lease.digest, None)
             lease.session = None
             self.confirm(lease, now)
-        else:
+        elif not lease.confirmed:  # who said so before this answer, which comes again, need not say it once more
             self._set_deadline(lease, now + CONFIRM_US)
 
     def confirm(self, lease: Lease, now: int) -> None:

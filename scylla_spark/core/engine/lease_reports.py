@@ -105,11 +105,12 @@ class LeaseReports:
         """A lease has shown a sign of life; one of an earlier owner, or of a replaced session, joins the session that shows it."""
         if session.name and lease.session is not session:
             self._book.join(lease, session)
+        lease.confirmed = True  # who knows its token has got it
         lease.extend(now)
 
     def compare(self, session: WorkerSession, tokens: tuple[str, ...], now: int) -> None:
         """A session lists all that it takes for its own: what is not, is lost; what it does not know, goes to others."""
-        said: set[str] = set()
+        said = {lease.digest for lease in session.fresh}  # what it has not heard of, or not when it wrote this call
         for token in tokens:
             digest = digest_of_token(token)
             said.add(digest)

@@ -176,7 +176,7 @@ class Outcomes:
             if lane.state is LOOKUP and lane.active is None:
                 lane.state = WAITING  # a cancel ended what was being looked up
         else:
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work)
+            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
             if starting:
                 entry.announced = entry.attempt
             elif fact.outcome != STARTED:

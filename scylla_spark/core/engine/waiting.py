@@ -101,7 +101,7 @@ class Waiting:
         early = partition.early_facts.get(entry.key) if partition.early_facts else None
         if early is not None:
             fact = early[1]
-            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work)
+            entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
         lane = partition.lane(entry.key.ordering_id)
         lane.load(entry)
         if lane.state in IDLE:

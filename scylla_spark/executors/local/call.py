@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,17 +18,20 @@ from scylla_spark.core.task import (
     SUCCEEDED,
     YIELDED,
     Flag,
+    LastError,
     Notes,
+    Session,
     Task,
     TaskContext,
 )
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import Abort, ArgumentError, Yield
+from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.messages import TaskRow, Verdict
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FRAMES: Final = 40
+_LONGEST_LIMIT_MS: Final = 86_400_000
 PAYLOAD_INVALID: Final = "payload_invalid"
 _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -35,7 +39,12 @@ OK: Final = Verdict(SUCCEEDED)
 
 
 def call(
-    handler: Handler, row: TaskRow, started_us: int, notes: Notes | None = None, cancelled: Flag | None = None
+    handler: Handler,
+    row: TaskRow,
+    started_us: int,
+    notes: Notes | None = None,
+    cancelled: Flag | None = None,
+    session: Session | None = None,
 ) -> Verdict:
     """Runs one task in this thread. Nothing that the handler raises gets through.
 
@@ -45,6 +54,7 @@ def call(
         started_us: wall clock now.
         notes: where the handler says how far it is; None: nobody listens.
         cancelled: whether it is asked to end; None: it never is.
+        session: opens its session of Spark Connect; None: it has none.
     """
     try:
         task = task_of(handler, row)
@@ -52,7 +62,8 @@ def call(
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
     if handler.signature.parameters == 1:
         return run(handler, task, None)
-    return run(handler, task, context_of(row, started_us, notes, cancelled))
+    context = context_of(row, started_us, notes, cancelled)
+    return run(handler, task, context if session is None else replace(context, session=session))
 
 
 def task_of(handler: Handler, row: TaskRow) -> Task:
@@ -77,9 +88,10 @@ def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Fl
     """
     deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
     left = None if row.checkpoint is None else json.loads(row.checkpoint)
+    error = None if row.last_error is None else LastError(*row.last_error)
     if cancelled is None:
-        return TaskContext(row.attempt, row.epoch, deadline, left, notes)
-    return TaskContext(row.attempt, row.epoch, deadline, left, notes, cancelled)
+        return TaskContext(row.attempt, row.epoch, deadline, left, notes, last_error=error)
+    return TaskContext(row.attempt, row.epoch, deadline, left, notes, cancelled, last_error=error)
 
 
 class PayloadInvalid(Exception):
@@ -176,9 +188,12 @@ def verdict_of(error: BaseException) -> Verdict:
 
 def _yielded(error: Yield) -> Verdict:
     try:
-        return Verdict(YIELDED, after_ms=0 if error.after is None else duration_ms(error.after))
+        after_ms = 0 if error.after is None else duration_ms(error.after)
     except ArgumentError as wrong:
-        return failed("ArgumentError", f"Yield cannot wait that long: {wrong}")
+        return failed("ArgumentError", f"{type(error).__name__} cannot wait that long: {wrong}")
+    if isinstance(error, RateLimited) and after_ms > _LONGEST_LIMIT_MS:
+        return failed("ArgumentError", "RateLimited cannot wait longer than a day. Raise Yield if that is meant.")
+    return Verdict(YIELDED, after_ms=after_ms)
 
 
 def failed(kind: str, message: str, stack: str = "") -> Verdict:

@@ -17,8 +17,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
@@ -41,6 +42,19 @@ _RECV_BYTES: Final = 256 * 1024
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
+class OpensSession(Protocol):
+    """The session of Spark Connect of one attempt."""
+
+    def get(self) -> Any:
+        """The session, which the first call opens."""
+
+    def close(self) -> None:
+        """Lets go of it, if it was opened."""
+
+
+SessionOf = Callable[[int], OpensSession]
+
+
 class Child:
     """Runs calls until the other end of `sock` is closed.
 
@@ -51,6 +65,7 @@ class Child:
         output: takes what the handlers print.
         wants_output: whether it is sent along.
         confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
+        session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
     """
 
     def __init__(
@@ -62,8 +77,10 @@ class Child:
         *,
         wants_output: bool,
         confinement: Confinement | None = None,
+        session_of: SessionOf | None = None,
     ) -> None:
         self._confinement = confinement
+        self._session_of = session_of
         self._spoilt = False  # a call has reached a limit, so this child is not to run another
         self._sock = sock
         self._slot = slot
@@ -148,7 +165,12 @@ class Child:
             return BATCH, call_batch(handler, [TaskRow(*row) for row in order.tasks]), None, 0
         if notes is None:
             return call(handler, TaskRow(*order.tasks[0]), started_us)
-        verdict = call(handler, TaskRow(*order.tasks[0]), started_us, notes, CallFlag(order.number, self._slot))
+        row, flag = TaskRow(*order.tasks[0]), CallFlag(order.number, self._slot)
+        if self._session_of is None:
+            verdict = call(handler, row, started_us, notes, flag)
+        else:
+            with closing(self._session_of(row.id)) as session:
+                verdict = call(handler, row, started_us, notes, flag, session.get)
         notes.end()
         return verdict
 
@@ -205,6 +227,7 @@ def run(
     wants_output: bool,
     log_fd: int,
     confinement: Confinement | None = None,
+    session_of: SessionOf | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -217,6 +240,7 @@ def run(
         wants_output: whether output is sent along.
         log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
         confinement: its limits; None: it has none.
+        session_of: see `Child`.
     """
     code = 1
     try:
@@ -231,7 +255,9 @@ def run(
         if log_fd >= 0:
             output.keep_lines(log_fd)
         slot = SharedMemory(slot_fd)
-        Child(sock, slot, handlers, output, wants_output=wants_output, confinement=confinement).serve()
+        Child(
+            sock, slot, handlers, output, wants_output=wants_output, confinement=confinement, session_of=session_of
+        ).serve()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

@@ -9,8 +9,9 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
@@ -58,6 +59,7 @@ class ForkserverHandle:
         wants_output: whether its children send along what handlers print.
         child: module whose `run` is the life of a child.
         pass_environment: further variables that handlers get (see `handler_environment`).
+        variables: what the module `child` is told by its environment.
         import_timeout_s: how long the imports may take.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
@@ -78,12 +80,13 @@ class ForkserverHandle:
         wants_output: bool,
         child: str = _ONE_BY_ONE,
         pass_environment: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
         import_timeout_s: float = 300,
         apart: sandbox.Sandboxed | None = None,
         children: int = 0,
     ) -> None:
         self._babbles = False
-        environment = handler_environment(os.environ, pass_environment)
+        environment = handler_environment(os.environ, pass_environment) | dict(variables)
         cage = sandbox.Cage([], ())
         if apart is not None:
             environment, cage = _set_apart(environment, apart)

@@ -25,6 +25,8 @@ class TaskRow(NamedTuple):
         timeout_ms: from the start of the call.
         checkpoint: JSON text that an earlier attempt left behind.
         longest_ms: from the start of the call, if it asks for longer.
+        id: of the invocation.
+        last_error: kind and message of what ended the attempt before.
     """
 
     time_us: int
@@ -38,6 +40,8 @@ class TaskRow(NamedTuple):
     timeout_ms: int
     checkpoint: str | None = None
     longest_ms: int = 0
+    id: int = 0
+    last_error: tuple[str, str] | None = None
 
 
 class Order(NamedTuple):
@@ -116,7 +120,7 @@ def task_row(item: Invocation, longest_ms: int = 0) -> TaskRow:
     key = item.key
     return TaskRow(
         key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-        item.checkpoint, longest_ms,
+        item.checkpoint, longest_ms, item.id, item.last_error,
     )  # fmt: skip
 
 

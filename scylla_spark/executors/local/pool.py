@@ -311,6 +311,7 @@ class LocalPool:
             wants_output=wants_output,
             child=self._kind.module,
             pass_environment=self._pass_environment,
+            variables=self._kind.variables,
             apart=self._apart,
             children=self._limits.max_children,
         )
@@ -367,5 +368,8 @@ def _from_settings(settings: Settings) -> LocalPool:
 
 
 KIND: Final = Kind(
-    _from_settings, wanted=lambda settings: True, turned_on_by="it always is on in a dispatcher", needs_session=False
+    _from_settings,
+    wanted=lambda settings: True,
+    turned_on_by="it always is on in a dispatcher",
+    needs_session=lambda settings: False,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from scylla_spark.core.task import Invocation, Outcome
@@ -88,7 +89,9 @@ class ChildKind(NamedTuple):
     Attributes:
         module: its `run` is what a child does.
         supervise: makes who decides about them, from the pool's limits, the handlers, and the nursery of children.
+        variables: what the module is told by its environment.
     """
 
     module: str
     supervise: Callable[[Limits, Mapping[str, HandlerInfo], Any], Supervision]
+    variables: Mapping[str, str] = MappingProxyType({})

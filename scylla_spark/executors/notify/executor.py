@@ -162,5 +162,8 @@ def _from_settings(settings: Settings) -> NotifyExecutor:
 
 
 KIND: Final = Kind(
-    _from_settings, wanted=lambda settings: True, turned_on_by="it always is on in a dispatcher", needs_session=False
+    _from_settings,
+    wanted=lambda settings: True,
+    turned_on_by="it always is on in a dispatcher",
+    needs_session=lambda settings: False,
 )

@@ -398,5 +398,5 @@ KIND: Final = Kind(
     _from_settings,
     wanted=lambda settings: settings.dispatch.spark_slots > 0,
     turned_on_by='set dispatch.spark_slots to 1 or more for the dispatchers (with dispatch.scan = "spark")',
-    needs_session=True,
+    needs_session=lambda settings: True,
 )

@@ -15,7 +15,7 @@ from scylla_spark.clock import both_us, now_us
 from scylla_spark.core import fast_json
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
+from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outcome
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
@@ -28,7 +28,7 @@ from scylla_spark.executors.start_limit import StartLimit, this_clock
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
     "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint, "
-    "checkpoint string"
+    "checkpoint string, error_kind string, error_message string"
 )
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
@@ -149,7 +149,7 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
     """Invocations as a pyarrow.Table of the columns `INPUT`."""
     import pyarrow as pa
 
-    rows = [(i.id, *i.key, *i[2:]) for i in chunk]
+    rows = [(i.id, *i.key, *i[2:-1], *(i.last_error or (None, None))) for i in chunk]
     columns = list(zip(*rows, strict=True))
     schema = _schema(INPUT)
     return pa.table(
@@ -183,7 +183,8 @@ def _follow_ups(text: str | None) -> tuple[FollowUp, ...]:
 def _invocation(row: dict[str, Any], departure: StartLimit, here: StartLimit) -> Invocation:
     row["start_by_us"] = departure.limit_here(row["start_by_us"], here)
     key = TaskKey(row.pop("time_us"), row.pop("ordering_id"), row.pop("uniqueness_key"))
-    return Invocation(key=key, **row)
+    kind, message = row.pop("error_kind"), row.pop("error_message")
+    return Invocation(key=key, **row, last_error=None if kind is None else LastError(kind, message))
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Any:

@@ -41,7 +41,7 @@ def open_rows(readers: TableReader, marks: Mapping[int, Mark], window: Window) -
         window: which scheduled times.
 
     Returns:
-        Grain: one row per open key. `partition_id`, columns of `tasks`, and `attempt`, `used`, `next_at`, `work` (null if none).
+        Grain: one row per open key. `partition_id`, columns of `tasks`, and `attempt`, `used`, `next_at`, `work`, `error` (null if none).
     """
     import polars as pl
 
@@ -162,7 +162,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
             cap_ms=retry.field("cap_ms"), enqueued_us=epoch_us("enqueued_at"),
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),
             attempt=pl.col("attempt").fill_null(0), used=pl.col("used").fill_null(0),
-            next_us=epoch_us("next_at").fill_null(0), work=pl.col("work"), leased=is_leased(),
+            next_us=epoch_us("next_at").fill_null(0), work=pl.col("work"), error=pl.col("error"), leased=is_leased(),
         )
         .collect()
     )  # fmt: skip

@@ -14,7 +14,7 @@ from scylla_spark.core.log_record import LogLine, LogRecord
 from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
-from scylla_spark.core.task import Failure
+from scylla_spark.core.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
@@ -81,6 +81,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         row.get("used") or 0,
         row.get("next_at") or 0,
         work_note(row.get("work")),
+        last_error(row.get("error")),
     )
 
 
@@ -90,6 +91,11 @@ def work_note(cell: Mapping[str, Any] | None) -> WorkNote | None:
         return None
     numbers = {name: cell[name] or 0 for name in ("lease_ms", "since_us", "until_us")}
     return WorkNote(**{**cell, **numbers})
+
+
+def last_error(cell: Mapping[str, Any] | None) -> LastError | None:
+    """Why an attempt did not succeed, in a cell of what `newest_attempts` and the due scan give."""
+    return LastError(cell["kind"], cell["message"] or "") if cell is not None and cell["kind"] else None
 
 
 def fact(row: Mapping[str, Any]) -> Fact:
@@ -142,13 +148,15 @@ def progress_row(topic: str, partition: int, mark: Mark) -> dict[str, Any]:
 
 
 def newest_attempts(attempts: pl.LazyFrame, *more: str) -> pl.LazyFrame:
-    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at`, `work`, and further columns, of its newest attempt."""
+    """One row per key that has any: `last_outcome`, `attempt`, `used`, `next_at`, `work`, `error`, and more, of its newest attempt."""
     import polars as pl
 
     newest = attempts.sort(*map(pl.sql_expr, ATTEMPT_ORDER_SQL))
     newest = newest.unique(subset=IDENTITY, keep="last", maintain_order=True)
+    message = pl.col("error_message").str.head(MAX_LAST_ERROR_CHARS)
+    error = pl.struct(kind=pl.col("error_class"), message=message).alias("error")
     return newest.select(
-        *IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work", *more
+        *IDENTITY, pl.col("outcome").alias("last_outcome"), "attempt", "used", "next_at", "work", error, *more
     )
 
 

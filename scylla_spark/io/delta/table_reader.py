@@ -34,6 +34,7 @@ from scylla_spark.io.delta.rows import (  # fmt: skip
     folded,
     in_us,
     is_key,
+    last_error,
     log_record,
     newest_attempts,
     polars_type,
@@ -204,7 +205,14 @@ class TableReader:
         for key in keys:
             row = attempts.get(key)
             answers[key] = (
-                Known(key in ended, row["attempt"], row["used"] or 0, row["next_at"] or 0, work_note(row["work"]))
+                Known(
+                    key in ended,
+                    row["attempt"],
+                    row["used"] or 0,
+                    row["next_at"] or 0,
+                    work_note(row["work"]),
+                    last_error(row["error"]),
+                )
                 if row
                 else Known(key in ended)
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import STAMP_TRUST_US, Command, Rejection, Rules, encode, validate
-from scylla_spark.core.key import partition_of
+from scylla_spark.core.key import place_of
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
     """
     try:
         key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
-        partition = partition_of(command.key.ordering_id, rules.partitions)
+        partition = place_of(command.key.ordering_id, rules.partitions)
     except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
         raise ArgumentError(
             f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"

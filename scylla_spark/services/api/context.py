@@ -16,7 +16,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from scylla_spark.client.queue_handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.unique_keys import UniqueKeys
 from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
@@ -66,6 +68,7 @@ class Api:
         pages: lists and counts of tasks.
         lateness: how late tasks started.
         plan: what the planner knows.
+        unique_keys: sends tasks whose keys nobody else has.
         desks: of the dispatchers.
         leases: calls of workers.
         metrics: of this process.
@@ -85,6 +88,7 @@ class Api:
         self.pages = TaskPages(scheduler.connection.readers)
         self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
+        self.unique_keys = UniqueKeys(scheduler.connection, self._is_reusable)
         self.desks = Desks(scheduler.connection, desk_secret(settings))
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
@@ -99,6 +103,9 @@ class Api:
 
     def _tell_audit(self, entries: list[AuditEntry]) -> None:
         self.told.tell("audit", entries=[entry.to_wire() for entry in entries])
+
+    def _is_reusable(self, queue: str) -> bool:
+        return self.plan.ask(lambda plan: is_reusable(plan, self.settings, queue))
 
     async def slowly(self, call: Callable[[], T]) -> T:
         """Runs what may wait for others in a thread of its own kind: quick requests do not wait for it."""

@@ -33,12 +33,15 @@ from scylla_spark.core.desk_messages import (
     read_line,
 )
 from scylla_spark.core.lease import Call, Scarcity
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import SchedulerError, UnreachableError
 
 log = structlog.get_logger("api")
 
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
-_LOOK_S: Final = 2.0  # between two looks at who owns what
+_LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
+_KNOWN_S: Final = (
+    10.0  # … and while each partition had an owner at the last look: a new dispatcher may have taken some since
+)
 
 
 class DeskConnection:
@@ -177,6 +180,7 @@ class Desks:
         self._owners: dict[int, str] = {}  # partition → address of the desk
         self._looked = 0.0
         self._looking = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def partitions(self) -> int:
@@ -184,13 +188,29 @@ class Desks:
         return self._connection.rules.partitions
 
     async def owners(self, *, again: bool = False) -> dict[int, str]:
-        """Partition → address of the desk of its owner; partitions without an owner that answers are missing."""
+        """Partition → address of the desk of its owner; partitions without an owner that answers are missing.
+
+        What is known is told at once, and renewed behind that: a worker would never hear of a task of an owner that nobody looked for.
+
+        Args:
+            again: look first, unless that was done a moment ago.
+        """
         clock = asyncio.get_running_loop().time
-        async with self._looking:
-            if not self._owners or (again and clock() - self._looked > _LOOK_S):
-                self._owners = await anyio.to_thread.run_sync(self._look)
-                self._looked = clock()
+        if not self._owners or again:
+            async with self._looking:
+                if not self._owners or clock() - self._looked > _LOOK_S:
+                    self._owners = await anyio.to_thread.run_sync(self._look)
+                    self._looked = clock()
+        patience = _LOOK_S if len(self._owners) < self.partitions else _KNOWN_S
+        if clock() - self._looked > patience and (self._renewing is None or self._renewing.done()):
+            self._renewing = asyncio.create_task(self._renew())
         return self._owners
+
+    async def _renew(self) -> None:
+        self._looked = asyncio.get_running_loop().time()
+        with contextlib.suppress(SchedulerError):  # whoever calls next and needs to know is told
+            found = await anyio.to_thread.run_sync(self._look)
+            self._owners = found or self._owners  # if Kafka does not answer, nobody has moved as far as is known
 
     def _look(self) -> dict[int, str]:
         partitions = self._connection.rules.partitions

@@ -206,6 +206,13 @@ class SignsBody(Body):
     leases: Annotated[list[SignBody], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
+class LastErrorView(BaseModel):
+    """Why the attempt before did not succeed."""
+
+    kind: str
+    message: str
+
+
 class LeasedTaskView(BaseModel):
     """A task as its worker sees it."""
 
@@ -222,6 +229,9 @@ class LeasedTaskView(BaseModel):
         str, Field(description="(epoch, attempt) grows with every attempt, for stores that refuse older writers")
     ]
     checkpoint: Any
+    last_error: Annotated[
+        LastErrorView | None, Field(description="Why the attempt before did not succeed, if that is known")
+    ]
 
 
 class LeaseView(BaseModel):
@@ -327,6 +337,7 @@ def lease_view(granted: Granted) -> dict[str, Any]:
         "handler": granted.handler, "queue": granted.queue, "priority": granted.priority, "payload": json.loads(granted.payload),
         "attempt": granted.attempt, "epoch": str(granted.epoch),
         "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
+        "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
     }  # fmt: skip
     return {
         "lease": granted.token, "expires_in_ms": granted.lease_ms, "beat_every_ms": max(granted.lease_ms // 3, 50),

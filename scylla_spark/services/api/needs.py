@@ -83,6 +83,7 @@ NEEDS: Final[dict[str, Need]] = {
     "pause_a_queue": _WRITES_QUEUE,
     "resume_a_queue": _WRITES_QUEUE,
     "delete_a_queue": _WRITES_QUEUE,
+    "clear_a_queue": Need(TASKS_WRITE, About.PATH_QUEUE),
     "list_schedules": _READS,
     "get_a_schedule": _READS,
     "list_the_next_times_of_a_schedule": _READS,

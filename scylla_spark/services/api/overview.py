@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Request
 from pydantic import BaseModel, Field
@@ -24,8 +24,9 @@ from scylla_spark.services.api.task_views import KeyView, State, key_view
 
 routes = router()
 
-_LEAST_US: Final = 2_000_000  # between two overviews …
-_PRICE: Final = 100  # … and so many times as long as one took: all who look together cost a hundredth of a core
+_LEAST_US: Final = 2_000_000  # between two overviews
+_PRICE: Final = 100  # between two counts of the tables, so many times as long as one took: a hundredth of a core …
+_SELDOM_US: Final = 15_000_000  # … but no longer than this
 _QUIET_S: Final = 10.0
 _AHEAD_US: Final = 2_000_000
 _BLIND_US: Final = 10_000_000
@@ -100,6 +101,20 @@ class OverviewView(BaseModel):
     banners: list[BannerView]
 
 
+class _Counts(NamedTuple):
+    """What is counted in the tables.
+
+    Attributes:
+        states: state → how many tasks.
+        queues: queue → state → how many.
+        oldest: row of the oldest task that is due and has not started; None: there is none.
+    """
+
+    states: dict[str, int]
+    queues: dict[str, dict[str, int]]
+    oldest: dict[str, Any] | None
+
+
 class Overviews:
     """Makes overviews; its users are one event loop.
 
@@ -112,6 +127,7 @@ class Overviews:
         self._lock = asyncio.Lock()
         self._text = b""
         self._until = 0
+        self._counts: tuple[_Counts, int] | None = None  # and until when they will do
         self._states: deque[tuple[int, dict[str, int]]] = deque(maxlen=STEPS)
         self._blind_since = 0
         self._stood: tuple[dict[int, int], int] = ({}, 0)
@@ -119,29 +135,39 @@ class Overviews:
     async def now(self) -> bytes:
         """The JSON text of the newest overview."""
         async with self._lock:
-            begun = boot_us()
-            if begun >= self._until:
+            if boot_us() >= self._until:
                 found = await self._api.slowly(lambda: self._made(now_us()))
                 self._text = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-                took = boot_us() - begun
-                self._until = begun + took + max(_LEAST_US, _PRICE * took)
+                self._until = boot_us() + _LEAST_US
             return self._text
 
     def _made(self, now: int) -> dict[str, Any]:
-        totals = self._api.pages.totals(read_filter("", now), now=now)
-        states = dict.fromkeys(STATES, 0)
-        queues: dict[str, dict[str, int]] = {}
-        for row in totals:
-            states[row["state"]] += row["count"]
-            queues.setdefault(row["queue"], {})[row["state"]] = row["count"]
+        counts = self._counted(now)
         beats, lately = self._api.pulse.beats(now), self._api.pulse.lately(now, _LATELY_S * 1_000_000 // STEP_US)
-        self.remember(states, now)
+        self.remember(counts.states, now)
         return {
-            "at": iso(now), "states": states, "queues": [{"name": name, "states": found} for name, found in sorted(queues.items())],
+            "at": iso(now), "states": counts.states,
+            "queues": [{"name": name, "states": found} for name, found in sorted(counts.queues.items())],
             "lately": _beat(lately), "history": [_beat(one) for one in beats],
             "states_history": [{"at": iso(at), "states": found} for at, found in self._states],
-            "overdue": self._overdue(states[READY], lately, now), "banners": self._banners(now),
+            "overdue": _overdue(counts, lately, now), "banners": self._banners(now),
         }  # fmt: skip
+
+    def _counted(self, now: int) -> _Counts:
+        """Counts of a moment ago: where it takes long to count, that is done less often, but never more seldom than a bound."""
+        begun = boot_us()
+        if self._counts is not None and begun < self._counts[1]:
+            return self._counts[0]
+        states = dict.fromkeys(STATES, 0)
+        queues: dict[str, dict[str, int]] = {}
+        for row in self._api.pages.totals(read_filter("", now), now=now):
+            states[row["state"]] += row["count"]
+            queues.setdefault(row["queue"], {})[row["state"]] = row["count"]
+        ready = self._api.pages.page(read_filter(f"state:{READY}", now), 1, now=now) if states[READY] else []
+        found = _Counts(states, queues, ready[0] if ready else None)
+        took = boot_us() - begun
+        self._counts = (found, begun + took + min(_PRICE * took, _SELDOM_US))
+        return found
 
     def remember(self, states: dict[str, int], now: int) -> None:
         """Keeps counts for the history, one for each step of time.
@@ -152,17 +178,6 @@ class Overviews:
         """
         if not self._states or self._states[-1][0] // STEP_US != now // STEP_US:
             self._states.append((now, states))
-
-    def _overdue(self, count: int, lately: Beat, now: int) -> dict[str, Any]:
-        rows = self._api.pages.page(read_filter(f"state:{READY}", now), 1, now=now) if count else []
-        row = rows[0] if rows else None
-        since = max(row["scheduled_time"], row["next_attempt_at"] or 0) if row is not None else now
-        return {
-            "count": count,
-            "oldest": key_view(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])) if row else None,
-            "late_ms": (now - since) / 1000 if row else None,
-            "drain_s": round(count * _LATELY_S / lately.ended, 1) if lately.ended and count else 0.0 if not count else None,
-        }  # fmt: skip
 
     def _banners(self, now: int) -> list[dict[str, str]]:
         standing = self._api.tail.standing()
@@ -196,6 +211,18 @@ class Overviews:
             return False
         trigger_us = int(self._api.settings.ingest.trigger.total_seconds() * 1e6)
         return boot_us() - since > _SILENT_US + 3 * trigger_us
+
+
+def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
+    """What is due and has not started, and how long it would take as things go."""
+    count, row = counts.states[READY], counts.oldest
+    since = max(row["scheduled_time"], row["next_attempt_at"] or 0) if row is not None else now
+    return {
+        "count": count,
+        "oldest": key_view(TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])) if row else None,
+        "late_ms": (now - since) / 1000 if row else None,
+        "drain_s": round(count * _LATELY_S / lately.ended, 1) if lately.ended and count else 0.0 if not count else None,
+    }  # fmt: skip
 
 
 def _banner(kind: str, text: str, hint: str) -> dict[str, str]:

@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.queue_handle import QueueStatus, statuses
+from scylla_spark.client.queue_tasks import QueueTasks
 from scylla_spark.client.queues import Queue
 from scylla_spark.client.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
-from scylla_spark.core.task_filter import DAY_US, OneOf, TaskFilter
+from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, iso_of, router
@@ -59,11 +60,36 @@ class QueuesView(BaseModel):
     queues: list[QueueView]
 
 
-class QueueStatsView(BaseModel):
-    """How many tasks a queue has in each state, as the tables say."""
+class QueueCountsView(BaseModel):
+    """How many tasks there are, as the tables say."""
+
+    enqueued: Annotated[int, Field(description="Tasks that are known, of any state")]
+    states: dict[str, int]
+    handed_out: Annotated[int, Field(description="Tasks that were started or leased at least once")]
+    again: Annotated[int, Field(description="Attempts beyond the first of each")]
+    expired: Annotated[int, Field(description="Attempts that ended because their lease did")]
+    released: Annotated[int, Field(description="Tasks that have ended, and not as cancelled")]
+
+
+class PartitionStatsView(QueueCountsView):
+    """The same of the tasks of one partition."""
+
+    partition: int
+
+
+class QueueStatsView(QueueCountsView):
+    """How many tasks a queue has, and what became of them."""
 
     name: str
-    states: dict[str, int]
+    partitions: list[PartitionStatsView]
+
+
+class QueueClearedView(BaseModel):
+    """What was done to the open tasks of a queue."""
+
+    matched: int
+    sent: Annotated[int, Field(description="Cancels that Kafka has acknowledged; 0 with `dry_run`")]
+    dry_run: bool
 
 
 class QueueGoneView(BaseModel):
@@ -155,10 +181,26 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     responses=answers({200: QueueStatsView}, problems.INVALID),
 )
 def stats(api: Asked, name: Name) -> Response:
-    """How many tasks a queue has in each state, as the tables say."""
-    plain = name_of(name)
-    rows = api.pages.totals(TaskFilter((OneOf("queue", (plain,)),)), now=now_us())
-    return answer({"name": plain, "states": {row["state"]: row["count"] for row in rows}})
+    """How many tasks a queue has in each state, were handed out, came again and have ended, as the tables say."""
+    return answer(_tasks(api, name).stats().document())
+
+
+@routes.post(
+    "/v1/queues/{name}:clear",
+    operation_id="clear_a_queue",
+    responses=answers({200: QueueClearedView}, problems.INVALID),
+)
+async def clear(
+    api: Asked,
+    name: Name,
+    dry_run: Annotated[bool, Query(description="Only count what would be done")] = False,
+    running: Annotated[bool, Query(description="End what runs, too: it is asked to, then killed")] = False,
+    grace_ms: Annotated[int, Query(ge=1, le=3_600_000, description="How long it may go on")] = 10_000,
+) -> Response:
+    """End all open tasks of a queue that the tables show: sends a cancel for each; it does not wait for the ends."""
+    tasks = _tasks(api, name)
+    done = await api.slowly(lambda: tasks.clear(grace_ms if running else None, dry_run=dry_run))
+    return answer(done._asdict() | {"dry_run": dry_run})
 
 
 class DelaysView(BaseModel):
@@ -219,6 +261,10 @@ async def simulate(
     question = Question(start, to_us(until) if until is not None else now, {plain: _wire(plain, fields)}, slots)
     found = await api.simulated(question)
     return answer(found._asdict())
+
+
+def _tasks(api: Api, name: str) -> QueueTasks:
+    return QueueTasks(api.scheduler.connection, api.pages, name_of(name))
 
 
 def _patched(api: Api, name: str, what: Mapping[str, Any], if_match: str | None, author: str) -> Response:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -34,6 +34,7 @@ _PIECE: Final = 1024 * 1024
 _IN_MEMORY: Final = 4 * 1024 * 1024
 _ACKNOWLEDGED_S: Final = 60
 Item = dict[str, Any]
+T = TypeVar("T")
 
 
 class BulkItemView(BaseModel):
@@ -160,14 +161,14 @@ class _Answers:
 
     def take_lines(self, lines: Sequence[bytes]) -> None:
         """Sends the tasks of some lines."""
-        self.take([_read_line(line) for line in lines])
+        self._take(lines, self._begun_line)
 
     def take_all(self, parts: Iterator[list[Item | Exception]]) -> None:
         """Sends all of some parts."""
         for part in parts:
-            self.take(part)
+            self._take(part, self._begun)
 
-    def take(self, items: Sequence[Item | Exception]) -> None:
+    def _take(self, items: Sequence[T], begin: Callable[[int, T], tuple[int, Any, Any]]) -> None:
         """Hands tasks over; when many are under way, waits for the oldest of them.
 
         Raises:
@@ -178,7 +179,7 @@ class _Answers:
                 problems.TOO_LARGE, f"A bulk has at most {MOST_ITEMS} tasks; the first {self._index} were sent.",
                 headers={"Connection": "close"},
             )  # fmt: skip
-        self._waiting += [self._begun(number, item) for number, item in enumerate(items, self._index)]
+        self._waiting += [begin(number, item) for number, item in enumerate(items, self._index)]
         self._index += len(items)
         self._settle(_UNDER_WAY)
 
@@ -188,13 +189,23 @@ class _Answers:
         self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
         return bytes(self._text)
 
+    def _begun_line(self, index: int, line: bytes) -> tuple[int, Any, Any]:
+        """A line, read and judged at once, which is twice as fast; one that is refused so is read again, to say why."""
+        try:
+            return self._sent(index, NewTask.model_validate_json(line))
+        except (ValueError, SchedulerError):
+            return self._begun(index, _read_line(line))
+
+    def _sent(self, index: int, task: NewTask) -> tuple[int, Any, Any]:
+        command = task.new_command(now_us())
+        sender = self._api.scheduler.connection.sender
+        return index, id_of(command.key), sender.begin(sender.record(command))
+
     def _begun(self, index: int, item: Item | Exception) -> tuple[int, Any, Any]:
         try:
             if isinstance(item, Exception):
                 raise ArgumentError(f"It is not JSON: {item}.", reason="not_json")
-            command = NewTask.model_validate(item).new_command(now_us())
-            sender = self._api.scheduler.connection.sender
-            return index, id_of(command.key), sender.begin(sender.record(command))
+            return self._sent(index, NewTask.model_validate(item))
         except ValidationError as error:
             faults = [problems.fault(one) for one in error.errors(include_url=False)[:5]]
             return index, problems.document(problems.INVALID, problems.said(faults), errors=faults), None

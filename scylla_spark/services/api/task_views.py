@@ -148,6 +148,9 @@ class AttemptView(BaseModel):
     finished_at: str | None
     next_at: str | None
     error: ErrorView | None
+    isolation: Annotated[
+        str | None, Field(description="level at which it ran, where its handler asks for one; told when it has ended")
+    ]
 
 
 class ResultView(KeyView):
@@ -194,7 +197,7 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
     return {
         "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
         "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
-        "error": error_view(attempt.error),
+        "error": error_view(attempt.error), "isolation": attempt.isolation,
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
@@ -10,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from scylla_spark.client.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.command import Command
 from scylla_spark.errors import NotFoundError
@@ -48,6 +50,10 @@ IdempotencyKey = Annotated[
         description="Makes the uniqueness key; `scheduled_time` must be given, or a repeat is another task",
     ),
 ]
+Unique = Annotated[
+    bool,
+    Query(description="Refuse it (409, `key_exists`) where its lane has a task of its `uniqueness_key`, at any time"),
+]
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
 _ACCEPTS: dict[int, Any] = {200: ResultView | AcceptedView, 202: AcceptedView}
 
@@ -59,12 +65,16 @@ async def put(api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait
 
 
 @routes.post(
-    "/v1/tasks", operation_id="enqueue_a_task", status_code=202, responses=answers(_ACCEPTS, *_IN, problems.KEY_REUSED)
-)
+    "/v1/tasks", operation_id="enqueue_a_task", status_code=202,
+    responses=answers(_ACCEPTS, *_IN, problems.KEY_REUSED, problems.CONFLICT),
+)  # fmt: skip
 async def post(
-    api: Asked, task: NewTask, wait: Wait = "none", wait_ms: Patience = 10_000, idempotency_key: IdempotencyKey = None
-) -> Response:
+    api: Asked, task: NewTask, wait: Wait = "none", wait_ms: Patience = 10_000, idempotency_key: IdempotencyKey = None,
+    unique: Unique = False,
+) -> Response:  # fmt: skip
     """Enqueue a task; of its key what is not given is made up. With all three parts given this is the same as PUT."""
+    if unique:
+        return await _enqueued(api, _unique(task, idempotency_key), wait, wait_ms, api.unique_keys.send)
     if idempotency_key is None:
         return await _enqueued(api, task.new_command(now_us()), wait, wait_ms)
     command = _named(task, idempotency_key)
@@ -145,22 +155,24 @@ async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 
     return answer(result_view(status), 202 if status.open else 200)
 
 
-async def _enqueued(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+async def _enqueued(
+    api: Api, command: Command, wait: str, wait_ms: int, send: Callable[[Command], Place] | None = None
+) -> Response:
     """Sends a command, and waits for what was asked for."""
     if wait == "done":
         async with api.waits.waiting(command.key):  # so that the tail follows before it is sent
-            place = await _sent(api, command)
+            place = await _sent(api, command, send)
         if await api.waits.ended(command.key, place.partition, wait_ms / 1000):
             return answer(result_view(await run_in_threadpool(api.tasks.status, command.key)))
     else:
-        place = await _sent(api, command)
+        place = await _sent(api, command, send)
         if wait == "visible" and await api.waits.visible(place.partition, place.offset, wait_ms / 1000):
             return answer(_accepted(command, place))
     return answer(_accepted(command, place), 202)
 
 
-async def _sent(api: Api, command: Command) -> Place:
-    place = await run_in_threadpool(api.scheduler.connection.send, command)
+async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | None) -> Place:
+    place = await run_in_threadpool(send or api.scheduler.connection.send, command)
     api.tasks.sent(place)
     return place
 
@@ -168,6 +180,15 @@ async def _sent(api: Api, command: Command) -> Place:
 def _accepted(command: Command, place: Place) -> dict[str, Any]:
     receipt = {"partition": place.partition, "offset": str(place.offset)}
     return key_view(command.key) | {"receipt": receipt, "repeated": False}
+
+
+def _unique(task: NewTask, idempotency_key: str | None) -> Command:
+    """The command of a task that names its key itself."""
+    if idempotency_key is not None:
+        raise Problem(problems.INVALID, "Both Idempotency-Key and `unique` are given.", hint="Leave one out.")
+    command = task.new_command(now_us())
+    check_named(command, task.uniqueness_key)
+    return command
 
 
 def _named(task: NewTask, name: str) -> Command:

@@ -32,6 +32,7 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
+from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
 from scylla_spark.services.dispatch.desk import Desk
 from scylla_spark.services.dispatch.engine_terms import (
     engine_limits,
@@ -368,32 +369,29 @@ class Dispatcher:
 
     def _send(self, tenure: Tenure, fence: Fence, records: list[bytes]) -> None:
         """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""
-        remaining = len(records)
         begun = self._around.boot_us()
 
-        def done(*, ok: bool) -> None:
-            nonlocal remaining
-            failpoint.reach("dispatch.send.acknowledged")
-            if remaining <= 0:
-                return  # one of them has failed already
-            remaining = remaining - 1 if ok else 0
-            if remaining == 0:
-                self.measures.persisted(self._around.boot_us() - begun)
-                self.mailbox.post(lambda now: self.engine.sent(tenure, fence, ok=ok, now=now))
+        def told(error: BaseException | None) -> None:
+            if error is not None:
+                log.warning("send failed", partition=tenure.partition, error=repr(error))
+            self.measures.persisted(self._around.boot_us() - begun)
+            self.mailbox.post(lambda now: self.engine.sent(tenure, fence, ok=error is None, now=now))
 
-        def failed(error: BaseException) -> None:
-            log.warning("send failed", partition=tenure.partition, error=repr(error))
-            done(ok=False)
+        pending = Acknowledgements(len(records), told)
+
+        def acknowledged(metadata: object) -> None:
+            failpoint.reach("dispatch.send.acknowledged")
+            pending.acknowledged(metadata)
 
         try:
             failpoint.reach("dispatch.send.begun")
             for record in records:
                 future = self._producer.send(self.settings.topics.outcomes, value=record, partition=tenure.partition)
-                future.add_callback(lambda _metadata: done(ok=True))
-                future.add_errback(failed)
+                future.add_callback(acknowledged)
+                future.add_errback(pending.lost)
             failpoint.reach("dispatch.send.handed_over")
         except Exception as error:
-            failed(error)
+            pending.lost(error)
 
     # -- called from other threads ------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -18,6 +18,7 @@ from scylla_spark.core.plan.plan_answer import checked_command
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.sender import record_of
+from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
 
 log = structlog.get_logger("dispatch")
 
@@ -69,7 +70,7 @@ class FollowUpSender:
         except SchedulerError as error:
             self._done(asked.number, Failure(REFUSED, f"What the handler asked for is refused: {error.message}"))
             return
-        pending = _Pending(asked, len(records), self._done)
+        pending = Acknowledgements(len(records), partial(self._told, asked))
         try:
             for one in records:
                 future = producer.send(one.topic, value=one.value, key=one.key, partition=one.partition)
@@ -78,44 +79,19 @@ class FollowUpSender:
         except Exception as error:
             pending.lost(error)
 
+    def _told(self, asked: action.SendFollowUps, error: BaseException | None) -> None:
+        if error is None:
+            self._done(asked.number, None)
+            return
+        log.warning("follow-ups were not acknowledged", task=str(asked.key), error=repr(error))
+        message = f"Kafka did not acknowledge what the handler asked for: {error!r}"
+        self._done(asked.number, Failure(UNACKNOWLEDGED, message))
+
     def _outgoing(self, one: FollowUp, asked: action.SendFollowUps, now: int) -> Outgoing:
         if one.kind == TASK:
             record = record_of(command_of(one, asked.key, asked.decided_us), self._rules(), now)
             return Outgoing(self._topics.tasks, record.partition, record.key, record.value)
         return Outgoing(self._topics.schedules, 0, None, event_record(one))
-
-
-class _Pending:
-    """The records of one attempt, until all are acknowledged or one is lost; told of by any thread.
-
-    Args:
-        asked: whose they are.
-        count: how many they are.
-        done: see `FollowUpSender`.
-    """
-
-    def __init__(self, asked: action.SendFollowUps, count: int, done: Done) -> None:
-        self._asked = asked
-        self._left = count
-        self._done = done
-        self._lock = threading.Lock()
-
-    def acknowledged(self, _metadata: object) -> None:
-        """One stands in its topic."""
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._done(self._asked.number, None)
-
-    def lost(self, error: BaseException) -> None:
-        """One was not acknowledged; it may stand there all the same."""
-        with self._lock:
-            first, self._left = self._left > 0, -1
-        if first:
-            log.warning("follow-ups were not acknowledged", task=str(self._asked.key), error=repr(error))
-            message = f"Kafka did not acknowledge what the handler asked for: {error!r}"
-            self._done(self._asked.number, Failure(UNACKNOWLEDGED, message))
 
 
 def event_record(one: FollowUp) -> bytes:

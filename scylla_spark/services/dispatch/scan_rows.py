@@ -11,11 +11,12 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.fingerprint import fingerprint
-from scylla_spark.io.delta.rows import work_note
+from scylla_spark.io.delta.rows import last_error, work_note
 
 COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "extra",
-    "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "work", "leased", "more",
+    "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "work", "error", "leased",
+    "more",
 )  # fmt: skip
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
@@ -46,7 +47,7 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
         partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, extra,
-        max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, leased, more,
+        max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, error, leased, more,
     ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
@@ -57,7 +58,7 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
         part = found.get(partition)
         if part is None:
             part = found[partition] = Slice([], {}, set())
-        part.rows.append(ScanRow(command, cancelled, attempt, used, next_us, work_note(work)))
+        part.rows.append(ScanRow(command, cancelled, attempt, used, next_us, work_note(work), last_error(error)))
         read = BEFORE_ALL if leased else key  # what is leased was read before its turn
         if more and (ordering_id not in part.cuts or read > part.cuts[ordering_id]):
             part.cuts[ordering_id] = read

@@ -1,0 +1,1 @@
+"""Handlers in child processes that have a session of Spark Connect."""

@@ -32,8 +32,8 @@ def test_a_schedule_optimizes_a_table_and_one_computes_with_dataframes_and_kill_
             Schedule("make_small", "query", once, payload={"sql": f"OPTIMIZE delta.`{orders}`"}),
             Schedule("sums", "sums", once, payload={"table": orders, "into": str(place.folder / "sums")}),
         )
-        eventually(lambda: len(DeltaTable(orders).file_uris()) == 1, PATIENCE, "the table is one file")
-        eventually(lambda: DeltaTable.is_deltatable(str(place.folder / "sums")), PATIENCE, "the sums are written")
+        eventually(lambda: len(DeltaTable(orders).file_uris()) == 1, 2 * PATIENCE, "the table is one file")
+        eventually(lambda: DeltaTable.is_deltatable(str(place.folder / "sums")), 2 * PATIENCE, "the sums are written")
         found = DeltaTable(str(place.folder / "sums")).to_pyarrow_table().to_pylist()
         assert sorted(map(tuple, map(dict.values, found))) == [(0, 6), (1, 4)]
         assert scheduler.enqueue("session_id").result(timeout="120s")[0]

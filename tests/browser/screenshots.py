@@ -22,11 +22,19 @@ from tests.support.api_site import Site
 from tests.support.browser_site import opened, served
 from tests.support.dashboard_tables import attempt_row
 from tests.support.delta_tables import append, make, task
+from tests.support.planning_tables import busy, planned
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 VARIANTS = ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"))
 _MINUTE = 60_000_000
 _QUEUES = (("mail", "send_mail"), ("reports", "render_report"), ("billing", "charge"), ("default", "sync_customer"))
+
+_SCHEDULES = {
+    "nightly-report": {"handler": "render_report", "cron": "30 2 * * *", "tz": "Europe/Berlin"},
+    "billing/monthly": {"handler": "charge", "cron": "0 9 1 * *", "tz": "America/New_York"},
+    "reminders": {"handler": "send_mail", "every": "15m"},
+    "stock-changed": {"handler": "sync_customer", "event": "stock"},
+}
 
 
 def day(path: str, now: int) -> dict[str, TaskKey]:
@@ -113,6 +121,11 @@ def screens(keys: dict[str, TaskKey]) -> Iterator[tuple[str, str]]:
     yield "tasks", "/ui/tasks?filter=queue%3Abilling+ended%3A%3E-1h"
     yield "task", f"/ui/tasks/{id_of(keys['task'])}"
     yield "lane", "/ui/lanes?name=cust-017"
+    yield "schedules", "/ui/schedules"
+    yield "schedule", "/ui/schedules/orders%2Fmerge"
+    yield "decisions", "/ui/fires"
+    yield "time", "/ui/time?span=6h&minute=250"
+    yield "system", "/ui/system/tables"
 
 
 def shoot(browser: Browser, address: str, keys: dict[str, TaskKey]) -> None:
@@ -137,6 +150,8 @@ def main() -> None:
         site = Site(folder)
         beats(site, now)
         remember(site, now)
+        planned(site, now, "until the new zone data is out")
+        busy(site, now)
         with served(site) as address, opened() as browser:
             shoot(browser, address, keys)
 

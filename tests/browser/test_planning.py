@@ -1,0 +1,125 @@
+"""Schedules, Time machine and System in a real browser: looked at by axe-core, light, and their acts by mouse and keyboard."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+
+from scylla_spark.clock import iso, now_us
+from tests.browser.visit import Visit
+from tests.support.dashboard_tables import MARKUP
+from tests.support.planning_tables import planned, watched
+
+pytestmark = pytest.mark.integration
+
+SCREENS = {
+    "schedules": "/ui/schedules",
+    "decisions": "/ui/fires",
+    "a schedule by time": "/ui/schedules/billing%2Fnightly",
+    "a schedule by events": "/ui/schedules/orders%2Fmerge",
+    "a paused schedule": "/ui/schedules/reports%2Fclock-change",
+    "decisions of a schedule": "/ui/schedules/reports%2Fon-sales",
+    "time": "/ui/time",
+    "an hour": "/ui/time?span=1h",
+    "a moment": "/ui/time?minute=1380",
+    "what if": "/ui/time/simulation?queue=mail",
+    "processes": "/ui/system",
+    "tables": "/ui/system/tables",
+    "refused": "/ui/system/rejected",
+    "audit": "/ui/system/audit",
+    "tokens": "/ui/system/tokens",
+}
+_MOST_BYTES = 150 * 1024
+
+
+@pytest.fixture
+def site(site):
+    planned(site, now_us())
+    watched(site, now_us())
+    return site
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(browser, site, screen):
+    for width, scheme in ((1280, "light"), (400, "dark")):
+        with Visit.begun(browser, site.address, width, scheme) as visit:
+            page = visit.open(SCREENS[screen])
+            for closed in page.locator("details").all():
+                closed.evaluate("one => one.open = true")
+            assert page.title() != "1", "markup was obeyed"
+            assert page.locator("main img").count() == 0
+            assert not visit.is_too_wide(), (width, scheme)
+            assert visit.hindrances() == [], (width, scheme)
+            assert visit.faults == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_with_all_that_it_loads_is_light(visit, screen):
+    loaded: list[str] = []
+    visit.page.on("request", lambda request: loaded.append(request.url))
+    visit.open(SCREENS[screen])
+    weight = sum(len(gzip.compress(visit.page.request.get(url).body())) for url in loaded)
+    assert 0 < weight <= _MOST_BYTES
+
+
+def test_the_slider_says_its_moment_and_shows_the_tasks_of_then(visit):
+    page = visit.open(f"/ui/time?from={iso(now_us() - 7_200_000_000)}&to={iso(now_us())}")
+    page.focus("#minute")
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_url(re.compile("minute="))
+    page.wait_for_selector("[aria-label='States at that moment']")
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", page.inner_text("output"))
+    assert visit.faults == []
+
+
+def test_a_click_on_the_map_looks_closer(visit):
+    page = visit.open("/ui/time")
+    page.locator(".strip a").last.click()
+    page.wait_for_url(re.compile("from="))
+    assert page.locator("table.heat tbody tr").count() >= 1
+
+
+def test_limits_are_tried_then_applied(visit, site):
+    page = visit.open("/ui/time/simulation?queue=default")
+    page.fill("#concurrency", "2")
+    page.click("text=Play the window again")
+    page.wait_for_selector("text=would be", timeout=60_000)
+    page.click("button:has-text('Apply these limits')")
+    page.wait_for_selector(".said")
+    stored = page.request.get(f"{site.address}/v1/queues/default").json()
+    assert stored["fields"]["concurrency"] == 2
+    assert visit.faults == []
+
+
+def test_a_schedule_is_paused_with_a_note_and_resumed(visit):
+    page = visit.open("/ui/schedules/crm%2Fsync")
+    page.fill("#note", MARKUP)
+    page.click("button:text-is('Pause')")
+    page.wait_for_selector(".said")
+    assert MARKUP in page.inner_text(".facts")
+    page.click("button:text-is('Resume')")
+    page.wait_for_selector("text=It fires again")
+    assert visit.faults == []
+
+
+def test_a_backfill_is_looked_at_first(visit, site):
+    page = visit.open("/ui/schedules/billing%2Fnightly")
+    page.fill("#begin", "2026-01-01T00:00:00")
+    page.fill("#end", "2026-01-04T00:00:00")
+    page.select_option("#reprocess", "all")
+    page.click("button:text-is('Preview')")
+    page.wait_for_selector("text=3 runs")
+    page.click("button:has-text('Run these 3')")
+    page.wait_for_selector("text=3 past times run now")
+    assert visit.faults == []
+
+
+def test_without_scripts_the_time_machine_works(browser, site):
+    with Visit.begun(browser, site.address, java_script_enabled=False) as visit:
+        page = visit.open("/ui/time?span=6h")
+        page.click("button:text-is('Look')")
+        page.wait_for_url(re.compile("minute="))
+        assert "How it stood at a moment" in page.inner_text("main")

@@ -37,6 +37,7 @@ BENCHES: Final = {
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time; --fleet: held",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
+    "dashboard": "every screen of the dashboard, a million tasks and a thousand schedules stored",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
     "async": "ten thousand async tasks that sleep a second, in one child; without a dispatcher",
     "sandbox": "from the hand-over of a task to its start in a new child in a sandbox, against a plain child",

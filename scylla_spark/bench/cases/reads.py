@@ -17,9 +17,9 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, now_us
 from scylla_spark.services.deployment import Deployment
 
-_FIRST_US: Final = 600_000_000
-_SPAN_US: Final = 4 * 3_600_000_000
-_LANES: Final = 1_000
+FIRST_US: Final = 600_000_000
+SPAN_US: Final = 4 * 3_600_000_000
+LANES: Final = 1_000
 _WARM: Final = 50
 _CALLS: Final = 300
 
@@ -28,10 +28,10 @@ def run(options: Options) -> dict[str, Any]:
     """Measures; default 1,000,000 tasks, and 300 calls of each kind."""
     count = options.tasks or 1_000_000
     with place(options, "ingest", "api") as home:
-        first = _fill(home, count, options.lanes or _LANES)
+        first = fill(home, count, options.lanes or LANES)
         stored = stored_tasks(home.settings, "stored-")
-        _timed(home, _paths(_WARM, count, first, options.lanes or _LANES))
-        took, cores = _timed(home, _paths(_CALLS, count, first, options.lanes or _LANES))
+        timed(home, _paths(_WARM, count, first, options.lanes or LANES))
+        took, cores = timed(home, _paths(_CALLS, count, first, options.lanes or LANES))
     floor = took.pop("empty")
     p99 = {kind: round(report.percentile(found, 0.99) / 1000, 3) for kind, found in took.items()}
     every = sorted(us for found in took.values() for us in found)
@@ -41,12 +41,18 @@ def run(options: Options) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _fill(home: Deployment, count: int, lanes: int) -> int:
-    """Returns when they are in the tables; the time of the first, microseconds since the epoch."""
+def fill(home: Deployment, count: int, lanes: int) -> int:
+    """Enqueues tasks over four hours, and returns when they are in the tables; the time of the first, microseconds since the epoch.
+
+    Args:
+        home: where.
+        count: how many.
+        lanes: of how many lanes.
+    """
     assert home.spark is not None
-    first = now_us() + _FIRST_US
+    first = now_us() + FIRST_US
     with Scheduler(home.settings, spark=home.spark) as scheduler:
-        enqueue(scheduler, tasks(home.spark, count, lanes, first, _SPAN_US // count, prefix="stored"), queue="reads")
+        enqueue(scheduler, tasks(home.spark, count, lanes, first, SPAN_US // count, prefix="stored"), queue="reads")
     say(f"{count} tasks enqueued; ingest merges them")
     await_merged(home.settings, home)
     return first
@@ -55,7 +61,7 @@ def _fill(home: Deployment, count: int, lanes: int) -> int:
 def _paths(calls: int, count: int, first: int, lanes: int) -> dict[str, list[str]]:
     rng = random.Random(calls)
     picked = [rng.randrange(count) for _ in range(calls)]
-    step = _SPAN_US // count
+    step = SPAN_US // count
     return {
         "task": [f"/v1/tasks/{iso(first + n * step)},stored-{n % lanes},{n:09d}" for n in picked],
         "page": ["/v1/tasks?filter=queue:reads&limit=100"] * calls,
@@ -65,8 +71,8 @@ def _paths(calls: int, count: int, first: int, lanes: int) -> dict[str, list[str
     }
 
 
-def _timed(home: Deployment, paths: dict[str, list[str]]) -> tuple[dict[str, list[int]], float]:
-    """What each call took, by kind, and cores in use meanwhile."""
+def timed(home: Deployment, paths: dict[str, list[str]]) -> tuple[dict[str, list[int]], float]:
+    """What each call took in microseconds, by kind, and cores in use meanwhile."""
     with Helper("reads", home.settings, api=home.addresses["api"], paths=paths) as helper:
         helper.answer()
         costs = Costs(helper.pid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from typing import Any, Final
@@ -25,10 +26,11 @@ async def look(page: Page) -> Response:
     """All that is known of a task."""
     path = _path(page)
     task = await page.own.get(path)
-    attempts = (await page.own.get(f"{path}/attempts"))["attempts"]
     is_open = task["state"] in _OPEN
-    explained = await page.own.get(f"{path}/explain") if is_open else None
-    lines = await _lines(page, path)
+    told, explained, lines = await asyncio.gather(  # each waits for somebody else: tables, dispatcher, Kafka
+        page.own.get(f"{path}/attempts"), _explained(page, path, is_open=is_open), _lines(page, path)
+    )
+    attempts = told["attempts"]
     return page.shown(
         "task.html", place="tasks", task=task, attempts=attempts, is_open=is_open, explained=explained, lines=lines,
         marks=timeline(task, attempts, page.now), alike=_alike(task), copies=copies(task, _address(page)),
@@ -74,6 +76,11 @@ def error_fingerprint(error: dict[str, str]) -> str:
     """Eight letters that are the same for errors of one kind and place, whatever numbers they name."""
     text = f"{error['kind']}\n{error['message']}\n{error['stack'][-2000:]}"
     return hashlib.sha256(_CHANGING.sub("#", text).encode(errors="replace")).hexdigest()[:8]
+
+
+async def _explained(page: Page, path: str, *, is_open: bool) -> Any:
+    """Why it does not run; None where it has ended."""
+    return await page.own.get(f"{path}/explain") if is_open else None
 
 
 async def _lines(page: Page, path: str) -> dict[str, Any]:

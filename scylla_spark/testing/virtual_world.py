@@ -18,6 +18,7 @@ from scylla_spark.core.task_status import TaskStatus
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
+from scylla_spark.executors import resources
 from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded, opens
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
 from scylla_spark.testing.virtual_planner import VirtualPlanner
@@ -308,7 +309,10 @@ def world(handlers: Handlers = None, now: datetime = START, settings: Settings |
     Raises:
         ArgumentError: something is no handler, or `now` has no time zone.
     """
-    yield World(handlers, now, settings)
+    try:
+        yield World(handlers, now, settings)
+    finally:
+        resources.end_all()
 
 
 def _key(key: TaskKey | str | TaskOfWorld) -> TaskKey:

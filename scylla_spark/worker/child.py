@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors import resources
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease
@@ -24,6 +25,7 @@ SIGN: Final = "sign"
 DONE: Final = "done"
 TASK: Final = "task"
 LOST: Final = "lost"
+END: Final = "end"
 _ORPHANED: Final = 113
 
 
@@ -87,6 +89,9 @@ def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease
             if kind == TASK:
                 running = Lease(values[0], channel)
                 orders.put(running)
+            elif kind == END:
+                resources.end_all()
+                os._exit(0)
             elif kind == LOST and running is not None and running.token == values[0]:
                 running.end(cancelled=values[1])
     except (EOFError, OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -12,6 +13,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us
 from scylla_spark.core.task import CHILD_DIED
 from scylla_spark.errors import SetupError
+from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.exit_status import exit_text
 from scylla_spark.worker import child
@@ -20,6 +22,7 @@ from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.work import handler_of
 
 _LOOK_S: Final = 0.1
+_GOODBYE_S: Final = 1.0
 _START_S: Final = 120.0
 _CANCEL_US: Final = 5_000_000  # what a handler may go on for whose lease is lost
 _SPAWN: Final = multiprocessing.get_context("spawn")  # a fork of a process with threads may deadlock
@@ -135,10 +138,19 @@ class ChildPlace:
             process, channel = self._process, self._channel
             self._channel = None
         if process is not None and process.pid is not None:
+            if channel is not None and resources.declared():
+                _say_goodbye(process, channel)
             process.kill()
             process.join(5)
         if channel is not None:
             channel.close()
+
+
+def _say_goodbye(process: Any, channel: Connection) -> None:
+    """Gives a child a moment to tear down what its handlers share."""
+    with contextlib.suppress(OSError):
+        channel.send((child.END,))
+        process.join(_GOODBYE_S)
 
 
 def _pass_on(lease: Lease, said: tuple[Any, ...]) -> None:

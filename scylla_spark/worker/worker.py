@@ -16,6 +16,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
+from scylla_spark.executors import resources
 from scylla_spark.name import is_name
 from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
@@ -138,7 +139,10 @@ class Worker:
         place: Callable[[], Workplace] = partial(ChildPlace, source, known) if processes else partial(HerePlace, known)
         runner = Runner([place() for _ in range(self.slots)], self._stop)
         runner.conversation = self._conversation(asked_for(known), runner.room, runner.arrived)
-        runner.run(duration_ms(grace) / 1000)
+        try:
+            runner.run(duration_ms(grace) / 1000)
+        finally:
+            resources.end_all()
 
     def stop(self) -> None:
         """Ends `run` and `leases`, from any thread: nothing more is taken."""

@@ -250,6 +250,15 @@ def test_task_is_told_why_the_attempt_before_failed(running):
     assert [one.result for one in running.run(fresh, again)] == [None, '["Busy","ü"]']
 
 
+def test_tasks_of_a_loop_share_what_is_set_up_and_it_is_torn_down_when_the_pool_stops(tmp_path):
+    running = Running(LocalPool([HANDLERS], kill_grace_s=GRACE_S, kind=LOOPS))
+    found = running.run(*[invocation("a.share", {"folder": str(tmp_path)}) for _ in range(5)])
+    told = [json.loads(one.result) for one in found]
+    assert sorted(count for _, count in told) == [1, 2, 3, 4, 5]
+    running.executor.stop(drain_s=0)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(str(told[0][0]), "5")]
+
+
 def test_each_of_many_tasks_says_and_leaves_behind_its_own(running):
     first = invocation("a.go_on", 1)._replace(checkpoint='{"row":0}')
     second = invocation("a.go_on", 2, timeout_ms=300)

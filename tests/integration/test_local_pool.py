@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -66,6 +67,13 @@ class TestLocalPool:
         assert handlers["echo"].timeout_ms == 30_000
         assert handlers["versioned"].name == "versioned@2"
         assert "sample_handlers" not in sys.modules
+
+    def test_what_is_set_up_is_torn_down_when_the_pool_stops(self, make_pool, tmp_path):
+        running = make_pool(min_children=1, max_children=1)
+        told = [json.loads(running.one("share", {"folder": str(tmp_path)}).result) for _ in range(3)]
+        running.executor.stop(drain_s=0)
+        assert [count for _, count in told] == [1, 2, 3]
+        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(str(told[0][0]), "3")]
 
     def test_what_a_task_says_while_it_runs_is_heard_once(self, running):
         call = invocation("go_on", "hang")

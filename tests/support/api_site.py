@@ -81,10 +81,10 @@ class _Sender(Sender):
 
     def begin(self, record: Any) -> Any:
         if self._connection.down:
-            return SimpleNamespace(get=self._connection._unreachable)
+            return SimpleNamespace(get=self._connection._unreachable, succeeded=lambda: False)
         self.records.append(record)
         place = Place(record.partition, len(self.records))
-        return SimpleNamespace(get=lambda timeout=None: place)
+        return SimpleNamespace(get=lambda timeout=None: place, succeeded=lambda: True, value=place)
 
     def finish(self, futures: list[Any]) -> dict[int, int]:
         for future in futures:

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import Abort, Yield
 from scylla_spark.executors.handler_registry import handler
+from scylla_spark.executors.resources import setup
 
 
 class Order(BaseModel):
@@ -139,6 +140,23 @@ async def go_on(task: Task, ctx: TaskContext) -> object:
 @handler("a.last_error")
 async def last_error(task: Task, ctx: TaskContext) -> object:
     return ctx.last_error
+
+
+@setup
+def shared():
+    """How many calls of this process have used it; told in the folder that the last of them names, when it is torn down."""
+    state = {"calls": 0, "folder": None}
+    yield state
+    if state["folder"]:
+        (Path(state["folder"]) / str(os.getpid())).write_text(str(state["calls"]))
+
+
+@handler("a.share")
+async def share(task: Task) -> list[int]:
+    state = shared()
+    state["calls"] += 1
+    state["folder"] = task.payload["folder"]
+    return [os.getpid(), state["calls"]]
 
 
 @handler("a.asks", concurrency=100)

@@ -110,6 +110,20 @@ class ExecutorConformance:
         fresh, again = invocation("last_error"), invocation("last_error")._replace(last_error=LastError("Busy", "ü"))
         assert [one.result for one in running.run(fresh, again)] == [None, '["Busy","ü"]']
 
+    def test_calls_of_a_child_share_what_is_set_up_and_it_is_torn_down_when_the_child_is_killed(
+        self, running, tmp_path
+    ):
+        payload = {"folder": str(tmp_path)}
+        calls = [json.loads(running.one("share", payload).result) for _ in range(6)]
+        used: dict[int, int] = {}
+        for pid, count in calls:
+            used[pid] = used.get(pid, 0) + 1
+            assert count >= used[pid]
+        assert max(count for _, count in calls) > 1
+        killed = running.one("share", payload | {"hangs": True}, timeout_ms=500)
+        assert killed.outcome == "timed_out"
+        assert holds(lambda: list(tmp_path.iterdir()))
+
     def test_notes_that_cannot_be_are_refused_where_they_are_said(self, running):
         found = running.one("bad_notes")
         assert len(json.loads(found.result)) == 6

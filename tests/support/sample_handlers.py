@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
 from scylla_spark.executors.handler_registry import handler
+from scylla_spark.executors.resources import setup
 
 
 @handler("noop")
@@ -82,6 +83,26 @@ def go_on(task: Task, ctx: TaskContext) -> object:
 @handler("last_error")
 def last_error(task: Task, ctx: TaskContext) -> object:
     return None if ctx.last_error is None else [ctx.last_error.kind, ctx.last_error.message]
+
+
+@setup
+def shared():
+    """How many calls of this process have used it; told in the folder that the last of them names, when it is torn down."""
+    state = {"calls": 0, "folder": None}
+    yield state
+    if state["folder"]:
+        (Path(state["folder"]) / str(os.getpid())).write_text(str(state["calls"]))
+
+
+@handler("share")
+def share(task: Task) -> list[int]:
+    """Uses what its process shares; hangs where the payload says so."""
+    state = shared()
+    state["calls"] += 1
+    state["folder"] = task.payload["folder"]
+    if task.payload.get("hangs"):
+        time.sleep(300)
+    return [os.getpid(), state["calls"]]
 
 
 @handler("asks")

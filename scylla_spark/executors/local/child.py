@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
+from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.batch import call_batch
@@ -248,6 +249,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -258,6 +260,7 @@ def run(
         Child(
             sock, slot, handlers, output, wants_output=wants_output, confinement=confinement, session_of=session_of
         ).serve()
+        resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

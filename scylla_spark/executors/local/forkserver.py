@@ -32,6 +32,7 @@ from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.batch import to_table
@@ -43,6 +44,7 @@ from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024
 _TEXT_CHARS: Final = 8 * 1024
+_GOODBYE_US: Final = 1_000_000
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
@@ -112,6 +114,20 @@ class Forkserver:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             select.select([], [], [], 0.01)
+
+    def say_goodbye(self) -> None:
+        """Gives children a moment to tear down what their handlers share, where these share anything; `end` follows."""
+        if not resources.declared():
+            return
+        until = boot_us() + _GOODBYE_US
+        while self._pids and boot_us() < until:
+            for (
+                pid
+            ) in self._pids.values():  # again and again: a new child has no group yet, and one that obeys ignores it
+                _kill_group(pid, signal.SIGTERM)
+            if select.select([self._wake], [], [], 0.02)[0]:
+                os.read(self._wake, 4096)
+            self._reap()
 
     def _obey(self, order: ForkserverOrder, fds: list[int]) -> None:
         number = order.number
@@ -254,6 +270,7 @@ def main() -> NoReturn:
     die_with(config["parent"], signal.SIGTERM)
     try:
         forkserver.serve()
+        forkserver.say_goodbye()
     finally:
         die()
     raise AssertionError("unreachable")

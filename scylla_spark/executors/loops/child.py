@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import TIMED_OUT
+from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.call import (
     arguments_of,
@@ -255,6 +256,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -263,6 +265,7 @@ def run(
             output.keep_lines(log_fd)
         output.put_in_place()
         LoopChild(sock, SharedMemory(slot_fd), handlers, output).serve()
+        resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

@@ -363,4 +363,4 @@ class LoopSupervisor:
 
     def _end(self, child: LoopChildHandle, reason: str, victims: Iterable[int], now: int) -> None:
         child.ending, child.victims, child.asked_us = reason, set(victims), now
-        self._nursery.kill_child(child.number, 0)
+        self._nursery.kill_child(child.number, self.limits.grace_ms if reason == IDLE else 0)

@@ -218,13 +218,14 @@ class _Answers:
         Args:
             left: how many need not be.
         """
+        last: dict[int, Any] = {}
         while len(self._waiting) > left:
             index, told, future = self._waiting.popleft()
             if future is None:
                 self._say({"index": index, "problem": told})
                 continue
             try:
-                place = future.get(timeout=_ACKNOWLEDGED_S)
+                place = future.value if future.succeeded() else future.get(timeout=_ACKNOWLEDGED_S)
             except Exception as error:
                 lost = UnreachableError(
                     f"Kafka did not acknowledge it ({type(error).__name__}); it may exist all the same."
@@ -232,8 +233,11 @@ class _Answers:
                 self._say({"index": index, "problem": problems.problem_of(lost)})
             else:
                 self._accepted += 1
-                self._api.tasks.sent(place)
+                last[place.partition] = place
                 self._text += b'{"index":%d,"id":"%b"}\n' % (index, told.encode())
+
+        for place in last.values():  # of each partition the last one stands behind all others
+            self._api.tasks.sent(place)
 
     def _say(self, line: Item) -> None:
         self._text += json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"

@@ -29,13 +29,6 @@ VARIANTS = ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark"))
 _MINUTE = 60_000_000
 _QUEUES = (("mail", "send_mail"), ("reports", "render_report"), ("billing", "charge"), ("default", "sync_customer"))
 
-_SCHEDULES = {
-    "nightly-report": {"handler": "render_report", "cron": "30 2 * * *", "tz": "Europe/Berlin"},
-    "billing/monthly": {"handler": "charge", "cron": "0 9 1 * *", "tz": "America/New_York"},
-    "reminders": {"handler": "send_mail", "every": "15m"},
-    "stock-changed": {"handler": "sync_customer", "event": "stock"},
-}
-
 
 def day(path: str, now: int) -> dict[str, TaskKey]:
     """The tables of a working day; name of a screen → key of the task that it shows.

@@ -50,3 +50,8 @@ def test_a_queue_and_a_window_can_be_asked_for(client, due):
 )
 def test_windows_that_are_empty_wide_or_unreadable_are_refused(client, window):
     assert kind(client.get("/v1/lateness", params=window)) == "/problems/invalid"
+
+
+def test_of_many_queues_the_latest_are_told_of(client):
+    found = client.get("/v1/lateness?most_queues=1").json()
+    assert (found["queues"], [one["queue"] for one in found["cells"]]) == (2, ["mail"])

@@ -154,7 +154,7 @@ def test_a_backfill_is_previewed_and_nothing_runs_before_it_is_confirmed(client,
     preview = sent(client, f"/ui/schedules/{PATH}/preview", page, **window)
     assert "3 runs, from 2026-01-03 01:00:00" in seen(preview)
     assert site.connection.plan.planner.shadow.entries[NAME].jobs == {}
-    answer = sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="3")
+    answer = sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/schedules/{PATH}")
     assert "3 past times run now" in seen(client.get(answer.headers["location"]))
 
@@ -169,10 +169,8 @@ def test_more_than_a_hundred_runs_are_launched_only_by_who_types_their_number(cl
     }
     preview = sent(client, f"/ui/schedules/{PATH}/preview", client.get(f"/ui/schedules/{PATH}"), **window)
     assert "Type 151 to confirm" in seen(preview)
-    assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="151", typed="15").status_code == 409
-    assert (
-        sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, count="151", typed="151").status_code == 303
-    )
+    assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, typed="15").status_code == 409
+    assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, typed="151").status_code == 303
 
 
 @pytest.mark.parametrize("wrong", [{"begin": "soon"}, {"end": ""}, {"max_running": "x"}, {"order": "random"}])

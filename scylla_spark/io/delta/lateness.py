@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STEP_US: Final = 300_000_000
 """Length of a stretch; an hour is a multiple of it."""
-MOST_HOURS: Final = 1_000
+MOST_BYTES: Final = 64 * 1024 * 1024
 _READ_ROWS: Final = 250_000  # of tasks that are joined at once
 _TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS)  # in this order: what ends meanwhile is known to have ended
 
@@ -96,8 +96,9 @@ class Lateness:
         for hour in set(hours) - set(missing):
             self._kept.move_to_end(hour)
             yield self._kept[hour][1]
-        while len(self._kept) > MOST_HOURS:
-            self._kept.popitem(last=False)
+        kept = sum(frame.estimated_size() for _, frame in self._kept.values())
+        while kept > MOST_BYTES and self._kept:
+            kept -= self._kept.popitem(last=False)[1][1].estimated_size()
 
     def _groups(self, hours: Sequence[int]) -> Iterator[list[int]]:
         """Hours that are read together."""

@@ -39,6 +39,9 @@ class LatenessesView(BaseModel):
     begin: str
     end: str
     step_ms: int
+    queues: Annotated[
+        int, Field(description="In how many queues something was due; of many only the latest are told of")
+    ]
     cells: list[LatenessView]
 
 
@@ -51,6 +54,7 @@ async def page(
     since: Annotated[Instant | None, Query(alias="from", description="Due then or later; default: a day ago")] = None,
     until: Annotated[Instant | None, Query(alias="to", description="Due before; default: now")] = None,
     queue: Annotated[str | None, Query(max_length=600, description="Only this queue")] = None,
+    most_queues: Annotated[int, Query(ge=1, le=1_000, description="Of more queues, only those that were latest")] = 100,
 ) -> Response:
     """How late tasks started, by the tables: per queue and five minutes of scheduled time, for at most seven days."""
     now = now_us()
@@ -59,8 +63,21 @@ async def page(
     if not start < stop <= start + MOST_US:
         raise ArgumentError("The window is empty, or wider than seven days.", hint="Pass from and to, e.g. of one day.")
     rows = await api.slowly(lambda: api.lateness.cells(start, stop, now))
-    cells = [_cell(row, now) for row in rows if queue in (None, row["queue"])]
-    return answer({"begin": iso(start), "end": iso(stop), "step_ms": STEP_US // 1000, "cells": cells})
+    latest = _latest([row for row in rows if queue in (None, row["queue"])], now)
+    told = set(latest[:most_queues])
+    cells = [_cell(row, now) for row in rows if row["queue"] in told]
+    return answer(
+        {"begin": iso(start), "end": iso(stop), "step_ms": STEP_US // 1000, "queues": len(latest), "cells": cells}
+    )
+
+
+def _latest(rows: list[dict[str, Any]], now: int) -> list[str]:
+    """Names of queues, the latest first."""
+    late: dict[str, int] = {}
+    for row in rows:
+        waits = now - row["open_since_us"] if row["open_since_us"] is not None else 0
+        late[row["queue"]] = max(late.get(row["queue"], 0), row["p99_us"] or 0, waits)
+    return sorted(late, key=lambda name: (-late[name], name))
 
 
 def _cell(row: dict[str, Any], now: int) -> dict[str, Any]:

@@ -85,8 +85,8 @@ async def preview(page: Page) -> Response:
 async def backfill(page: Page) -> Response:
     """Runs past times as they were previewed."""
     name, wanted = page.part("name"), _backfill(page)
-    count = page.form.get("count", "")
-    if count.isdecimal() and int(count) > _TYPED and page.form.get("typed", "").strip() != count:
+    count = len((await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True}))["planned"])
+    if count > _TYPED and page.form.get("typed", "").strip() != str(count):
         problem = {
             "title": "Nothing was launched",
             "detail": f"These are {count} runs.",

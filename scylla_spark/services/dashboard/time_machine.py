@@ -10,7 +10,7 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.duration import duration_us
 from scylla_spark.services.dashboard.asked import instant_given, number_given, unreadable
-from scylla_spark.services.dashboard.heat_map import LEVELS_MS, Cell, Window, cells_of, hours_axis, strips
+from scylla_spark.services.dashboard.heat_map import LEVELS_MS, MOST_QUEUES, Cell, Window, cells_of, hours_axis, strips
 from scylla_spark.services.dashboard.page import Page, acts, shows
 from scylla_spark.services.dashboard.words import filter_term, segment
 
@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
 async def look(page: Page) -> Response:
     """The heat map of a window, and how the tasks of the window stood at a moment of it."""
     chosen = _chosen(page)
-    told = await page.own.get("/v1/lateness", **chosen.window, queue=chosen.queue)
+    told = await page.own.get("/v1/lateness", **chosen.window, queue=chosen.queue, most_queues=MOST_QUEUES)
     window = Window(_floor(chosen.begin_us, told["step_ms"]), chosen.end_us, told["step_ms"] * 1000)
     cells = cells_of(told["cells"])
 
@@ -79,6 +79,7 @@ async def look(page: Page) -> Response:
     return page.shown(
         "time.html", place="time", chosen=chosen, spans=SPANS, strips=strips(cells, window, link), axis=hours_axis(window),
         worst=_worst(page, chosen, cells), then=then, slider=_slider(chosen), moves=_moves(page, chosen), levels=_levels(),
+        left_out=told["queues"] - len(cells),
     )  # fmt: skip
 
 

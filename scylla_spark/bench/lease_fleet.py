@@ -27,6 +27,7 @@ class _Member:
         self.keys: list[str] = []
         self.beat_us = 1_000_000
         self.next_us = 0
+        self.repeated = 0
         self._most = most
         self._sequence = 0
 
@@ -39,7 +40,7 @@ class _Member:
             "want": [{"queue": queue, "max": lacks}] if lacks else [], "wait_ms": _WAIT_MS if lacks else 0,
         }  # fmt: skip
         begun = boot_us()
-        answer = post(connection, f"/v1/workers/{self.name}/sync", body)
+        answer = self._answer(connection, body)
         took = boot_us() - begun
         gone = set(answer["lost"])
         self.tokens = [token for token in self.tokens if token not in gone]
@@ -48,6 +49,16 @@ class _Member:
             self.keys.append(lease["task"]["uniqueness_key"])
             self.beat_us = lease["beat_every_ms"] * 1000
         return took, len(gone)
+
+    def _answer(self, connection: HTTPConnection, body: dict[str, Any]) -> Any:
+        """The answer to a call, which is sent again as it is where a server has none for now, as workers do."""
+        while True:
+            try:
+                return post(connection, f"/v1/workers/{self.name}/sync", body)
+            except RuntimeError as error:
+                if "503" not in str(error):
+                    raise
+                self.repeated += 1
 
 
 class _Speaker(threading.Thread):
@@ -103,7 +114,8 @@ def lease_fleet(
         most: leases of each.
 
     Returns:
-        `calls_us` of the heartbeats, sorted, `late_us` of the latest of them, `lost` and `held` leases, and `doubled` ones.
+        `calls_us` of the heartbeats, sorted, `late_us` of the latest of them, `lost` and `held` leases, `doubled` ones, and calls that
+        were `repeated`.
     """
     members = [_Member(f"fleet-{number}", most) for number in range(workers)]
     ended = threading.Event()
@@ -127,5 +139,5 @@ def lease_fleet(
     return {
         "calls_us": sorted(us for speaker in speakers for us in speaker.calls_us), "late_us": max(one.late_us for one in speakers),
         "lost": sum(speaker.lost for speaker in speakers), "held": sum(len(member.tokens) for member in members),
-        "doubled": len(keys) - len(set(keys)),
+        "doubled": len(keys) - len(set(keys)), "repeated": sum(member.repeated for member in members),
     }  # fmt: skip

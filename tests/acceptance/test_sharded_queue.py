@@ -52,7 +52,7 @@ def leased(wire, queue, number):
     found = []
 
     def look():
-        found.extend(wire.lease(queue, number - len(found), wait_ms=2_000, lease_ms=60_000))
+        found.extend(wire.lease(queue, number - len(found), wait_ms=2_000, lease_ms=600_000))
         return len(found) == number
 
     eventually(look, PATIENCE, f"{number} leases of {queue}")

@@ -19,7 +19,7 @@ from scylla_spark.core.plan.plan_answer import Answer
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.stored_queue import StoredQueue
 from scylla_spark.core.queue_definition import FIELDS, read_queue
-from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
 
@@ -175,3 +175,10 @@ def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):
     queue = eval(re.search(r"put_queue\((.*)\)\n", python).group(1), {"Queue": Queue})
     assert set(read_queue(queue.definition).__slots__) >= {"concurrency", "rate"}
     assert len(FIELDS) == len(KEYWORDS)
+
+
+def test_where_there_are_no_tables_a_queue_says_so():
+    queue = QueueHandle(Connection(Plan()), "mail")
+    for ask in (queue.stats, queue.clear):
+        with pytest.raises(ConflictError, match="no tables"):
+            ask()

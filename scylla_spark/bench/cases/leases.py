@@ -82,8 +82,8 @@ def _fleet(options: Options) -> dict[str, Any]:
         "cpu_parts": {name: round(s, 2) for name, s in parts.items()},
     }
     return report.latency(
-        "leases", seen["calls_us"], [empty_us], sent=calls + seen["lost"] + count - leased, early=0, cpu_cores=cores,
-        outstanding=seen["held"], workers=arguments["workers"], doubled=seen["doubled"], seconds=seconds,
+        "leases", seen["calls_us"], [empty_us], sent=calls + seen["lost"], early=0, cpu_cores=cores,
+        outstanding=seen["held"], workers=arguments["workers"], doubled=seen["doubled"], repeated=seen["repeated"], seconds=seconds,
         latest_beat_s=round(seen["late_us"] / 1e6, 2), calls_per_s=round(calls / seconds, 1), memory_mb=after, memory_before_mb=before,
         **costs_of,
     )  # fmt: skip

@@ -85,6 +85,7 @@ def test_what_changes_something_needs_more_than_reading():
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
+@pytest.mark.slow
 def test_every_operation_but_one_refuses_strangers_and_tokens_without_its_scope(tmp_path, name):
     site = made(tmp_path)
     weak = give(site, "lease:nothing") if NEEDS[name].scope != "lease" else give(site, "read")
@@ -246,6 +247,7 @@ def test_leases_are_for_the_queues_of_the_scope(site, client):
 # -- how often, and what is written down ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_token_that_asks_too_often_is_told_when_to_come_again_and_others_go_on(tmp_path):
     site = made(tmp_path, token_rate=0.1, token_burst=3)
     one, other = give(site, "read"), give(site, "read")

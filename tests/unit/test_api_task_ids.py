@@ -64,6 +64,7 @@ def test_what_is_no_key_is_told(text):
 
 
 @given(st.text(max_size=80))
+@pytest.mark.slow
 def test_any_text_is_a_key_or_an_error(text):
     with contextlib.suppress(ArgumentError):
         key_of(text)

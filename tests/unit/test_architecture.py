@@ -168,6 +168,7 @@ def test_imports_go_one_way():
     assert found == []
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle_however_late():
     graph = {
         module_name(path): {module for name in imports(path.read_text()) if (module := file_of(name)) is not None}

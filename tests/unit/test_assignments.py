@@ -57,6 +57,7 @@ trees = st.dictionaries(
 
 
 @given(trees)
+@pytest.mark.slow
 def test_what_is_written_is_read_the_same(tree):
     assert nested(written(tree)) == tree
 

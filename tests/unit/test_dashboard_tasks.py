@@ -226,6 +226,7 @@ def test_without_a_name_the_screen_asks_for_one(client):
     assert "Name it to see what it waits for" in seen(client.get("/ui/lanes"))
 
 
+@pytest.mark.slow
 def test_a_head_is_skipped(client, site):
     answer = sent(client, "/ui/lanes:skip_head", client.get("/ui/lanes?name=cust-9"), name="cust-9")
     assert answer.status_code in (303, 409, 503)
@@ -254,6 +255,7 @@ def test_a_copy_for_the_shell_means_exactly_the_name(client, site):
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)))
+@pytest.mark.slow
 def test_a_hostile_name_is_shown_and_never_obeyed(client, site, number):
     name, key = HOSTILE[number], site.keys[f"hostile {number}"]
     pages = [
@@ -270,6 +272,7 @@ def test_a_hostile_name_is_shown_and_never_obeyed(client, site, number):
         assert "\u202e" not in seen(page)
 
 
+@pytest.mark.slow
 def test_links_of_hostile_names_lead_to_them(client, site):
     for number, name in enumerate(HOSTILE):
         text = client.get(f"/ui/tasks/{id_of(site.keys[f'hostile {number}'])}").text

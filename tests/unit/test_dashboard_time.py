@@ -116,6 +116,7 @@ def test_a_filter_that_cannot_be_read_says_so(client, due):
     assert "colour" in seen(page)
 
 
+@pytest.mark.slow
 def test_what_if_plays_the_window_and_shows_both(client, due):
     window = {"from": iso(due), "to": iso(due + HOUR_US), "queue": "mail"}
     form = client.get("/ui/time/simulation", params=window)

@@ -331,6 +331,7 @@ def test_a_good_history_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize(("spoil", "name"), BAD, ids=[spoil.__name__ for spoil, _ in BAD])
+@pytest.mark.slow
 def test_a_system_that(spoil: Callable[[History], None], name: str) -> None:
     history = good_history()
     spoil(history)

@@ -22,6 +22,7 @@ def plan() -> load.Plan:
     return load.make(START, "127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_at_least_5000_tasks_over_300_lanes_due_within_40_seconds(plan: load.Plan) -> None:
     assert len(plan.tasks) >= 5_000
     assert len({key.ordering_id for key in plan.tasks}) == load.LANES

@@ -287,6 +287,7 @@ def test_a_key_is_explained_whatever_its_letters(state):
 @pytest.mark.parametrize(
     "moment", ["", "now", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "9999-12-31T23:59:59-05:00", "0001-01-01T00:00:00%2B05:00"]
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_time_that_no_task_can_have_is_a_wrong_question(state, moment):
     status, _, body = ask(state.port, f"/explain?scheduled_time={moment}&{KEY}")
     assert status == 400

@@ -179,6 +179,7 @@ def test_the_shipped_ivy_list_and_the_shipped_hashes_name_the_same_jars(jar_set)
     assert all(jar.get("transitive") == "false" for jar in tree.iter("dependency"))
 
 
+@pytest.mark.slow
 def test_the_entry_point_prints_one_line_when_java_is_missing(tmp_path):
     environment = {**os.environ, "SCYLLASPARK_JARS_DIR": str(tmp_path), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(

@@ -17,6 +17,7 @@ def test_murmur2_gives_the_published_vectors():
 
 
 @given(st.text(max_size=50), st.integers(1, 100))
+@pytest.mark.slow
 def test_partition_is_the_one_that_kafka_chooses(ordering_id, partitions):
     hashed = kafka_murmur2(ordering_id.encode())
     assert murmur2(ordering_id.encode()) & 0xFFFFFFFF == hashed & 0xFFFFFFFF

@@ -11,6 +11,7 @@ import random
 from collections import defaultdict
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -350,6 +351,7 @@ class Named:
     name: str
 
 
+@pytest.mark.slow
 def test_whatever_happens_to_leases_their_promises_hold():
     run_state_machine_as_test(
         LeaseLife,

@@ -77,6 +77,7 @@ def test_a_lane_is_leased_one_at_a_time_in_order(world):
     assert uniques(world.leases(world.once(5))) == ["b"]
 
 
+@pytest.mark.slow
 def test_twenty_workers_lease_a_thousand_tasks_once_each(world):
     for n in range(1_000):
         world.put(f"lane{n}", f"u{n}")

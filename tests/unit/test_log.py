@@ -27,6 +27,7 @@ def tell(file: Path | str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", CODE, str(file)], capture_output=True, text=True, check=True)
 
 
+@pytest.mark.slow
 def test_lines_are_appended_to_the_file(tmp_path):
     file = tmp_path / "log"
     file.write_text("before\n")
@@ -38,6 +39,7 @@ def test_lines_are_appended_to_the_file(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.slow
 def test_full_disk_stops_nobody_and_the_lines_go_to_standard_error():
     done = tell(Path("/dev/full"))
     assert done.stdout == "went on\n"
@@ -45,6 +47,7 @@ def test_full_disk_stops_nobody_and_the_lines_go_to_standard_error():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.slow
 def test_standard_error_on_a_full_disk_stops_nobody():
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-c", CODE, ""]

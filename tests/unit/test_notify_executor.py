@@ -190,6 +190,7 @@ def test_apprise_that_is_not_installed_says_what_to_install(monkeypatch: pytest.
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise imports what Python 3.13 has no more
+@pytest.mark.slow
 def test_apprise_sends_to_what_its_url_says() -> None:
     pytest.importorskip("apprise", reason="an extra")
     with receiving(200) as receiver:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ COMPARE = {">=": operator.ge, "in": lambda hour, among: hour in among}
 
 
 @given(marks, hours)
+@pytest.mark.slow
 def test_conditions_on_files_hold_for_the_hours_that_may_hold_open_tasks(mark, hour):
     found = OpenHours.of(mark)
     assert any(COMPARE[sign](hour, value) for _, sign, value in found.conditions()) == found.holds(hour)

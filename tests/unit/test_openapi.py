@@ -16,6 +16,7 @@ OPERATIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_committed_description_is_that_of_the_code():
     assert FILE.read_text() == text(), "renew it: .venv/bin/python -m tests.support.openapi_file"
 

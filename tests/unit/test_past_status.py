@@ -60,6 +60,7 @@ def history(path: str, seed: int, *, patient: bool) -> None:
 
 @pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_memory_tells_of_every_moment_what_the_tables_tell(tmp_path, seed, patient):
     make(tmp_path)
     history(str(tmp_path), seed, patient=patient)

@@ -492,6 +492,7 @@ def test_the_end_of_a_run_is_told_to_each_once_though_the_planner_ends_in_its_mi
 
 
 @pytest.mark.parametrize("kind", ["pause", "delete"])
+@pytest.mark.slow
 def test_what_is_asked_of_many_is_done_to_all_though_the_planner_ends_in_its_midst(kind: str) -> None:
     plan = PlannerHarness()
     definitions = [{"name": f"s{n:03}", "handler": "work", "trigger": ORDERS} for n in range(600)]

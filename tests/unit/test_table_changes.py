@@ -221,6 +221,7 @@ TRIGGERS = st.builds(
 
 @UNHURRIED
 @given(TRIGGERS, COMMITS, st.lists(st.integers(0, 30)))
+@pytest.mark.slow
 def test_commits_split_over_polls_give_what_one_poll_gives(trigger, commits, cuts):
     pending = begun(-1)
     edges = sorted({0, len(commits), *(min(cut, len(commits)) for cut in cuts)})
@@ -232,6 +233,7 @@ def test_commits_split_over_polls_give_what_one_poll_gives(trigger, commits, cut
 
 @UNHURRIED
 @given(TRIGGERS, COMMITS, st.sets(st.integers(0, 30)))
+@pytest.mark.slow
 def test_ranges_of_consecutive_fires_touch_and_own_every_row_once(trigger, commits, fire_after):
     pending, owned = begun(-1), []
     for one in commits:

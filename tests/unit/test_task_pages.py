@@ -106,6 +106,7 @@ def test_each_term_lets_pass_what_it_says(path, text, keep):
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
+@pytest.mark.slow
 def test_pages_put_together_are_everything_once(path, limit):
     fill(path)
     pages, found, after = TaskPages(TableReader(path)), [], None

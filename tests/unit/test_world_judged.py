@@ -54,6 +54,7 @@ def story(w: World, chance: random.Random) -> History:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_the_history_of_a_world_passes_the_judge(seed):
     with world([work], START) as w:
         history = story(w, random.Random(seed))

@@ -266,6 +266,7 @@ def test_a_handler_may_pause_its_schedule_and_emit():
         assert hours(w) == [1]
 
 
+@pytest.mark.slow
 def test_a_thousand_hours_of_a_schedule_take_less_than_a_second(w):
     begin = process_time()
     w.put_schedules(Schedule("hourly", "report", Trigger.cron("0 * * * *")))

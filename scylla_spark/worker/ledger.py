@@ -109,7 +109,8 @@ class Ledger:
 
         Args:
             wants: what the worker has room for.
-            wait_ms: how long the server may hold it.
+            wait_ms: how long the server may hold it, if it says nothing that wants an answer: behind one that does, and is held,
+                whatever comes next would wait, for ever on a network that breaks more often than calls are answered.
         """
         self._sequence += 1
         results = dict(_portion(self._reports.items(), 1 if self.singly else MOST_ITEMS))
@@ -121,6 +122,8 @@ class Ledger:
         held: dict[str, Any] = {"count": len(kept), "digest": f"{folded(kept):08x}"}
         if self._list:
             held = {"count": len(kept), "leases": kept}
+        if results or told or self._list:
+            wait_ms = 0
         body = item_text(
             seq=self._sequence, session=self._session, want=wants, wait_ms=wait_ms, held=held,
             raw={"results": _array(results.values()), "progress": _array(told.values()), "self": self._about},

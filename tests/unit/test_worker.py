@@ -72,7 +72,7 @@ def test_a_call_says_what_is_held_without_what_it_reports(desk):
     call, body = desk.call()
     assert body["results"] == [{"lease": one.token, "outcome": "succeeded", "result": {"a": 1}, "metrics": {"ms": 3}}]
     assert body["held"] == {"count": 1, "digest": f"{folded([two.token]):08x}"}
-    assert (body["seq"], body["session"], body["want"], body["wait_ms"]) == (3, "s", WANT, 1_000)
+    assert (body["seq"], body["session"], body["want"], body["wait_ms"]) == (3, "s", WANT, 0)
     desk.answer(call, statuses=["ok"])
     assert (one.status, one.recorded(0)) == ("ok", True)
     assert desk.call()[1]["results"] == []
@@ -94,6 +94,18 @@ def test_asked_for_a_list_the_next_call_names_all_leases(desk):
     assert body["held"] == {"count": 2, "leases": [lease.token for lease in leases]}
     assert not call.may_be_overtaken
     assert "digest" in desk.call()[1]["held"]
+
+
+def test_only_a_call_that_says_nothing_is_held_by_the_server(desk):
+    lease = desk.lease()
+    call, _ = desk.call()
+    assert (call.wait_ms, call.may_be_overtaken) == (1_000, True)
+    desk.answer(call, commands=[{"type": "list_leases"}])
+    for says in (lambda: None, lambda: lease.progress(0.5), lease.complete):
+        says()
+        call, body = desk.call()
+        assert (call.wait_ms, body["wait_ms"], call.may_be_overtaken) == (0, 0, False)
+        desk.answer(call, statuses=["ok"] * len(body["progress"] + body["results"]))
 
 
 def test_progress_and_checkpoints_go_once_and_the_newest_wins(desk):

@@ -132,14 +132,44 @@ def test_what_is_held_is_counted_and_folded_over_all(desks):
 def test_of_more_than_was_wanted_the_surplus_goes_back_at_once(desks):
     for number, desk in enumerate(desks.desks.values()):
         desk.gives = [new_token(number, RNG), new_token(number + 2, RNG)]
-        desk.held = desk.gives
-    found = answer(desks, wants=(Want("q", 2),))
-    assert (len(found.leases), found.held) == (2, 2)
+        desk.held = desk.gives[:1]
+    found = answer(desks, wants=(Want("q", 1),))
+    assert (len(found.leases), found.held) == (1, 1)
     assert found.digest == folded(lease.token for lease in found.leases), "what went back is held no longer"
     returned = [report for desk in desks.desks.values() for call in desk.heard for report in call.reports]
-    given = {token for desk in desks.desks.values() for token in desk.gives}
+    given = {desk.gives[0] for desk in desks.desks.values()}
     assert {report.token for report in returned} == given - {lease.token for lease in found.leases}
     assert {report.outcome for report in returned} == {"yielded"}
+
+
+def test_what_is_wanted_is_shared_out_so_that_hardly_anything_goes_back(desks):
+    for number, desk in enumerate(desks.desks.values()):
+        desk.gives = [new_token(number + 2 * (n % 2), RNG) for n in range(8)]
+    assert len(answer(desks, wants=(Want("q", 8),)).leases) == 8
+    assert [want.most for desk in desks.desks.values() for call in desk.heard for want in call.wants] == [4, 4]
+
+
+def test_what_ends_with_being_handed_over_is_never_taken_from_two_for_one(desks):
+    for number, desk in enumerate(desks.desks.values()):
+        desk.gives = [new_token(number, RNG)]
+    found = answer(desks, wants=(Want("q", 1, None, 0),))
+    assert len(found.leases) == 1
+    assert sum(bool(call.wants) for desk in desks.desks.values() for call in desk.heard) == 1
+
+
+def test_who_waits_for_what_is_handed_over_gets_it_when_it_comes(desks):
+    token = new_token(1, RNG)
+
+    async def play():
+        asking = asyncio.create_task(
+            LeaseCalls(desks).call(Call(0, "w", until_us=20_000_000, wants=(Want("q", 1, None, 0),)))
+        )
+        while len(desks.desks["odd"].heard) < 3:
+            await asyncio.sleep(0)
+        desks.desks["odd"].gives = [token]
+        return await asking
+
+    assert [lease.token for lease in asyncio.run(play()).leases] == [token]
 
 
 def test_whoever_has_work_first_ends_the_waiting_at_the_others(desks):

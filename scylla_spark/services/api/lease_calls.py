@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -15,6 +17,7 @@ from scylla_spark.errors import UnreachableError
 from scylla_spark.services.api.desks import Desks, together
 
 _PATIENCE_S: Final = 10.0
+_TURN_S: Final = 0.1  # between two rounds in which nobody had anything
 
 
 class LeaseCalls:
@@ -40,13 +43,17 @@ class LeaseCalls:
             addresses = await self._desks.all()
         if len(addresses) == 1 and len(owners) == self._desks.partitions:
             return await self._ask(addresses[0], call)
+        if any(want.lease_ms == 0 for want in call.wants):
+            return await self._in_turn(addresses, call, owners)
         return await self._several(addresses, call, owners)
 
     async def _several(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
-        """Everyone hears what concerns it, and is asked for what is wanted; who has something first ends the waiting of the others."""
+        """Everyone hears what concerns it, and is asked for its share; who has something first ends the waiting of the others."""
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
         waits = 0 if call.reports else call.until_us
-        parts = {address: _part(call, _spoken_for(of_token, address))._replace(until_us=waits) for address in addresses}
+        wants = tuple(want._replace(most=-(-want.most // len(addresses))) for want in call.wants)
+        shared = call._replace(until_us=waits, wants=wants)
+        parts = {address: _part(shared, _spoken_for(of_token, address)) for address in addresses}
         asked = {asyncio.create_task(self._ask(address, part)): part for address, part in parts.items()}
         answers: list[tuple[Call, Answer]] = []
         pending = set(asked)
@@ -58,6 +65,24 @@ class LeaseCalls:
         for task in pending:  # the desk gives back what it leased meanwhile, as nobody confirms it
             task.cancel()
         return await self._without_surplus(call, _merged(call, answers))
+
+    async def _in_turn(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
+        """Whoever has something gives it, and nobody else is asked: what ends with being handed over could not be given back."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + (0 if call.reports else call.until_us / 1e6)
+        said = call._replace(wants=(), until_us=0)
+        heard = await self._several(addresses, said, owners)
+        wanted = call._replace(until_us=0, reports=(), signs=(), held=None)
+        while True:
+            answers: list[tuple[Call, Answer]] = []
+            for address in random.sample(addresses, len(addresses)):
+                with contextlib.suppress(UnreachableError):
+                    answers.append((wanted, await self._ask(address, wanted)))
+                if answers and _says_something(answers[-1][1]):
+                    return _merged(call, [(said, heard), *answers])
+            if _says_something(heard) or clock() >= until:
+                return _merged(call, [(said, heard), *answers])
+            await asyncio.sleep(_TURN_S)
 
     async def _without_surplus(self, call: Call, answer: Answer) -> Answer:
         """More than was wanted goes back at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+import socket
 import tomllib
 
 import pytest
@@ -347,6 +348,22 @@ def test_what_somebody_should_look_at_is_told(site, client, monkeypatch):
     standing[0] = Standing(9, 9, resigned=False)
     monkeypatch.setattr(overviews, "_until", 0)
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["partition_without_owner"]
+
+
+def test_partitions_of_a_dispatcher_that_was_killed_are_told_and_no_longer_once_another_has_them(
+    site, client, monkeypatch
+):
+    api = site.app.state.api
+    monkeypatch.setattr(api.tail, "standing", lambda: {n: Standing(5, 5, resigned=False) for n in range(3)})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    addresses = {0: dead, 1: dead, 2: ""}
+    monkeypatch.setattr(api.scheduler.connection, "owner_address", addresses.__getitem__)
+    (banner,) = client.get("/v1/overview").json()["banners"]
+    assert (banner["kind"], banner["text"][:6]) == ("partition_without_owner", "2 of 3")
+    addresses |= {0: "", 1: ""}
+    monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000)
+    assert client.get("/v1/overview").json()["banners"] == []
 
 
 def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):

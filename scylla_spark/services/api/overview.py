@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
+from scylla_spark.client.explain import ask_partitions
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_filter import read_filter
@@ -31,6 +32,7 @@ _QUIET_S: Final = 10.0
 _AHEAD_US: Final = 2_000_000
 _BLIND_US: Final = 10_000_000
 _SILENT_US: Final = 30_000_000
+_LOOK_US: Final = 10_000_000  # between two looks at whether owners of partitions answer
 _LATELY_S: Final = 60
 _RUNS_WITH: Final = "`scylla-spark up`, or `scylla-spark run {}`, starts it."
 
@@ -131,6 +133,8 @@ class Overviews:
         self._states: deque[tuple[int, dict[str, int]]] = deque(maxlen=STEPS)
         self._blind_since = 0
         self._stood: tuple[dict[int, int], int] = ({}, 0)
+        self._dead: frozenset[int] = frozenset()
+        self._looked_until = 0
 
     async def now(self) -> bytes:
         """The JSON text of the newest overview."""
@@ -185,7 +189,8 @@ class Overviews:
             self._blind_since = self._blind_since or boot_us()
             return [_AWAY] if boot_us() - self._blind_since > _BLIND_US else []
         self._blind_since = 0
-        ownerless = sorted(number for number, one in standing.items() if one.resigned)
+        dead = self._unattended(standing)
+        ownerless = sorted(number for number, one in standing.items() if one.resigned or number in dead)
         found = []
         if ownerless:
             words = f"{len(ownerless)} of {len(standing)} partitions have no dispatcher: their tasks do not start."
@@ -201,6 +206,16 @@ class Overviews:
             words = f"The clock of a dispatcher or worker is {ahead / 1e6:.1f} s ahead of this one."
             found.append(_banner("clock_ahead", words, "Let a time service set the clocks of all machines."))
         return found
+
+    def _unattended(self, standing: Collection[int]) -> frozenset[int]:
+        """Partitions whose owner does not answer, as far as a look of a moment ago tells: one that was killed has not resigned."""
+        if boot_us() >= self._looked_until:
+            owner = self._api.scheduler.connection.owner_address
+            addresses = {number: owner(number) for number in standing}
+            silent = {address for address in {*addresses.values()} - {""} if not ask_partitions(address)}
+            self._dead = frozenset(number for number, address in addresses.items() if address in silent)
+            self._looked_until = boot_us() + _LOOK_US
+        return self._dead
 
     def _silent(self, behind: dict[int, int], standing: dict[int, Any]) -> bool:
         """Whether some records have waited for longer than ingest should take, and no partition moves."""

@@ -19,9 +19,11 @@ from kafka import KafkaProducer
 
 from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.task import STARTED
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.services.ready_line import read_ready_line
-from scylla_spark.testing.history import Run, runs
+from scylla_spark.testing.history import Recorded, Run, runs
 from tests.acceptance import journal_handlers
 from tests.support.waiting import eventually
 
@@ -183,6 +185,12 @@ class Place:
         for row in rows.to_dicts():
             found.setdefault(TaskKey(*(row[name] for name in KEY)), row)
         return found
+
+    def begun(self, prefix: str = "") -> list[Recorded]:
+        """The attempts that stand in `attempts`, as the facts that they began."""
+        rows = self.rows("attempts").filter(pl.col("ordering_id").str.starts_with(prefix)).to_dicts()
+        facts = (Fact(TaskKey(*(row[name] for name in KEY)), row["attempt"], STARTED) for row in rows)
+        return [Recorded(fact, 0) for fact in facts]
 
     def ingested(self, acknowledged: Iterable[Any], within: float = PATIENCE) -> None:
         """Waits until ingest has written the records behind these futures of a producer."""

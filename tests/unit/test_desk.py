@@ -1,13 +1,14 @@
 """The desk of a dispatcher: who is let in, what it takes, and what becomes of a call whose caller is gone."""
 
 import asyncio
+import contextlib
 import secrets
 import socket
 
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.desk_messages import HELLO, MAX_LINE_BYTES, line, proof, read_line
+from scylla_spark.core.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
 from scylla_spark.errors import UnreachableError
@@ -21,13 +22,16 @@ class Engine:
     """Notes what it is asked; a call is answered by hand."""
 
     def __init__(self):
-        self.calls, self.gone, self.cut = [], [], 0
+        self.calls, self.gone, self.hurried, self.cut = [], [], [], 0
 
     def call(self, call, now, *, certain):
         self.calls.append((call, certain))
 
     def hang_up(self, numbers):
         self.gone += numbers
+
+    def hurry(self, numbers, now):
+        self.hurried += numbers
 
     def cut_off(self, now):
         self.cut += 1
@@ -53,6 +57,12 @@ def desk(tmp_path):
 
 def secret_of(tmp_path):
     return (tmp_path / "desk.secret").read_text().strip()
+
+
+def hello(address, nonce, secret):
+    """What somebody who knows the secret says to the desk at an address."""
+    mine = secrets.token_hex(8)
+    return line(HELLO, Handshake(address, nonce, mine).proof(secret, CALLER), mine)
 
 
 async def until(condition):
@@ -119,7 +129,7 @@ def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_
     with socket.create_connection((host, int(port)), 10) as peer:
         reader = peer.makefile("rb")
         nonce = read_line(reader.readline())[2]
-        peer.sendall(line(HELLO, proof(secret_of(tmp_path), nonce), secrets.token_hex(8)))
+        peer.sendall(hello(desk.address, nonce, secret_of(tmp_path)))
         assert read_line(reader.readline())[0] == "welcome"
         peer.sendall(line("call", Call(7, "w")) + said)
         peer.settimeout(10)
@@ -127,3 +137,70 @@ def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_
     asyncio.run(until(lambda: desk._engine.gone))
     assert len(desk._engine.gone) == 1
     assert len(said) < MAX_LINE_BYTES
+
+
+def test_what_was_proved_to_another_address_opens_no_desk(desk, tmp_path):
+    host, port = desk.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as relay:
+        reader = relay.makefile("rb")
+        nonce = read_line(reader.readline())[2]
+        relay.sendall(hello("127.0.0.1:1", nonce, secret_of(tmp_path)))
+        relay.settimeout(10)
+        assert reader.readline() == b""
+
+
+def test_a_stranger_may_say_little_and_few_may_listen(desk, monkeypatch):
+    host, port = desk.address.split(":")
+    with socket.create_connection((host, int(port)), 10) as stranger:
+        stranger.recv(1000)
+        stranger.sendall(b"x" * 100_000)  # a line that does not end
+        stranger.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1000) == b""
+    monkeypatch.setattr("scylla_spark.services.dispatch.desk._MOST_STRANGERS", 2)
+    with contextlib.ExitStack() as all_of_them:
+        waiting = [all_of_them.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(2)]
+        assert all(b"hello" in one.recv(1000) for one in waiting)
+        assert all_of_them.enter_context(socket.create_connection((host, int(port)), 10)).recv(1000) == b""
+
+
+def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_for_it_goes_back(desk, tmp_path):
+    lease = Granted("0." + "a" * 32, TaskKey(NOW, "a", "u"), 1, 2, None, "q", "null", 0, NOW, 10_000, NOW + 7_000_000)
+
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        for session in ("", "s"):
+            asked = connection.call(Call(0, "w", session, 1, 20_000_000, (Want("q"),)))
+            await until(lambda: len(desk._engine.calls) % 2)
+            asked.cancel()
+            await until(lambda: desk._engine.hurried)
+            assert desk._engine.hurried == [desk._engine.calls[-1][0].number]
+            desk.answer(Answer(desk._engine.hurried.pop(), (), (lease,)), NOW)
+            if not session:
+                await until(lambda: len(desk._engine.calls) == 2)
+                assert [(report.token, report.outcome) for report in desk._engine.calls[1][0].reports] == [
+                    (lease.token, "yielded")
+                ]
+                desk.answer(Answer(desk._engine.calls[1][0].number, ("ok",)), NOW)
+        await until(lambda: not desk._callers)
+        assert not connection._waiting
+        assert not connection._given_up
+        assert not any(peer.calls for peer in desk._peers)
+        assert len(desk._engine.calls) == 3, "a session hears of its leases with its next call"
+        connection.close()
+
+    asyncio.run(play())
+
+
+def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.api.desks._PATIENCE_S", 0.1)
+    monkeypatch.setattr(Mailbox, "post", lambda self, message: None)
+
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        with pytest.raises(UnreachableError):
+            await connection.ask("queue", "q")
+        assert not connection._waiting
+        connection.close()
+
+    asyncio.run(play())

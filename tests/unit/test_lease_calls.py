@@ -1,6 +1,7 @@
 """A call of a worker is shared out among the desks of several dispatchers, and their answers are put together."""
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -47,31 +48,45 @@ class TwoDesks:
 class OneDesk:
     """Answers all that it is told with OK, and gives what it has; slowly, if it is to."""
 
+    alive = True
+
     def __init__(self) -> None:
         self.heard: list[Call] = []
         self.held: list[str] = []
         self.gives: list[str] = []
+        self.returned: list[str] = []
+        self.refuses = ""
         self.slow = self.dead = False
+        self._hurried: dict[asyncio.Future, asyncio.Event] = {}
 
-    async def call(self, call):
+    def call(self, call):
+        hurried = asyncio.Event()
+        answer = asyncio.ensure_future(self._answer(call, hurried))
+        self._hurried[answer] = hurried
+        return answer
+
+    def hurry(self, answer):
+        self._hurried[answer].set()
+
+    def give_back(self, answer):
+        self.returned += [lease.token for lease in answer.leases]
+
+    async def _answer(self, call, hurried):
         self.heard.append(call)
         if self.dead:
             raise UnreachableError("gone")
         if self.slow:
             await asyncio.sleep(0.05)
         if call.until_us and not self.gives:
-            await asyncio.sleep(call.until_us / 1e6)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(hurried.wait(), call.until_us / 1e6)
+        if self.refuses:
+            return Answer(call.number, refusal=self.refuses)
         most = sum(want.most for want in call.wants)
         leases = tuple(map(granted, self.gives[:most]))
         statuses = (OK,) * (len(call.reports) + len(call.signs))
-        return Answer(
-            call.number,
-            statuses,
-            leases,
-            held=len(self.held),
-            digest=folded(self.held),
-            queues=(Scarcity("q", 2, 5, ""),),
-        )
+        scarcity = (Scarcity("q", 2, 5, ""),)
+        return Answer(call.number, statuses, leases, held=len(self.held), digest=folded(self.held), queues=scarcity)
 
 
 def granted(token):
@@ -184,3 +199,64 @@ async def timed(desks):
     found = await LeaseCalls(desks).call(Call(0, "w", until_us=20_000_000, wants=(Want("q"),)))
     assert len(found.leases) == 1
     return clock() - begun
+
+
+# -- nothing that was leased is dropped ------------------------------------------------------------------------------------
+
+
+def test_what_a_second_owner_has_leased_meanwhile_is_passed_on_or_goes_back(desks):
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    desks.desks["even"].slow = True
+
+    async def play():
+        calls = LeaseCalls(desks)
+        asking = asyncio.create_task(calls.call(Call(0, "", until_us=20_000_000, wants=(Want("q", 2),))))
+        await asyncio.sleep(0.01)
+        desks.desks["even"].gives = [new_token(0, RNG)]
+        return await asking
+
+    assert len(asyncio.run(play()).leases) == 2
+
+
+def test_a_refusal_of_one_owner_does_not_hide_what_another_has_leased(desks):
+    desks.desks["even"].refuses = UNAVAILABLE
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    found = answer(desks, wants=(Want("q"),))
+    assert (len(found.leases), found.refusal) == (1, "")
+    desks.desks["odd"].refuses = UNAVAILABLE
+    assert answer(desks, wants=(Want("q"),)).refusal == UNAVAILABLE
+
+
+def test_nobody_listens_any_more_and_what_was_leased_goes_back(desks):
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    desks.desks["even"].slow = True
+
+    async def play():
+        asking = asyncio.create_task(
+            LeaseCalls(desks).call(
+                Call(0, "", until_us=0, wants=(Want("q", 2),), reports=(Report(new_token(0, RNG), "failed"),))
+            )
+        )
+        await asyncio.sleep(0.02)
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    asyncio.run(play())
+    assert desks.desks["odd"].returned == desks.desks["odd"].gives
+
+
+class Restless(OneDesk):
+    """Tells what it has handed over again as long as the call is the same."""
+
+    async def _answer(self, call, hurried):
+        self.heard.append(call)
+        told = [token for token in self.gives if call.wants or call.sequence == 1]
+        return Answer(call.number, (), tuple(map(granted, told)), held=2, digest=6)
+
+
+def test_what_was_handed_over_in_an_answer_that_was_lost_is_told_again(desks):
+    desks.desks["odd"] = Restless()
+    desks.desks["odd"].gives = [""]
+    told = [answer(desks, session="s", sequence=1, wants=(Want("q", 1, None, 0),)) for _ in range(20)]
+    assert [len(one.leases) for one in told] == [1] * 20
+    assert {(one.held, one.digest) for one in told} == {(2, 6)}, "of each owner what it said last"

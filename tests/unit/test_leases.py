@@ -397,6 +397,36 @@ def test_a_caller_that_hung_up_costs_a_task_two_seconds(world):
     assert uniques(world.leases(world.ask("other"))) == ["u"]
 
 
+def test_a_call_that_is_hurried_is_answered_with_what_there_is(world):
+    number = world.ask(wait=20)
+    world.pump()
+    assert world.answer(number) is None
+    world.engine.hurry([number], world.now)
+    assert world.answer(number).leases == ()
+    world.put()
+    world.pump()
+    assert uniques(world.leases(world.ask("other"))) == ["u"], "nothing is leased for it afterwards"
+
+
+def test_ended_leases_leave_nothing_behind(world, monkeypatch):
+    monkeypatch.setattr("scylla_spark.core.engine.lease_book._SLACK", 8)
+    for number in range(60):
+        world.put(f"lane{number}", f"u{number}")
+        (lease,) = world.leases(world.ask("", session="", lease_ms=86_400_000))
+        world.answer(world.ask("", session="", most=0, reports=(Report(lease.token, "succeeded"),)))
+    assert len(world.engine._leases._book._deadlines) <= 16
+
+
+def test_sessions_are_bounded_and_those_that_are_in_use_stay(world, monkeypatch):
+    monkeypatch.setattr("scylla_spark.core.engine.leases._MOST_SESSIONS", 5)
+    world.put()
+    assert world.leases(world.ask("busy"))
+    for number in range(50):
+        world.answer(world.ask(f"stranger-{number}"))
+    assert [session.worker for session in world.engine.sessions if session.held] == ["busy"]
+    assert len(list(world.engine.sessions)) == 5
+
+
 # -- other owners ----------------------------------------------------------------------------------------------------------
 
 

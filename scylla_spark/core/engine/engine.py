@@ -223,6 +223,10 @@ class Engine:
         """A worker calls; see `Leases.call`."""
         self._leases.call(call, now, certain=certain)
 
+    def hurry(self, numbers: Iterable[int], now: int) -> None:
+        """These calls are to be answered now; see `Leases.hurry`."""
+        self._leases.hurry(numbers, now)
+
     def hang_up(self, numbers: Iterable[int]) -> None:
         """Nobody hears the answers to these calls; see `Leases.hang_up`."""
         self._leases.hang_up(numbers)

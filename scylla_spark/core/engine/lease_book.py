@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from scylla_spark.core.command import ENQUEUE, Command
@@ -30,6 +30,7 @@ from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _CHECKPOINT_US: Final = 1_000_000  # checkpoints of one lease are recorded at most so often
+_SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
 
@@ -67,7 +68,9 @@ class LeaseBook:
         self._handed_over: dict[str, Lease] = {}  # digest → lease whose task ends with being handed over, being written
         self._ended: OrderedDict[str, str] = OrderedDict()  # digest → how; the oldest first
         self._reported: dict[str, _Waiters] = {}  # digest → who waits for the fact of its end
-        self._deadlines: list[tuple[int, int, Lease]] = []
+        self._deadlines: list[
+            tuple[int, int, str]
+        ] = []  # (when to look, number, digest); ended leases leave theirs behind
         self.news: dict[WorkerSession, None] = {}
 
     def __len__(self) -> int:
@@ -230,7 +233,11 @@ class LeaseBook:
 
     def _set_deadline(self, lease: Lease, deadline_us: int) -> None:
         lease.deadline_us = deadline_us
-        heappush(self._deadlines, (deadline_us, self._state.next_number(), lease))
+        heappush(self._deadlines, (deadline_us, self._state.next_number(), lease.digest))
+        if len(self._deadlines) > 4 * len(self._leases) + _SLACK:
+            timed = (lease for lease in self._leases.values() if lease.deadline_us != NEVER)
+            self._deadlines = [(lease.deadline_us, self._state.next_number(), lease.digest) for lease in timed]
+            heapify(self._deadlines)
 
     def next_us(self) -> int:
         """When a lease may run out."""
@@ -239,11 +246,11 @@ class LeaseBook:
     def expire(self, now: int) -> None:
         """Leases without a sign of life are over; those that were extended run on."""
         while self._deadlines and self._deadlines[0][0] <= now:
-            lease = heappop(self._deadlines)[2]
-            if self._leases.get(lease.digest) is not lease:
+            lease = self._leases.get(heappop(self._deadlines)[2])
+            if lease is None:
                 continue
             if lease.deadline_us > now:
-                heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease))
+                heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
             else:
                 self._run_out(lease, now)
 

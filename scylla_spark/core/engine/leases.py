@@ -6,6 +6,7 @@ give, something to tell, or no more time to wait.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
@@ -24,6 +25,9 @@ REPLACED: Final = "worker_replaced"  # another session calls itself by this work
 OUT_OF_ORDER: Final = "sequence_out_of_order"
 _FORGET_US: Final = 600_000_000  # a session that holds nothing and does not call is forgotten after this
 _LOOK_US: Final = 60_000_000  # between two looks for such sessions
+_MOST_SESSIONS: Final = (
+    20_000  # beyond that, those that have been silent longest and hold nothing are forgotten at once
+)
 
 
 class Leases:
@@ -40,7 +44,7 @@ class Leases:
         self._book = book
         self._leasing = leasing
         self._reports = LeaseReports(state, book)
-        self._sessions: dict[str, WorkerSession] = {}  # worker → its newest session
+        self._sessions: OrderedDict[str, WorkerSession] = OrderedDict()  # worker → its newest; who called last is last
         self._replaced: dict[str, list[str]] = {}  # worker → names of its earlier sessions, the newest last
         self._calls: dict[int, WorkerSession] = {}  # number of a call that waits → whose
         self._until: list[tuple[int, int]] = []  # (when a call is to be answered, its number)
@@ -67,6 +71,8 @@ class Leases:
             self._state.ask(action.Answered(Answer(call.number, refusal=session)))
             return
         session.seen_us = now
+        if session.name:
+            self._sessions.move_to_end(call.worker)
         self._refuse(session, SUPERSEDED)
         if session.name and call.sequence == session.sequence:
             session.ask_again()  # the answer may have been lost: it is given again, as far as it still holds
@@ -89,6 +95,8 @@ class Leases:
             self._replaced[call.worker] = [*replaced[-7:], known.name]
             self._refuse(known, REPLACED)
         session = self._sessions[call.worker] = WorkerSession(call.worker, call.session)
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._forget_most_silent()
         return session
 
     def _confirm(self, session: WorkerSession, now: int) -> None:
@@ -128,6 +136,16 @@ class Leases:
             if session is not None:
                 self._forget_call(session)
 
+    def hurry(self, numbers: Iterable[int], now: int) -> None:
+        """These calls are to be answered with what there is, as soon as all that they reported stands in the log."""
+        for number in numbers:
+            session = self._calls.get(number)
+            if session is not None and session.call is not None:
+                session.call = session.call._replace(until_us=0)
+                self._leasing.demands.forget(session, session.call)
+                session.looked = True
+                self._answer_if_done(session, now)
+
     def _refuse(self, session: WorkerSession, refusal: str) -> None:
         """The call that waits gets no other answer."""
         call = session.call
@@ -154,8 +172,7 @@ class Leases:
         for lease in leases:
             self._book.give_back(lease, now, "worker_left", f"Worker {worker!r} left.")
         self._refuse(session, SUPERSEDED)
-        del self._sessions[worker]
-        self._replaced.pop(worker, None)
+        self._forget(worker)
         return len(leases)
 
     # -- time -------------------------------------------------------------------------------------------------------------
@@ -223,10 +240,19 @@ class Leases:
     def _forget_idle(self, now: int) -> None:
         """Sessions that hold nothing and have not called for long are forgotten: their names come from callers."""
         for worker, session in list(self._sessions.items()):
-            idle = session.call is None and not session.held and not session.reserved
-            if idle and now - session.seen_us > _FORGET_US:
-                del self._sessions[worker]
-                self._replaced.pop(worker, None)
+            if now - session.seen_us <= _FORGET_US:
+                break
+            if session.idle:
+                self._forget(worker)
+
+    def _forget_most_silent(self) -> None:
+        silent = next((worker for worker, session in self._sessions.items() if session.idle), None)
+        if silent is not None:
+            self._forget(silent)
+
+    def _forget(self, worker: str) -> None:
+        del self._sessions[worker]
+        self._replaced.pop(worker, None)
 
 
 def _granted(lease: Lease) -> Granted:

@@ -119,6 +119,11 @@ class WorkerSession:
         self.seen_us = 0
         self.about: str | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for nothing and holds nothing."""
+        return self.call is None and not self.held and not self.reserved
+
     def tell(self) -> None:
         """All that is new is being told."""
         self.given, self.fresh, self.bytes = sorted(self.fresh, key=lambda lease: lease.number), [], 0

@@ -17,8 +17,9 @@ from scylla_spark.client.explain import ask
 from scylla_spark.core.desk_messages import (
     ANSWER,
     CALL,
-    HANG_UP,
+    CALLER,
     HELLO,
+    HURRY,
     LEAVE,
     MAX_LINE_BYTES,
     QUEUE,
@@ -26,13 +27,13 @@ from scylla_spark.core.desk_messages import (
     VERSION,
     WELCOME,
     WORKERS,
+    Handshake,
     line,
-    proof,
-    proves,
     read_answer,
     read_line,
 )
-from scylla_spark.core.lease import Call, Scarcity
+from scylla_spark.core.lease import Answer, Call, Report, Scarcity
+from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import SchedulerError, UnreachableError
 
 log = structlog.get_logger("api")
@@ -42,6 +43,18 @@ _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is mi
 _KNOWN_S: Final = (
     10.0  # … and while each partition had an owner at the last look: a new dispatcher may have taken some since
 )
+
+
+class _Asked(asyncio.Future[Any]):
+    """What a question will be answered.
+
+    Args:
+        number: of the question.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self.number = number
 
 
 class DeskConnection:
@@ -57,6 +70,7 @@ class DeskConnection:
         self._writer = writer
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._given_up: set[int] = set()  # numbers of calls without a session to whose answers nobody listens any more
         self._unsent: list[bytes] = []
         self._task = asyncio.create_task(self._listen())
 
@@ -74,7 +88,7 @@ class DeskConnection:
         except (OSError, ValueError, TimeoutError) as error:
             raise _silent(address, error) from None
         try:
-            known = await asyncio.wait_for(_greeted(reader, writer, secret), _PATIENCE_S)
+            known = await asyncio.wait_for(_greeted(reader, writer, address, secret), _PATIENCE_S)
         except (OSError, ValueError, TimeoutError) as error:
             writer.close()
             raise _silent(address, error) from None
@@ -88,29 +102,62 @@ class DeskConnection:
         """Whether it can be used."""
         return not self._task.done()
 
-    def call(self, call: Call) -> asyncio.Future[Any]:
-        """The answer to a call of a worker; cancelling it hangs up. Its `until_us` is how long it may wait, in microseconds."""
+    def call(self, call: Call) -> asyncio.Future[Answer]:
+        """The answer to a call of a worker; its `until_us` is how long it may wait, in microseconds.
+
+        Who cancels it hears nothing: what was leased for it without a session goes back as soon as the answer is there; a session
+        that calls again is given it again.
+        """
         number, answer = self._expect()
-        answer.add_done_callback(lambda done: self._say(line(HANG_UP, [number])) if done.cancelled() else None)
+        answer.add_done_callback(lambda done: self._give_up(number, call) if done.cancelled() else None)
         self._say(line(CALL, call._replace(number=number)))
         return answer
 
-    def ask(self, kind: str, *values: Any) -> asyncio.Future[Any]:
-        """The answer to another question."""
+    def hurry(self, answer: asyncio.Future[Answer]) -> None:
+        """A call is to be answered now, with what there is."""
+        if isinstance(answer, _Asked) and self.alive:
+            self._say(line(HURRY, [answer.number]))
+
+    def give_back(self, answer: Answer) -> None:
+        """What was leased without a session goes to others."""
+        tokens = [lease.token for lease in answer.leases if lease.token]
+        if tokens and self.alive:
+            number, returned = self._expect()
+            returned.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+            self._say(line(CALL, Call(number, "", reports=tuple(Report(token, YIELDED) for token in tokens))))
+
+    def _give_up(self, number: int, call: Call) -> None:
+        self._waiting.pop(number, None)
+        if self.alive:
+            if not call.session and call.wants:
+                self._given_up.add(number)
+            self._say(line(HURRY, [number]))
+
+    async def ask(self, kind: str, *values: Any) -> Any:
+        """The answer to another question.
+
+        Raises:
+            UnreachableError: it does not come in time.
+        """
         number, answer = self._expect()
         self._say(line(kind, number, *values))
-        return answer
+        try:
+            return await asyncio.wait_for(answer, _PATIENCE_S)
+        except TimeoutError:
+            raise too_slow() from None
+        finally:
+            self._waiting.pop(number, None)
 
     def close(self) -> None:
         """Lets go of it."""
         self._task.cancel()
         self._writer.close()
 
-    def _expect(self) -> tuple[int, asyncio.Future[Any]]:
+    def _expect(self) -> tuple[int, _Asked]:
         if not self.alive:
             raise UnreachableError("The dispatcher is gone.", hint="Call again in a moment.")
         number = next(self._numbers)
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer = self._waiting[number] = _Asked(number)
         return number, answer
 
     def _say(self, text: bytes) -> None:
@@ -129,8 +176,7 @@ class DeskConnection:
             while text := await self._reader.readline():
                 kind, *values = read_line(text)
                 if kind == ANSWER:
-                    answer = read_answer(values[0])
-                    self._tell(answer.number, answer)
+                    self._hear(read_answer(values[0]))
                 elif kind == TOLD:
                     self._tell(values[0], values[1])
         except (OSError, ValueError) as error:
@@ -142,19 +188,31 @@ class DeskConnection:
                 if not future.done():
                     future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
 
+    def _hear(self, answer: Answer) -> None:
+        if answer.number in self._given_up:
+            self._given_up.discard(answer.number)
+            self.give_back(answer)
+        else:
+            self._tell(answer.number, answer)
+
     def _tell(self, number: int, value: Any) -> None:
         future = self._waiting.pop(number, None)
         if future is not None and not future.done():
             future.set_result(value)
 
 
-async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: str) -> bool:
+async def _greeted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, secret: str) -> bool:
     """Whether both ends know the secret, and speak alike."""
     _, version, nonce = read_line(await reader.readline())
-    mine = secrets.token_hex(16)
-    writer.write(line(HELLO, proof(secret, str(nonce)), mine))
+    both = Handshake(address, str(nonce), secrets.token_hex(16))
+    writer.write(line(HELLO, both.proof(secret, CALLER), both.caller))
     kind, said = read_line(await reader.readline())
-    return kind == WELCOME and version == VERSION and proves(said, secret, mine)
+    return kind == WELCOME and version == VERSION and both.proves(said, secret, WELCOME)
+
+
+def too_slow() -> UnreachableError:
+    """A dispatcher does not answer."""
+    return UnreachableError("The dispatcher does not answer in time.", hint="Call again; nothing is lost.")
 
 
 def _silent(address: str, error: Exception) -> UnreachableError:
@@ -253,27 +311,63 @@ class Desks:
         return found
 
     async def workers(self) -> list[dict[str, Any]]:
-        """All workers, as each desk tells of them."""
-        told = await asyncio.gather(*[(await self.at(address)).ask(WORKERS) for address in await self.all()])
-        return [one for some in told for one in some]
+        """All workers, as each desk that answers tells of them.
+
+        Raises:
+            UnreachableError: none answers.
+        """
+        return [one for some in _heard(await self._ask_all(WORKERS)) for one in some]
 
     async def scarcity(self, queue: str) -> Scarcity:
-        """What a queue has for workers, at all desks together; `oldest_us` is an age."""
-        told = await asyncio.gather(*[(await self.at(address)).ask(QUEUE, queue) for address in await self.all()])
-        return together([Scarcity(*one) for one in told])
+        """What a queue has for workers, at all desks that answer together; `oldest_us` is an age.
+
+        Raises:
+            UnreachableError: none answers.
+        """
+        return together([Scarcity(*one) for one in _heard(await self._ask_all(QUEUE, queue))])
 
     async def leave(self, worker: str, session: str) -> int:
-        """A session of a worker ends; how many leases it gave back."""
-        told = await asyncio.gather(
-            *[(await self.at(address)).ask(LEAVE, worker, session) for address in await self.all()]
-        )
+        """A session of a worker ends; how many leases it gave back.
+
+        Raises:
+            UnreachableError: a desk does not answer, and may hold leases for it still.
+        """
+        told = await self._ask_all(LEAVE, worker, session)
+        for one in told:
+            if isinstance(one, UnreachableError):
+                raise one
         return sum(told)
+
+    async def _ask_all(self, kind: str, *values: Any) -> list[Any]:
+        """What each desk answers; where it does not, why."""
+
+        async def ask(address: str) -> Any:
+            try:
+                return await (await self.at(address)).ask(kind, *values)
+            except UnreachableError as error:
+                return error
+
+        return await asyncio.gather(*map(ask, await self.all()))
 
     def close(self) -> None:
         """Lets go of all."""
         for connection in self._open.values():
             with contextlib.suppress(RuntimeError):
                 connection.close()
+
+
+def _heard(told: Iterable[Any]) -> list[Any]:
+    """What was answered.
+
+    Raises:
+        UnreachableError: nothing was.
+    """
+    answers, errors = [], []
+    for one in told:
+        (errors if isinstance(one, UnreachableError) else answers).append(one)
+    if not answers:
+        raise errors[0]
+    return answers
 
 
 def together(told: Iterable[Scarcity]) -> Scarcity:

@@ -9,15 +9,33 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import xor
-from typing import Final
+from typing import Final, NamedTuple
 
 from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, folded, partition_of_token
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api.desks import Desks, together
+from scylla_spark.services.api.desks import DeskConnection, Desks, together, too_slow
 
 _PATIENCE_S: Final = 10.0
 _TURN_S: Final = 0.1  # between two rounds in which nobody had anything
+_NONE: Final = Answer(0)  # who did not answer
+
+
+class _Part(NamedTuple):
+    """What one desk was asked of a call, and what it answered."""
+
+    address: str
+    call: Call
+    answer: Answer
+
+
+class _Open(NamedTuple):
+    """What one desk is being asked."""
+
+    address: str
+    call: Call
+    desk: DeskConnection
+    answer: asyncio.Future[Answer]
 
 
 class LeaseCalls:
@@ -32,6 +50,8 @@ class LeaseCalls:
 
     async def call(self, call: Call) -> Answer:
         """The answer of all desks to a call; its `until_us` is how long it may wait, in microseconds.
+
+        Who cancels it, because nobody listens any more, loses nothing: what was leased without a session goes back at once.
 
         Raises:
             UnreachableError: no desk answers.
@@ -49,59 +69,87 @@ class LeaseCalls:
 
     async def _several(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
         """Everyone hears what concerns it, and is asked for its share; who has something first ends the waiting of the others."""
-        of_token = {token: _owner(owners, token) for token in _tokens(call)}
-        waits = 0 if call.reports else call.until_us
         wants = tuple(want._replace(most=-(-want.most // len(addresses))) for want in call.wants)
-        shared = call._replace(until_us=waits, wants=wants)
-        parts = {address: _part(shared, _spoken_for(of_token, address)) for address in addresses}
-        asked = {asyncio.create_task(self._ask(address, part)): part for address, part in parts.items()}
-        answers: list[tuple[Call, Answer]] = []
-        pending = set(asked)
-        while pending:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            answers += [(asked[task], _answer_of(task, asked[task])) for task in done]
-            if not call.reports and any(_says_something(answer) for _, answer in answers):
-                break
-        for task in pending:  # the desk gives back what it leased meanwhile, as nobody confirms it
-            task.cancel()
-        return await self._without_surplus(call, _merged(call, answers))
+        shared = call._replace(until_us=0 if call.reports else call.until_us, wants=wants)
+        return await self._without_surplus(call, _merged(call, await self._all(addresses, shared, owners)))
 
     async def _in_turn(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> Answer:
         """Whoever has something gives it, and nobody else is asked: what ends with being handed over could not be given back."""
         clock = asyncio.get_running_loop().time
         until = clock() + (0 if call.reports else call.until_us / 1e6)
-        said = call._replace(wants=(), until_us=0)
-        heard = await self._several(addresses, said, owners)
+        parts = await self._all(addresses, call._replace(wants=(), until_us=0), owners)
+        if any(_says_something(part.answer) for part in parts):
+            return _merged(call, parts)  # what an answer told that was lost, too: the rest is for the next call
         wanted = call._replace(until_us=0, reports=(), signs=(), held=None)
         while True:
-            answers: list[tuple[Call, Answer]] = []
             for address in random.sample(addresses, len(addresses)):
                 with contextlib.suppress(UnreachableError):
-                    answers.append((wanted, await self._ask(address, wanted)))
-                if answers and _says_something(answers[-1][1]):
-                    return _merged(call, [(said, heard), *answers])
-            if _says_something(heard) or clock() >= until:
-                return _merged(call, [(said, heard), *answers])
+                    parts.append(_Part(address, wanted, await self._ask(address, wanted)))
+                if _says_something(parts[-1].answer):
+                    return _merged(call, parts)
+            if clock() >= until:
+                return _merged(call, parts)
             await asyncio.sleep(_TURN_S)
 
+    async def _all(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> list[_Part]:
+        """What all desks answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
+        of_token = {token: _owner(owners, token) for token in _tokens(call)}
+        parts = [_Part(address, _part(call, _spoken_for(of_token, address)), _NONE) for address in addresses]
+        desks = await asyncio.gather(*(self._desk(address) for address in addresses))
+        opened = [
+            _Open(part.address, part.call, desk, desk.call(part.call))
+            for part, desk in zip(parts, desks, strict=True)
+            if desk
+        ]
+        try:
+            waiting = {one.answer for one in opened}
+            until = call.until_us / 1e6 + _PATIENCE_S
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, timeout=until, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    break
+                if call.until_us and any(_says_something(_result(one)) for one in done):
+                    until = min(until, _PATIENCE_S)
+                    for one in opened:
+                        if one.answer in waiting:
+                            one.desk.hurry(one.answer)
+        except asyncio.CancelledError:
+            for one in opened:
+                if one.answer.done() and not call.session:
+                    one.desk.give_back(_result(one.answer))
+            raise
+        finally:
+            for one in opened:
+                one.answer.cancel()
+        answers = {one.address: _result(one.answer) for one in opened}
+        if all(answer is _NONE for answer in answers.values()):
+            raise too_slow()
+        return [part._replace(answer=_heard(part.call, answers.get(part.address, _NONE))) for part in parts]
+
+    async def _desk(self, address: str) -> DeskConnection | None:
+        with contextlib.suppress(UnreachableError):
+            desk = await self._desks.at(address)
+            return desk if desk.alive else None
+        return None
+
     async def _without_surplus(self, call: Call, answer: Answer) -> Answer:
-        """More than was wanted goes back at once."""
+        """More than was wanted goes back at once: the least urgent."""
         most = sum(want.most for want in call.wants)
-        surplus = [lease.token for lease in answer.leases[most:] if lease.token]
+        if not call.wants or len(answer.leases) <= most:
+            return answer
+        leases = sorted(answer.leases, key=lambda lease: (-lease.priority, lease.planned_us))
+        surplus = [lease.token for lease in leases[most:] if lease.token]
         if surplus:
             await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
         held, digest = answer.held - len(surplus), answer.digest ^ folded(surplus)
-        return answer._replace(leases=answer.leases[:most], held=held, digest=digest)
+        return answer._replace(leases=tuple(leases[:most]), held=held, digest=digest)
 
     async def _ask(self, address: str, call: Call) -> Answer:
         desk = await self._desks.at(address)
         try:
-            answer: Answer = await asyncio.wait_for(desk.call(call), call.until_us / 1e6 + _PATIENCE_S)
+            return await asyncio.wait_for(desk.call(call), call.until_us / 1e6 + _PATIENCE_S)
         except TimeoutError:
-            raise UnreachableError(
-                "The dispatcher does not answer in time.", hint="Call again; nothing is lost."
-            ) from None
-        return answer
+            raise too_slow() from None
 
 
 def _tokens(call: Call) -> list[str]:
@@ -114,7 +162,7 @@ def _owner(owners: Mapping[int, str], token: str) -> str | None:
 
 
 def _says_something(answer: Answer) -> bool:
-    return bool(answer.leases or answer.lost or answer.cancelled or answer.refusal)
+    return bool(answer.leases or answer.lost or answer.cancelled or (answer.refusal and answer.refusal != UNAVAILABLE))
 
 
 def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[str], bool]:
@@ -130,33 +178,45 @@ def _part(call: Call, ours: Callable[[str], bool]) -> Call:
     )
 
 
-def _answer_of(task: asyncio.Task[Answer], part: Call) -> Answer:
-    try:
-        return task.result()
-    except UnreachableError:
-        return Answer(part.number, (UNAVAILABLE,) * (len(part.reports) + len(part.signs)))
+def _result(answer: asyncio.Future[Answer]) -> Answer:
+    """What was answered; nothing, if it did not come."""
+    if not answer.done() or answer.cancelled() or answer.exception() is not None:
+        return _NONE
+    return answer.result()
 
 
-def _merged(call: Call, answers: Sequence[tuple[Call, Answer]]) -> Answer:
+def _heard(part: Call, answer: Answer) -> Answer:
+    """An answer, in which one who did not answer, or was not certain, has not heard anything."""
+    if answer is _NONE or answer.refusal == UNAVAILABLE:
+        return answer._replace(statuses=(UNAVAILABLE,) * (len(part.reports) + len(part.signs)))
+    return answer
+
+
+def _merged(call: Call, parts: Sequence[_Part]) -> Answer:
     """One answer of several; statuses in the order of the whole call."""
     found: dict[Report | Sign, str] = {}
-    for part, answer in answers:
-        found |= dict(zip((*part.reports, *part.signs), answer.statuses, strict=False))
+    for part in parts:
+        found |= dict(zip((*part.call.reports, *part.call.signs), part.answer.statuses, strict=False))
     items: list[Report | Sign] = [*call.reports, *call.signs]
     unheard = {item: LOST if partition_of_token(item.token) is None else UNAVAILABLE for item in items}
-    statuses = tuple((unheard | found)[item] for item in items)
-    first = answers[0][1] if answers else Answer(call.number)
+    answers = [part.answer for part in parts]
+    newest = {part.address: part.answer for part in parts}.values()
     queues: dict[str, list[Scarcity]] = defaultdict(list)
-    for _, answer in answers:
+    for answer in newest:
         for queue in answer.queues:
             queues[queue.queue].append(queue)
-    return first._replace(
-        statuses=statuses,
-        leases=tuple(lease for _, answer in answers for lease in answer.leases),
-        lost=tuple(token for _, answer in answers for token in answer.lost),
-        cancelled=tuple(token for _, answer in answers for token in answer.cancelled),
-        held=sum(answer.held for _, answer in answers),
-        digest=reduce(xor, (answer.digest for _, answer in answers), 0),
+    refusals = [answer.refusal for answer in newest]
+    refusal = next((one for one in refusals if one and one != UNAVAILABLE), "")
+    if not refusal and all(refusals):
+        refusal = UNAVAILABLE
+    return Answer(
+        call.number,
+        tuple((unheard | found)[item] for item in items),
+        tuple(lease for answer in answers for lease in answer.leases),
+        tuple(token for answer in answers for token in answer.lost),
+        tuple(token for answer in answers for token in answer.cancelled),
+        held=sum(answer.held for answer in newest),
+        digest=reduce(xor, (answer.digest for answer in newest), 0),
         queues=tuple(map(together, queues.values())),
-        refusal=next((answer.refusal for _, answer in answers if answer.refusal), ""),
+        refusal=refusal,
     )

@@ -10,6 +10,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
 
@@ -121,6 +122,7 @@ def register(app: FastAPI) -> None:
     app.add_exception_handler(errors.SchedulerError, _of_ours)
     app.add_exception_handler(RequestValidationError, _of_validation)
     app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(ClientDisconnect, lambda _request, _error: Response(status_code=499))  # nobody hears it
     app.add_exception_handler(Exception, _of_defect)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 
 from scylla_spark.core.lease import UNAVAILABLE, Answer, Call, Want
@@ -33,6 +34,7 @@ from scylla_spark.services.api.lease_views import (
     statuses_view,
     sync_view,
 )
+from scylla_spark.services.api.listening import while_heard
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.task_ids import TaskId, key_of
 
@@ -80,9 +82,9 @@ async def workers(api: Asked) -> Response:
 
 
 @routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
-async def lease(api: Asked, queue: Name, body: LeaseBody) -> Response:
+async def lease(api: Asked, request: Request, queue: Name, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
-    told = await api.leases.call(body.call(queue))
+    told = await while_heard(request, api.leases.call(body.call(queue)))
     _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
@@ -93,11 +95,12 @@ async def lease(api: Asked, queue: Name, body: LeaseBody) -> Response:
     "/v1/tasks/{key}:lease", operation_id="lease_a_task",
     responses=answers({200: LeaseView}, *_IN, problems.NOT_READY),
 )  # fmt: skip
-async def lease_task(api: Asked, key: TaskId, body: LeaseTaskBody) -> Response:
+async def lease_task(api: Asked, request: Request, key: TaskId, body: LeaseTaskBody) -> Response:
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
-    told = await api.leases.call(Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,)))
+    call = Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,))
+    told = await while_heard(request, api.leases.call(call))
     _check(told)
     if not told.leases:
         raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")

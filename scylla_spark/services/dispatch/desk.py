@@ -20,8 +20,9 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.desk_messages import (
     ANSWER,
     CALL,
-    HANG_UP,
+    CALLER,
     HELLO,
+    HURRY,
     LEAVE,
     MAX_LINE_BYTES,
     QUEUE,
@@ -29,9 +30,8 @@ from scylla_spark.core.desk_messages import (
     VERSION,
     WELCOME,
     WORKERS,
+    Handshake,
     line,
-    proof,
-    proves,
     read_call,
     read_line,
 )
@@ -45,6 +45,9 @@ log = structlog.get_logger("desk")
 
 _GREETING_S: Final = 5.0
 _MOST_CONNECTIONS: Final = 256
+_MOST_STRANGERS: Final = 64  # connections that have not proved anything
+_MOST_OF_A_STRANGER: Final = 1_000  # bytes of what it says
+_CHUNK_BYTES: Final = 64 * 1024
 _MOST_UNSENT: Final = 256 * 1024 * 1024  # bytes that a peer may leave unread before it is let go of
 
 
@@ -76,6 +79,7 @@ class Desk:
         self._answers: deque[tuple[_Peer, bytes]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._peers: set[_Peer] = set()
+        self._strangers = 0
         self._started = threading.Event()
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="desk", daemon=True)
@@ -106,7 +110,7 @@ class Desk:
         self._stopping = asyncio.Event()
         try:
             server = await asyncio.start_server(
-                self._greet, self._settings.host, self._settings.port, limit=MAX_LINE_BYTES, backlog=64
+                self._greet, self._settings.host, self._settings.port, limit=_CHUNK_BYTES, backlog=64
             )
         except OSError as error:
             self._failure = error
@@ -123,13 +127,11 @@ class Desk:
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Lets somebody in who knows the secret, and takes what it says until it goes."""
-        peer = _Peer(writer)
+        peer, lines = _Peer(writer), _Lines(reader)
         try:
-            if len(self._peers) < _MOST_CONNECTIONS and await asyncio.wait_for(
-                self._admit(reader, writer), _GREETING_S
-            ):
+            if await self._admitted(lines, writer):
                 self._peers.add(peer)
-                while text := await reader.readline():
+                while text := await lines.next(MAX_LINE_BYTES):
                     self._take(peer, read_line(text))
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
             log.warning("a connection of the desk ended", why=repr(error)[:300])
@@ -137,30 +139,40 @@ class Desk:
             if peer in self._peers:
                 self._peers.discard(peer)
                 self._mailbox.post(self._engine.cut_off)
-            gone = [number for number, (caller, _) in self._callers.items() if caller is peer]
+            gone = [*peer.calls.values()]
             for number in gone:
                 self._callers.pop(number, None)
             if gone:
                 self._mailbox.post(lambda now: self._engine.hang_up(gone))
             writer.close()
 
-    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _admitted(self, lines: _Lines, writer: asyncio.StreamWriter) -> bool:
+        """Whether the other end proves to know the secret, soon and in few words."""
+        if len(self._peers) >= _MOST_CONNECTIONS or self._strangers >= _MOST_STRANGERS:
+            return False
+        self._strangers += 1
+        try:
+            return await asyncio.wait_for(self._admit(lines, writer), _GREETING_S)
+        finally:
+            self._strangers -= 1
+
+    async def _admit(self, lines: _Lines, writer: asyncio.StreamWriter) -> bool:
         nonce = secrets.token_hex(16)
         writer.write(line(HELLO, VERSION, nonce))
-        kind, said, theirs = read_line((await reader.readline())[:1000])
-        if kind != HELLO or not proves(said, self._secret, nonce):
+        kind, said, theirs = read_line(await lines.next(_MOST_OF_A_STRANGER))
+        both = Handshake(self.address, nonce, str(theirs))
+        if kind != HELLO or not both.proves(said, self._secret, CALLER):
             return False
-        writer.write(line(WELCOME, proof(self._secret, str(theirs))))
+        writer.write(line(WELCOME, both.proof(self._secret, WELCOME)))
         return True
 
     def _take(self, peer: _Peer, message: list[Any]) -> None:
         kind, values = message[0], message[1:]
         if kind == CALL:
             self._call(peer, values[0])
-        elif kind == HANG_UP:
-            theirs = set(values[0])
-            gone = [number for number, (caller, its) in self._callers.items() if caller is peer and its in theirs]
-            self._mailbox.post(lambda now: self._engine.hang_up(gone))
+        elif kind == HURRY:
+            wanted = [peer.calls[number] for number in values[0] if number in peer.calls]
+            self._mailbox.post(lambda now: self._engine.hurry(wanted, now))
         elif kind == LEAVE:
             number, worker, session = values
             self._tell(peer, number, lambda now: self._engine.leave(worker, session, now))
@@ -174,6 +186,7 @@ class Desk:
         call = read_call(value)
         number = next(self._numbers)
         self._callers[number] = peer, call.number
+        peer.calls[call.number] = number
         self._mailbox.post(lambda now: self._begin(call._replace(number=number, until_us=now + call.until_us), now))
 
     def _begin(self, call: Call, now: int) -> None:
@@ -190,6 +203,7 @@ class Desk:
         caller = self._callers.pop(answer.number, None)
         if caller is not None:
             peer, number = caller
+            peer.calls.pop(number, None)
             leases = tuple(lease._replace(until_us=max(lease.until_us - now, 0)) for lease in answer.leases)
             queues = tuple(_aged(queue, now) for queue in answer.queues)
             self._send(peer, line(ANSWER, answer._replace(number=number, leases=leases, queues=queues)))
@@ -209,12 +223,50 @@ class Desk:
 
 
 class _Peer:
-    """A connection; compared by identity."""
+    """A connection; compared by identity. `calls`: number of a call there → its number here, until it is answered."""
 
-    __slots__ = ("writer",)
+    __slots__ = ("calls", "writer")
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.calls: dict[int, int] = {}
         self.writer = writer
+
+
+class _Lines:
+    """The lines of a connection, each no longer than whoever reads allows.
+
+    Args:
+        reader: of the connection.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._buffer = bytearray()
+        self._whole: deque[bytes] = deque()
+
+    async def next(self, most: int) -> bytes:
+        """The next line; nothing at the end of all.
+
+        Args:
+            most: bytes.
+
+        Raises:
+            ValueError: it is longer.
+        """
+        while not self._whole:
+            if len(self._buffer) > most:
+                raise ValueError(f"a line is longer than {most} bytes")
+            chunk = await self._reader.read(_CHUNK_BYTES)
+            if not chunk:
+                return b""
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                self._whole.append(bytes(self._buffer + end))
+                self._buffer.clear()
+            self._buffer += rest
+        if len(self._whole[0]) > most:
+            raise ValueError(f"a line is longer than {most} bytes")
+        return self._whole.popleft()
 
 
 def _aged(queue: Scarcity, now: int) -> Scarcity:

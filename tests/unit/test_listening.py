@@ -1,0 +1,47 @@
+"""Work for a caller who hangs up is given up."""
+
+import asyncio
+
+import pytest
+from starlette.requests import ClientDisconnect, Request
+
+from scylla_spark.services.api import listening
+from scylla_spark.services.api.listening import while_heard
+
+
+def request(gone):
+    async def receive():
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    return Request({"type": "http"}, receive)
+
+
+def test_work_for_somebody_who_listens_is_done():
+    async def play():
+        return await while_heard(request(asyncio.Event()), asyncio.sleep(0.01, "done"))
+
+    assert asyncio.run(play()) == "done"
+
+
+def test_work_for_somebody_who_hangs_up_is_cancelled(monkeypatch):
+    monkeypatch.setattr(listening, "_LOOK_S", 0.01)
+    ended = []
+
+    async def play():
+        gone = asyncio.Event()
+
+        async def work():
+            try:
+                gone.set()
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        with pytest.raises(ClientDisconnect):
+            await while_heard(request(gone), work())
+        await asyncio.sleep(0)
+
+    asyncio.run(play())
+    assert ended == ["cancelled"]

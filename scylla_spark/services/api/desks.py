@@ -362,11 +362,10 @@ def _heard(told: Iterable[Any]) -> list[Any]:
     Raises:
         UnreachableError: nothing was.
     """
-    answers, errors = [], []
-    for one in told:
-        (errors if isinstance(one, UnreachableError) else answers).append(one)
+    all_told = list(told)
+    answers = [one for one in all_told if not isinstance(one, UnreachableError)]
     if not answers:
-        raise errors[0]
+        raise all_told[0]
     return answers
 
 

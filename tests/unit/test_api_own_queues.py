@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
@@ -14,10 +16,12 @@ from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
 from scylla_spark.services.api.log_memory import Happened
 from scylla_spark.services.api.needs import NEEDS, About
 from scylla_spark.services.api.stream import _Reader
+from scylla_spark.services.api.task_ids import path_of
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen, sent
 from tests.support.delta_tables import append, fact, make, task
 from tests.unit.test_api_access import give
+from tests.unit.test_handler_catalogue import row
 
 FOREIGN = "foreign"  # stands in all names of what is not the token's
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "UTC"}
@@ -63,7 +67,7 @@ def client(site):
                 client.put(f"/v1/schedules/{name}", json=NIGHTLY | {"queue": queue}, headers=admin).status_code == 201
             )
             path = queue.replace("/", "%2F")
-            assert client.put(f"/v1/queues/{path}", json={"rate": 1}, headers=admin).status_code == 201
+            assert client.put(f"/v1/queues/{path}", json={"default_handler": "send"}, headers=admin).status_code == 201
         client.headers = own
         yield client
 
@@ -181,7 +185,16 @@ def lists_decisions(client, site, keys):
     assert [one["schedule"] for one in asked(client, "GET", "/v1/fires?limit=1")["fires"]] == ["mine"]
 
 
+def tells_of_handlers(client, site, keys):
+    """Handlers are of no queue; which queues fall back on one is told as far as they are seen."""
+    site.app.state.api.handlers._look = lambda: gathered([("http://a:1", {"handlers": [row(name="send")]})])
+    assert asked(client, "GET", "/v1/handlers")["handlers"][0]["queues"] == ["mail/a"]
+    assert asked(client, "GET", "/v1/handlers/send")["queues"] == ["mail/a"]
+
+
 OWN = {
+    "list_handlers": tells_of_handlers,
+    "get_a_handler": tells_of_handlers,
     "list_tasks": lists_tasks,
     "count_tasks": counts_tasks,
     "count_tasks_by_queue_and_state": counts_by_queue_and_state,
@@ -201,6 +214,21 @@ OWN = {
 @pytest.mark.parametrize("operation", sorted(name for name, need in NEEDS.items() if need.about is About.OWN))
 def test_an_operation_about_all_queues_tells_of_ones_own(client, site, keys, operation):
     OWN[operation](client, site, keys)
+
+
+def test_an_explanation_names_no_other_task(client, site, keys):
+    """A dispatcher tells what is before a task in its lane, and that may be of another queue."""
+    head, path = str(keys.head), f"/v1/tasks/{path_of(keys.behind)}/explain"
+    told = {"key": str(keys.behind), "state": "ready", "attempts": 0, "source": "a dispatcher", "conditions": [
+        {"name": "it is due", "met": True, "detail": "then"}, {"name": "it is the head", "met": False, "detail": f"before it: {head}"},
+    ]}  # fmt: skip
+    for why, shown in (
+        (f"It waits for {head}: it runs.", "It waits for what is before it in its lane."),
+        ("It is due.", "It is due."),
+    ):
+        site.app.state.api.scheduler.task = lambda key, why=why: SimpleNamespace(explain=lambda: told | {"why": why})
+        found = asked(client, "GET", path)
+        assert (found["why"], [one["detail"] for one in found["conditions"]]) == (shown, ["then", ""])
 
 
 @pytest.mark.parametrize("path", ["", ":next", ":previous", ":explain", "/fires"])

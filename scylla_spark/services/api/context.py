@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from scylla_spark.client.handlers import catalogue
 from scylla_spark.client.queue_handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.unique_keys import UniqueKeys
@@ -34,6 +35,7 @@ from scylla_spark.services.api.audit_trail import AuditTrail
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
+from scylla_spark.services.api.known_handlers import KnownHandlers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
 from scylla_spark.services.api.login_codes import LoginCodes
@@ -79,6 +81,7 @@ class Api:
         followers: of lines of tasks.
         pulse: how tasks start and end.
         login_codes: by which browsers log in.
+        handlers: that dispatchers have told of lately.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -100,6 +103,7 @@ class Api:
         self.followers = Followers()
         self.pulse = Pulse(self.tail)
         self.login_codes = LoginCodes()
+        self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 

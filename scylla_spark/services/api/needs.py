@@ -54,6 +54,8 @@ NEEDS: Final[dict[str, Need]] = {
     "tell_how_the_deployment_is_doing": _LISTS,
     "describe_the_server": Need("", About.NOTHING),
     "show_the_metrics_of_the_server": Need(READ, About.NOTHING),
+    "list_handlers": _LISTS,
+    "get_a_handler": _LISTS,
     "put_a_task": Need(TASKS_WRITE, About.PUT_TASK),
     "enqueue_a_task": Need(TASKS_WRITE, About.NEW_TASK),
     "enqueue_many_tasks": Need(TASKS_WRITE),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.client.definitions import Schedule
+    from scylla_spark.client.handlers import Catalogue
     from scylla_spark.client.queues import Queue
 
 P = TypeVar("P")
@@ -404,6 +405,12 @@ class Scheduler:
             NotFoundError: the rule is not stored.
         """
         return self.task(notification_rules.send_test(self.connection.plan, name))
+
+    def handlers(self) -> Catalogue:
+        """The handlers that tasks can name, as the dispatchers say that own partitions now; see `client.handlers`."""
+        from scylla_spark.client.handlers import catalogue
+
+        return catalogue(self.connection)
 
     # -- access to the HTTP API ------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import is_name
@@ -19,6 +19,29 @@ PLAIN: Final = (READ, TASKS_WRITE, LEASE, SCHEDULES_WRITE, QUEUES_WRITE, ADMIN)
 """Scopes for all queues."""
 _OF_QUEUE: Final = ((TASKS_WRITE, f"{TASKS_WRITE}:queue="), (LEASE, f"{LEASE}:"))
 _HINT: Final = f"Scopes: {', '.join(PLAIN)}; of one queue tasks:write:queue=NAME, lease:NAME."
+
+
+class QueueBounds(NamedTuple):
+    """Which queues a request is about: what it lists, counts or acts on has to be in one of them.
+
+    Attributes:
+        beginnings: of the names of these queues; empty: any.
+        names: of these queues; None: any.
+    """
+
+    beginnings: tuple[str, ...] = ()
+    names: frozenset[str] | None = None
+
+    def has(self, queue: str | None) -> bool:
+        """Whether a queue is one of them; None is a queue that nobody knows, and so foreign to everybody who is bounded."""
+        if self == ALL_QUEUES:
+            return True
+        if queue is None or (self.names is not None and queue not in self.names):
+            return False
+        return not self.beginnings or queue.startswith(self.beginnings)
+
+
+ALL_QUEUES: Final = QueueBounds()
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,11 @@ class Rights:
     def has_for(self, scope: str, queue: str) -> bool:
         """Whether a scope is his for a queue."""
         return self.sees(queue) and (self.has(scope) or (scope, queue) in self.of_queues)
+
+    def bounds(self, scope: str) -> QueueBounds:
+        """The queues for which a scope is his: those of which `has_for` is true."""
+        own = None if self.has(scope) else frozenset(queue for one, queue in self.of_queues if one == scope)
+        return QueueBounds(self.namespaces, own)
 
 
 EVERYTHING: Final = Rights(frozenset({ADMIN}))

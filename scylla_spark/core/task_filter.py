@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.instant import is_storable
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_state import ENDED, OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown
@@ -44,9 +45,10 @@ class Range(NamedTuple):
 
 
 class TaskFilter(NamedTuple):
-    """What must hold of a task; nothing: all tasks."""
+    """What must hold of a task; nothing: all tasks. `queues` are those that whoever asks may see: no text of a filter names them."""
 
     conditions: tuple[OneOf | Range, ...] = ()
+    queues: QueueBounds = ALL_QUEUES
 
 
 class _Value(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from scylla_spark.core.task import Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors.handler_form import HandlerForm
 from scylla_spark.executors.isolation import Isolation
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class HandlerInfo:
         retry: None means the deployment's default.
         concurrency: None for one call at a time in a child; else (an `async def` handler) how many share the loop of its child.
         isolation: what children of its own kind are kept to; None: it runs in those that all share.
+        form: what it looks like from outside; None: nobody has told.
     """
 
     name: str
@@ -47,6 +49,7 @@ class HandlerInfo:
     retry: Retry | None = None
     concurrency: int | None = None
     isolation: Isolation | None = None
+    form: HandlerForm | None = None
 
     @property
     def executor(self) -> str:

@@ -92,6 +92,20 @@ class ValueType:
         """
         return self._dumped(self.of_json(self._dumped(value)))
 
+    def schema(self, most_chars: int, *, of_result: bool) -> str:
+        """JSON text of the JSON schema of the type; of one that has none, or too long a one, its name alone.
+
+        Args:
+            most_chars: of the text.
+            of_result: of what is written, and not of what is read: fields with defaults are always there.
+        """
+        try:
+            found = self._adapter.json_schema(mode="serialization" if of_result else "validation")
+            text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        except Exception:  # schemas may be made by user code, and some types have none
+            text = ""
+        return text if 0 < len(text) <= most_chars else json.dumps({"title": self.name})
+
     def _dumped(self, value: Any) -> Any:
         try:
             return self._adapter.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings=False)

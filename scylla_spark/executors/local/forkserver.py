@@ -33,6 +33,7 @@ from typing import Any, Final, NoReturn
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
+from scylla_spark.executors.handler_form import form_of
 from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.batch import to_table
@@ -211,7 +212,7 @@ def describe_handler(name: str, entry: Handler) -> list[Any]:
     retry = None if info.retry is None else [info.retry.max_retries, info.retry.base_ms, info.retry.cap_ms]
     return [
         "handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency,
-        None if info.isolation is None else info.isolation.told(),
+        None if info.isolation is None else info.isolation.told(), list(form_of(entry.function, entry.signature)),
     ]  # fmt: skip
 
 

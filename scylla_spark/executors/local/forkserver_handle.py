@@ -18,6 +18,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
+from scylla_spark.executors.handler_form import heard_form
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX, Isolation
 from scylla_spark.executors.local import sandbox
@@ -258,9 +259,9 @@ def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
         ConfigError: something else than a forkserver has sent it.
     """
     try:
-        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency, apart = message
+        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency, apart, form = message
         policy = None if retry is None else Retry.from_ms(*retry)
         isolation = None if apart is None else Isolation.heard(apart)
-        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency, isolation)
+        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency, isolation, heard_form(form))
     except (TypeError, ValueError):
         raise ConfigError(*_INTERFERED) from None

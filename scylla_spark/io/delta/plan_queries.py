@@ -71,7 +71,14 @@ class PlanQueries:
         inside = [pl.col("planned_at") < pl.lit(from_us(end_us)), last >= pl.lit(from_us(begin_us))]
         return self._rows(FIRES, name, inside, before, _MOST)
 
-    def decided(self, begin_us: int, end_us: int, verdicts: Collection[str], limit: int) -> list[Row]:
+    def decided(
+        self,
+        begin_us: int,
+        end_us: int,
+        verdicts: Collection[str],
+        limit: int,
+        schedules: Collection[str] | None = None,
+    ) -> list[Row]:
         """Decisions about all schedules that were made in [begin, end), the newest first; instants in microseconds since the epoch.
 
         Args:
@@ -79,12 +86,15 @@ class PlanQueries:
             end_us: microseconds since the epoch.
             verdicts: only these; empty: all.
             limit: most rows.
+            schedules: only decisions about these; None: about all.
         """
         import polars as pl
 
         wanted = [pl.col("decided_at") >= pl.lit(from_us(begin_us)), pl.col("decided_at") < pl.lit(from_us(end_us))]
         if verdicts:
             wanted.append(pl.col("verdict").is_in(list(verdicts)))
+        if schedules is not None:
+            wanted.append(pl.col("schedule").is_in(list(schedules)))
         rows = self._readers.frame(FIRES).filter(*wanted).unique()
         order = (*ORDER[FIRES.name], "schedule")
         return in_us(rows.sort(order, descending=True, nulls_last=True).head(limit)).collect().to_dicts()

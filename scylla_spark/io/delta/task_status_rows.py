@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import OneOf, Range, TaskFilter
 from scylla_spark.core.task_state import READY, STATE_SQL
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -79,7 +80,8 @@ def passing(wanted: TaskFilter, now: int) -> list[pl.Expr]:
         wanted: the filter.
         now: the moment of the states, microseconds since the epoch.
     """
-    return [_one_of(one) if isinstance(one, OneOf) else _range(one, now) for one in wanted.conditions]
+    found = [_one_of(one) if isinstance(one, OneOf) else _range(one, now) for one in wanted.conditions]
+    return found if wanted.queues == ALL_QUEUES else [*found, _within(wanted.queues)]
 
 
 def scheduled_within(wanted: TaskFilter) -> tuple[int, int]:
@@ -95,6 +97,18 @@ def scheduled_within(wanted: TaskFilter) -> tuple[int, int]:
 def lanes_of(wanted: TaskFilter) -> tuple[str, ...] | None:
     """The lanes outside of which nothing can pass; None: any."""
     return next((one.values for one in wanted.conditions if isinstance(one, OneOf) and one.field == "lane"), None)
+
+
+def _within(queues: QueueBounds) -> pl.Expr:
+    """Whether the queue of a task is one of these."""
+    import polars as pl
+
+    name, met = pl.col("queue"), [pl.lit(value=True)]
+    if queues.names is not None:
+        met.append(name.is_in(sorted(queues.names)))
+    if queues.beginnings:
+        met.append(pl.any_horizontal(name.str.starts_with(one) for one in queues.beginnings))
+    return pl.all_horizontal(met).fill_null(value=False)
 
 
 def _one_of(one: OneOf) -> pl.Expr:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from scylla_spark.client.handlers import catalogue
 from scylla_spark.client.queue_handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.client.unique_keys import UniqueKeys
@@ -23,6 +24,7 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.plan.audit_entry import AuditEntry
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
@@ -33,10 +35,12 @@ from scylla_spark.services.api.audit_trail import AuditTrail
 from scylla_spark.services.api.desks import Desks
 from scylla_spark.services.api.event_sender import EventSender
 from scylla_spark.services.api.followers import Followers
+from scylla_spark.services.api.known_handlers import KnownHandlers
 from scylla_spark.services.api.lease_calls import LeaseCalls
 from scylla_spark.services.api.log_tail import LogTail
 from scylla_spark.services.api.login_codes import LoginCodes
 from scylla_spark.services.api.metrics import ApiMetrics
+from scylla_spark.services.api.needs import NEEDS, UNSAID
 from scylla_spark.services.api.plan_mirror import PlanMirror
 from scylla_spark.services.api.problems import BUSY, Problem
 from scylla_spark.services.api.pulse import Pulse
@@ -77,6 +81,7 @@ class Api:
         followers: of lines of tasks.
         pulse: how tasks start and end.
         login_codes: by which browsers log in.
+        handlers: that dispatchers have told of lately.
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
@@ -98,6 +103,7 @@ class Api:
         self.followers = Followers()
         self.pulse = Pulse(self.tail)
         self.login_codes = LoginCodes()
+        self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)
 
@@ -136,6 +142,14 @@ def _api(request: Request) -> Api:
 
 Asked = Annotated[Api, Depends(_api)]
 """What a route gets to ask through."""
+
+
+def _own(request: Request) -> QueueBounds:
+    return cast(QueueBounds, request.scope["own_queues"])
+
+
+Own = Annotated[QueueBounds, Depends(_own)]
+"""What a route about all queues gets: those that the caller may ask about, and outside of which nothing exists for him."""
 
 WaitMs = Annotated[int, Field(ge=0, le=MOST_WAIT_MS, description="How long to wait for it, in milliseconds")]
 
@@ -197,6 +211,8 @@ class _StrictRoute(APIRoute):
         async def handle(request: Request) -> Response:
             strict = _StrictRequest(request.scope, request.receive)
             rights = may(request.scope, operation)
+            scope = NEEDS.get(operation, UNSAID).scope or ""
+            strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)
             if rights is not None:
                 await request.app.state.check_queues(_api(request), strict, operation, rights)
             answer: Response = await inner(strict)

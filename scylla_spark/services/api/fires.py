@@ -9,11 +9,12 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import PlanQueries
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, router
+from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, router
 from scylla_spark.services.api.schedule_views import FireView, fire_view
 
 routes = router()
@@ -39,6 +40,7 @@ class DecisionsView(BaseModel):
 )  # fmt: skip
 async def page(
     api: Asked,
+    own: Own,
     since: Annotated[
         Instant | None, Query(alias="from", description="Decided then or later; default: a day before the end")
     ] = None,
@@ -51,11 +53,23 @@ async def page(
     start = to_us(since) if since is not None else stop - DAY_US
     if start >= stop:
         raise ArgumentError("The window is empty: its begin is not before its end.")
-    rows = await api.slowly(lambda: _decided(api, start, stop, list(verdict or ()), limit))
+    rows = await api.slowly(lambda: _decided(api, (start, stop), list(verdict or ()), limit, _names(api, own)))
     return answer({"fires": rows})
 
 
-def _decided(api: Api, start: int, stop: int, verdicts: list[str], limit: int) -> list[dict[str, Any]]:
+def _names(api: Api, own: QueueBounds) -> list[str] | None:
+    """The schedules that send into these queues now; None: all that ever were."""
+    if own == ALL_QUEUES:
+        return None
+    return api.plan.ask(
+        lambda plan: [name for name, entry in plan.entries.items() if own.has(entry.schedule.work.queue)]
+    )
+
+
+def _decided(
+    api: Api, window: tuple[int, int], verdicts: list[str], limit: int, names: list[str] | None
+) -> list[dict[str, Any]]:
     connection = api.scheduler.connection
     queries = PlanQueries(connection.readers, connection.rules.partitions)
-    return [fire_view(row) | {"schedule": row["schedule"]} for row in queries.decided(start, stop, verdicts, limit)]
+    rows = queries.decided(*window, verdicts, limit, names)
+    return [fire_view(row) | {"schedule": row["schedule"]} for row in rows]

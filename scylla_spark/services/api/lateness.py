@@ -13,7 +13,7 @@ from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.lateness import STEP_US
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Asked, Instant, answer, answers, iso_us, router
+from scylla_spark.services.api.context import Asked, Instant, Own, answer, answers, iso_us, router
 
 routes = router()
 
@@ -51,6 +51,7 @@ class LatenessesView(BaseModel):
 )  # fmt: skip
 async def page(
     api: Asked,
+    own: Own,
     since: Annotated[Instant | None, Query(alias="from", description="Due then or later; default: a day ago")] = None,
     until: Annotated[Instant | None, Query(alias="to", description="Due before; default: now")] = None,
     queue: Annotated[str | None, Query(max_length=600, description="Only this queue")] = None,
@@ -62,7 +63,8 @@ async def page(
     stop = to_us(until) if until is not None else now
     if not start < stop <= start + MOST_US:
         raise ArgumentError("The window is empty, or wider than seven days.", hint="Pass from and to, e.g. of one day.")
-    rows = await api.slowly(lambda: api.lateness.cells(start, stop, now))
+    found = await api.slowly(lambda: api.lateness.cells(start, stop, now))
+    rows = [row for row in found if own.has(row["queue"])]
     latest = _latest([row for row in rows if queue in (None, row["queue"])], now)
     told = set(latest[:most_queues])
     cells = [_cell(row, now) for row in rows if row["queue"] in told]

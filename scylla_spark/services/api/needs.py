@@ -13,8 +13,10 @@ class About(Enum):
 
     NOTHING = "of none"
     ALL = "of all"
+    OWN = "of all that the caller may see: the route leaves out what is in other queues, by `context.Own`"
     PATH_QUEUE = "of the queue in the path"
     PATH_TASK = "of the queue of the task in the path"
+    PATH_SCHEDULE = "of the queue into which the schedule in the path sends"
     PUT_TASK = "of the queue in the body, and of the queue that the task has now"
     NEW_TASK = "of the queue in the body; the key may be that of a task that exists"
     WANTS = "of all queues in `want`"
@@ -39,6 +41,9 @@ _READS_QUEUE: Final = Need(READ, About.PATH_QUEUE)
 _WRITES_QUEUE: Final = Need(QUEUES_WRITE, About.PATH_QUEUE)
 _ENDS_LEASES: Final = Need(LEASE, About.LEASES)
 _READS: Final = Need(READ)
+_LISTS: Final = Need(READ, About.OWN)
+_READS_SCHEDULE: Final = Need(READ, About.PATH_SCHEDULE)
+_STEERS_SCHEDULE: Final = Need(SCHEDULES_WRITE, About.PATH_SCHEDULE)
 _SCHEDULES: Final = Need(SCHEDULES_WRITE)
 
 NEEDS: Final[dict[str, Need]] = {
@@ -46,9 +51,11 @@ NEEDS: Final[dict[str, Need]] = {
     "say_whether_the_server_can_work": Need("", About.NOTHING),
     "say_who_asks": Need("", About.NOTHING),
     "make_a_login_code": Need("", About.NOTHING),
-    "tell_how_the_deployment_is_doing": _READS,
+    "tell_how_the_deployment_is_doing": _LISTS,
     "describe_the_server": Need("", About.NOTHING),
     "show_the_metrics_of_the_server": Need(READ, About.NOTHING),
+    "list_handlers": _LISTS,
+    "get_a_handler": _LISTS,
     "put_a_task": Need(TASKS_WRITE, About.PUT_TASK),
     "enqueue_a_task": Need(TASKS_WRITE, About.NEW_TASK),
     "enqueue_many_tasks": Need(TASKS_WRITE),
@@ -61,19 +68,19 @@ NEEDS: Final[dict[str, Need]] = {
     "move_a_task_to_another_time": _WRITES_TASK,
     "run_a_task_now": _WRITES_TASK,
     "retry_a_task": _WRITES_TASK,
-    "list_tasks": _READS,
-    "count_tasks": _READS,
-    "count_tasks_by_queue_and_state": _READS,
-    "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE),
-    "retry_all_tasks_of_a_filter": Need(TASKS_WRITE),
-    "tell_how_late_tasks_started": _READS,
-    "look_at_a_lane": _READS,
-    "skip_the_head_of_a_lane": Need(TASKS_WRITE),
-    "follow_what_happens_to_tasks": _READS,
+    "list_tasks": _LISTS,
+    "count_tasks": _LISTS,
+    "count_tasks_by_queue_and_state": _LISTS,
+    "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE, About.OWN),
+    "retry_all_tasks_of_a_filter": Need(TASKS_WRITE, About.OWN),
+    "tell_how_late_tasks_started": _LISTS,
+    "look_at_a_lane": _LISTS,
+    "skip_the_head_of_a_lane": Need(TASKS_WRITE, About.OWN),
+    "follow_what_happens_to_tasks": _LISTS,
     "list_refused_records": Need(ADMIN),
     "send_refused_records_again": Need(ADMIN),
     "list_who_changed_what": Need(ADMIN),
-    "list_queues": _READS,
+    "list_queues": _LISTS,
     "get_a_queue": _READS_QUEUE,
     "count_the_tasks_of_a_queue": _READS_QUEUE,
     "tell_what_waits_in_a_queue": _READS_QUEUE,
@@ -84,23 +91,23 @@ NEEDS: Final[dict[str, Need]] = {
     "resume_a_queue": _WRITES_QUEUE,
     "delete_a_queue": _WRITES_QUEUE,
     "clear_a_queue": Need(TASKS_WRITE, About.PATH_QUEUE),
-    "list_schedules": _READS,
-    "get_a_schedule": _READS,
-    "list_the_next_times_of_a_schedule": _READS,
-    "list_the_last_times_of_a_schedule": _READS,
-    "explain_why_a_schedule_ran_or_did_not": _READS,
-    "list_the_decisions_about_a_schedule": _READS,
-    "list_the_decisions_about_all_schedules": _READS,
+    "list_schedules": _LISTS,
+    "get_a_schedule": _READS_SCHEDULE,
+    "list_the_next_times_of_a_schedule": _READS_SCHEDULE,
+    "list_the_last_times_of_a_schedule": _READS_SCHEDULE,
+    "explain_why_a_schedule_ran_or_did_not": _READS_SCHEDULE,
+    "list_the_decisions_about_a_schedule": _READS_SCHEDULE,
+    "list_the_decisions_about_all_schedules": _LISTS,
     "list_calendars": _READS,
     "get_a_calendar": _READS,
     "put_a_schedule": _SCHEDULES,
     "change_fields_of_a_schedule": _SCHEDULES,
-    "delete_a_schedule": _SCHEDULES,
+    "delete_a_schedule": _STEERS_SCHEDULE,
     "store_a_set_of_schedules": _SCHEDULES,
-    "pause_a_schedule": _SCHEDULES,
-    "resume_a_schedule": _SCHEDULES,
-    "run_a_schedule_now": _SCHEDULES,
-    "run_past_times_of_a_schedule": _SCHEDULES,
+    "pause_a_schedule": _STEERS_SCHEDULE,
+    "resume_a_schedule": _STEERS_SCHEDULE,
+    "run_a_schedule_now": _STEERS_SCHEDULE,
+    "run_past_times_of_a_schedule": _STEERS_SCHEDULE,
     "put_a_calendar": _SCHEDULES,
     "tell_of_an_event": _SCHEDULES,
     "tell_of_new_partitions": _SCHEDULES,

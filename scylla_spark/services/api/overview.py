@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -16,10 +16,11 @@ from starlette.responses import Response, StreamingResponse
 from scylla_spark.client.explain import ask_partitions
 from scylla_spark.clock import boot_us, iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
-from scylla_spark.services.api.context import Api, Asked, answer, answers, router
-from scylla_spark.services.api.pulse import STEP_US, STEPS, Beat
+from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.services.api.pulse import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.services.api.stream import MEDIA_TYPE
 from scylla_spark.services.api.task_views import KeyView, State, key_view
 
@@ -29,6 +30,7 @@ _LEAST_US: Final = 2_000_000  # between two overviews
 _PRICE: Final = 100  # between two counts of the tables, so many times as long as one took: a hundredth of a core …
 _SELDOM_US: Final = 15_000_000  # … but no longer than this
 _QUIET_S: Final = 10.0
+_MOST_KEPT: Final = 32  # overviews of different sets of queues
 _AHEAD_US: Final = 2_000_000
 _BLIND_US: Final = 10_000_000
 _SILENT_US: Final = 30_000_000
@@ -122,10 +124,14 @@ class Overviews:
 
     Args:
         api: to ask through.
+        own: of which queues they tell.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, own: QueueBounds = ALL_QUEUES) -> None:
         self._api = api
+        self._own = own
+        self._pulse = api.pulse if own == ALL_QUEUES else Pulse(api.tail, own)
+        self._others: OrderedDict[QueueBounds, Overviews] = OrderedDict()
         self._lock = asyncio.Lock()
         self._text = b""
         self._until = 0
@@ -135,6 +141,16 @@ class Overviews:
         self._stood: tuple[dict[int, int], int] = ({}, 0)
         self._dead: frozenset[int] = frozenset()
         self._looked_until = 0
+
+    def of(self, own: QueueBounds) -> Overviews:
+        """Those that tell of some queues only: made once for all who see the same, and kept for a number of such."""
+        if own == self._own:
+            return self
+        found = self._others.pop(own, None) or Overviews(self._api, own)
+        self._others[own] = found
+        if len(self._others) > _MOST_KEPT:
+            self._others.popitem(last=False)
+        return found
 
     async def now(self) -> bytes:
         """The JSON text of the newest overview."""
@@ -147,7 +163,7 @@ class Overviews:
 
     def _made(self, now: int) -> dict[str, Any]:
         counts = self._counted(now)
-        beats, lately = self._api.pulse.beats(now), self._api.pulse.lately(now, _LATELY_S * 1_000_000 // STEP_US)
+        beats, lately = self._pulse.beats(now), self._pulse.lately(now, _LATELY_S * 1_000_000 // STEP_US)
         self.remember(counts.states, now)
         return {
             "at": iso(now), "states": counts.states,
@@ -164,10 +180,11 @@ class Overviews:
             return self._counts[0]
         states = dict.fromkeys(STATES, 0)
         queues: dict[str, dict[str, int]] = {}
-        for row in self._api.pages.totals(read_filter("", now), now=now):
+        for row in self._api.pages.totals(read_filter("", now)._replace(queues=self._own), now=now):
             states[row["state"]] += row["count"]
             queues.setdefault(row["queue"], {})[row["state"]] = row["count"]
-        ready = self._api.pages.page(read_filter(f"state:{READY}", now), 1, now=now) if states[READY] else []
+        due = read_filter(f"state:{READY}", now)._replace(queues=self._own)
+        ready = self._api.pages.page(due, 1, now=now) if states[READY] else []
         found = _Counts(states, queues, ready[0] if ready else None)
         took = boot_us() - begun
         self._counts = (found, begun + took + min(_PRICE * took, _SELDOM_US))
@@ -256,9 +273,10 @@ _ANSWERS[200] |= {
 
 
 @routes.get("/v1/overview", operation_id="tell_how_the_deployment_is_doing", responses=_ANSWERS)
-async def overview(api: Asked, request: Request) -> Response:
+async def overview(api: Asked, own: Own, request: Request) -> Response:
     """How the deployment is doing: counts, start lateness, what is overdue and wrong. With `Accept: text/event-stream` it goes on."""
-    overviews: Overviews = request.app.state.overviews
+    everything: Overviews = request.app.state.overviews
+    overviews = everything.of(own)
     if MEDIA_TYPE not in request.headers.get("accept", ""):
         return answer(json.loads(await overviews.now()))
     room = ExitStack()

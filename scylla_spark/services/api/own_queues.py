@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from scylla_spark.client.schedule_answers import missing
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.scopes import Rights
@@ -20,7 +21,7 @@ from scylla_spark.services.api.schedules import name_of
 from scylla_spark.services.api.task_ids import key_of
 from scylla_spark.services.api.task_views import NewTask
 
-_ANYWHERE: Final = frozenset({About.NOTHING, About.LEASES})
+_ANYWHERE: Final = frozenset({About.NOTHING, About.LEASES, About.OWN})
 
 
 async def check_queues(api: Api, request: Request, operation: str, rights: Rights) -> None:
@@ -46,6 +47,8 @@ async def check_queues(api: Api, request: Request, operation: str, rights: Right
         _check_named(rights, scope, request.path_params.get("name") or request.path_params["queue"])
     elif about is About.PATH_TASK:
         await _check_task(api, rights, scope, key_of(request.path_params["key"]))
+    elif about is About.PATH_SCHEDULE:
+        await run_in_threadpool(_check_schedule, api, rights, scope, name_of(request.path_params["name"]))
     else:
         await _check_body(api, request, rights, scope, about)
 
@@ -66,6 +69,12 @@ async def _check_task(api: Api, rights: Rights, scope: str, key: TaskKey) -> Non
     queue = await _queue_of(api, key)
     if queue is None or not rights.has_for(scope, queue):
         raise NotFoundError("There is no such task.", hint="Check all three parts of its key.")
+
+
+def _check_schedule(api: Api, rights: Rights, scope: str, name: str) -> None:
+    entry_queue = api.plan.ask(lambda plan: plan.entries[name].schedule.work.queue if name in plan.entries else None)
+    if entry_queue is None or not rights.has_for(scope, entry_queue):
+        raise missing(name)
 
 
 async def _queue_of(api: Api, key: TaskKey) -> str | None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.fact import Fact
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task import FAILED, STARTED
 from scylla_spark.services.api.log_memory import Happened
 from scylla_spark.services.api.log_tail import LogTail
@@ -56,10 +57,13 @@ class Pulse:
 
     Args:
         tail: tells what happens.
+        own: only tasks of these queues are counted. Facts name the queue where an attempt ended its task: of who does not see all,
+            attempts that are followed by another are not counted.
     """
 
-    def __init__(self, tail: LogTail) -> None:
+    def __init__(self, tail: LogTail, own: QueueBounds = ALL_QUEUES) -> None:
         self._tail = tail
+        self._own = own
         self._lock = threading.Lock()
         self._steps: dict[int, _Step] = {}
         self._listens = False
@@ -110,6 +114,8 @@ class Pulse:
     def _count(self, fact: Fact, now: int) -> None:
         if fact.outcome == STARTED:
             return  # its end will tell when it was to start, and when it did
+        if not self._own.has(fact.queue):
+            return
         if fact.finished_us - now > max(self._ahead_us[0] if now - self._ahead_us[1] < 60_000_000 else 0, 0):
             self._ahead_us = (fact.finished_us - now, now)
         if fact.started_us and fact.planned_us:

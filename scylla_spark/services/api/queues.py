@@ -18,7 +18,7 @@ from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, iso_of, router
+from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_of, router
 from scylla_spark.services.api.revisions import ANY, ask, check, etag
 from scylla_spark.services.api.schedules import Author, IfMatch, name_of
 from scylla_spark.services.simulate.what_if import Question
@@ -100,10 +100,10 @@ class QueueGoneView(BaseModel):
 
 
 @routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
-def page(api: Asked) -> Response:
+def page(api: Asked, own: Own) -> Response:
     """All queues that are defined, by a definition or in the settings; others have no limits."""
     found = api.plan.ask(lambda plan: statuses(plan, api.settings))
-    return answer({"queues": [_view(one) for one in found.values()]})
+    return answer({"queues": [_view(one) for name, one in found.items() if own.has(name)]})
 
 
 @routes.get(

@@ -21,7 +21,7 @@ from scylla_spark.core.plan.entry import Entry
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, Body, answer, answers, router
+from scylla_spark.services.api.context import Api, Asked, Body, Own, answer, answers, router
 from scylla_spark.services.api.revisions import ANY, ask, check
 from scylla_spark.services.api.schedule_views import (
     ListedScheduleView,
@@ -80,6 +80,7 @@ class ChangesView(BaseModel):
 @routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
 def page(
     api: Asked,
+    own: Own,
     state: Annotated[str | None, Query(pattern="^(active|paused)$")] = None,
     tag: Annotated[str | None, Query(description="Only those with this tag")] = None,
     owner: Annotated[str | None, Query(description="Only those of this owner")] = None,
@@ -96,7 +97,8 @@ def page(
         now, rows = now_us(), list[dict[str, Any]]()
         for name in sorted(plan.entries):
             entry = plan.entries[name]
-            fits = all(key in entry.keys for key in wanted) and (kind is None or _listens(entry, kind))
+            fits = own.has(entry.schedule.work.queue) and all(key in entry.keys for key in wanted)
+            fits = fits and (kind is None or _listens(entry, kind))
             if fits and (after is None or name > after) and (state is None or entry.paused == (state == "paused")):
                 if len(rows) == limit:
                     return {"schedules": rows, "next": rows[-1]["name"]}

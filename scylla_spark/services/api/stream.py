@@ -10,12 +10,15 @@ from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Header
-from starlette.concurrency import iterate_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from scylla_spark.core.fact import TOO_LATE, Fact
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, answers, iso_us, router
+from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
 from scylla_spark.services.api.log_memory import Happened
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.stream_positions import Position, positions_text, read_positions
@@ -57,6 +60,7 @@ _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 )
 async def stream(
     api: Asked,
+    own: Own,
     last_event_id: Annotated[
         str | None, Header(max_length=30_000, description="`id` of the last event that was seen")
     ] = None,
@@ -64,7 +68,7 @@ async def stream(
     """Follow what happens to tasks, from now on or from an event on. At least once: after a break some events come again."""
     partitions = api.scheduler.connection.rules.partitions
     begin = read_positions(last_event_id, partitions) if last_event_id is not None else None
-    reader = _Reader(api, begin)
+    reader = _Reader(api, begin, own)
     await reader.begin()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(reader.events(), media_type=MEDIA_TYPE, headers=headers)
@@ -76,10 +80,12 @@ class _Reader:
     Args:
         api: to ask through.
         begin: where it begins; None: with now.
+        own: of which queues it tells.
     """
 
-    def __init__(self, api: Api, begin: dict[int, Position] | None) -> None:
+    def __init__(self, api: Api, begin: dict[int, Position] | None, own: QueueBounds = ALL_QUEUES) -> None:
         self._api = api
+        self._own = own
         self._positions = begin
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Happened] = asyncio.Queue(_MOST_WAITING)
@@ -125,20 +131,38 @@ class _Reader:
             yield b": welcome\nretry: 1000\n\n"
             if self._replay is not None:
                 async for one in iterate_in_threadpool(self._replay):
-                    yield self._text(one)
+                    yield self._text(await self._seen(one))
             for one in self._first or ():
                 if one.offset >= self._offset(one.partition):
-                    yield self._text(one)
+                    yield self._text(await self._seen(one))
             self._first = None
             while not (self._lost and self._queue.empty()):
                 try:
-                    yield self._text(await asyncio.wait_for(self._queue.get(), _QUIET_S))
+                    one = await asyncio.wait_for(self._queue.get(), _QUIET_S)
                 except TimeoutError:
                     yield b": still here\n\n"
+                else:
+                    yield self._text(await self._seen(one))
         except Exception as error:
             log.warning("a reader of the stream is let go", why=str(error))
         finally:
             self._end()
+
+    async def _seen(self, one: Happened) -> Happened:
+        """What of a record is in queues of the caller; a fact that does not name its queue is looked up."""
+        if self._own == ALL_QUEUES:
+            return one
+        facts = [fact for fact in one.facts if fact.outcome != TOO_LATE]
+        unsaid = [fact.key for fact in facts if fact.queue is None]
+        found = await run_in_threadpool(self._queues, unsaid) if unsaid else {}
+        return one._replace(facts=tuple(fact for fact in facts if self._own.has(fact.queue or found.get(fact.key))))
+
+    def _queues(self, keys: list[TaskKey]) -> dict[TaskKey, str]:
+        queues = {}
+        for key in dict.fromkeys(keys):
+            with contextlib.suppress(SchedulerError):
+                queues[key] = self._api.tasks.status(key).queue
+        return queues
 
     def _offset(self, partition: int) -> int:
         assert self._positions is not None

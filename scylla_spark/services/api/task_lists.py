@@ -13,12 +13,13 @@ from scylla_spark.client import arguments
 from scylla_spark.clock import now_us
 from scylla_spark.core.command import CANCEL, Command
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter
 from scylla_spark.core.task_state import ENDED, OPEN
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, Instant, answer, answers, iso_us, router
+from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.services.api.task_ids import id_of, key_of
 from scylla_spark.services.api.task_views import KeyView, State, key_view
 
@@ -85,6 +86,7 @@ class DoneView(BaseModel):
 @routes.get("/v1/tasks", operation_id="list_tasks", responses=answers({200: PageView}, problems.INVALID))
 def page(
     api: Asked,
+    own: Own,
     filter: Filter = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
@@ -93,16 +95,16 @@ def page(
     """Tasks in the order of their keys, from the tables, which lag behind by up to the trigger of ingest."""
     now = now_us()
     after = key_of(cursor) if cursor is not None else None
-    rows = api.pages.page(read_filter(filter, now), limit, now=now, after=after, as_of_us=_us(as_of))
+    rows = api.pages.page(_wanted(filter, own, now), limit, now=now, after=after, as_of_us=_us(as_of))
     last = id_of(_key(rows[-1])) if len(rows) == limit else None
     return answer({"tasks": [_listed(row) for row in rows], "next": last})
 
 
 @routes.get("/v1/tasks:count", operation_id="count_tasks", responses=answers({200: CountView}, problems.INVALID))
-def count(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
+def count(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
     """How many tasks a filter chooses."""
     now = now_us()
-    return answer({"matched": api.pages.count(read_filter(filter, now), now=now, as_of_us=_us(as_of))})
+    return answer({"matched": api.pages.count(_wanted(filter, own, now), now=now, as_of_us=_us(as_of))})
 
 
 @routes.get(
@@ -110,10 +112,10 @@ def count(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
     operation_id="count_tasks_by_queue_and_state",
     responses=answers({200: TotalsView}, problems.INVALID),
 )
-def totals(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
+def totals(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Response:
     """How many tasks each queue has in each state."""
     now = now_us()
-    return answer({"totals": api.pages.totals(read_filter(filter, now), now=now, as_of_us=_us(as_of))})
+    return answer({"totals": api.pages.totals(_wanted(filter, own, now), now=now, as_of_us=_us(as_of))})
 
 
 @routes.post(
@@ -121,21 +123,26 @@ def totals(api: Asked, filter: Filter = "", as_of: AsOf = None) -> Response:
     operation_id="cancel_all_tasks_of_a_filter",
     responses=answers({200: DoneView}, problems.INVALID),
 )
-async def cancel_all(api: Asked, filter: NeededFilter, dry_run: DryRun = False) -> Response:
+async def cancel_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
     """End all open tasks that a filter chooses, without running them again: sends a cancel for each; it does not wait for the ends."""
     now = now_us()
-    wanted = _with_states(read_filter(filter, now), OPEN)
+    wanted = _with_states(_wanted(filter, own, now), OPEN)
     return answer(await api.slowly(lambda: _done(api, wanted, now, _cancels, dry_run=dry_run)))
 
 
 @routes.post(
     "/v1/tasks:retry", operation_id="retry_all_tasks_of_a_filter", responses=answers({200: DoneView}, problems.INVALID)
 )
-async def retry_all(api: Asked, filter: NeededFilter, dry_run: DryRun = False) -> Response:
+async def retry_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
     """Enqueue all ended tasks that a filter chooses once more, due now, under new keys."""
     now = now_us()
-    wanted = _with_states(read_filter(filter, now), ENDED)
+    wanted = _with_states(_wanted(filter, own, now), ENDED)
     return answer(await api.slowly(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
+
+
+def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:
+    """What a text chooses of the tasks that the caller may see; the bounds hold while rows are read, so pages stay full."""
+    return read_filter(text, now)._replace(queues=own)
 
 
 def _done(api: Api, wanted: TaskFilter, now: int, make: Any, *, dry_run: bool) -> dict[str, Any]:
@@ -170,7 +177,7 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
     """
     if not wanted.conditions:
         raise ArgumentError("The filter is empty.", hint="To mean all, say so: state:open, or state:ended.")
-    return TaskFilter((*wanted.conditions, OneOf("state", tuple(states))))
+    return wanted._replace(conditions=(*wanted.conditions, OneOf("state", tuple(states))))
 
 
 def _listed(row: dict[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,9 @@ class AcceptedView(KeyView):
 
     receipt: ReceiptView | None
     repeated: bool = False
+    warning: Annotated[
+        str | None, Field(description="What will probably keep it from running; null: nothing known")
+    ] = None
 
 
 class TaskView(KeyView):

@@ -14,10 +14,11 @@ from starlette.responses import Response
 from scylla_spark.client.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.command import Command
+from scylla_spark.core.scopes import ALL_QUEUES
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.kafka.sender import Place
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Api, Asked, WaitMs, answer, answers, router
+from scylla_spark.services.api.context import Api, Asked, Own, WaitMs, answer, answers, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.task_ids import TaskId, key_of
 from scylla_spark.services.api.task_views import (
@@ -134,9 +135,11 @@ class ExplanationView(BaseModel):
     operation_id="explain_why_a_task_is_not_running",
     responses=answers({200: ExplanationView}, problems.INVALID, problems.NOT_FOUND),
 )
-async def explain(api: Asked, key: TaskId) -> Response:
+async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
     said = await api.slowly(api.scheduler.task(key_of(key)).explain)
+    if own != ALL_QUEUES:
+        said = _without_others(said)
     return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
 
 
@@ -155,6 +158,16 @@ async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 
     return answer(result_view(status), 202 if status.open else 200)
 
 
+def _without_others(said: dict[str, Any]) -> dict[str, Any]:
+    """An explanation for who may not see all queues: a lane holds tasks of several, so no sentence may name another task."""
+
+    def plain(text: str, instead: str) -> str:
+        return instead if "TaskKey(" in text.replace(str(said["key"]), "") else text
+
+    told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
+    return said | {"why": plain(said["why"], "It waits for what is before it in its lane."), "conditions": told}
+
+
 async def _enqueued(
     api: Api, command: Command, wait: str, wait_ms: int, send: Callable[[Command], Place] | None = None
 ) -> Response:
@@ -168,7 +181,7 @@ async def _enqueued(
         place = await _sent(api, command, send)
         if wait == "visible" and await api.waits.visible(place.partition, place.offset, wait_ms / 1000):
             return answer(_accepted(command, place))
-    return answer(_accepted(command, place), 202)
+    return answer(_accepted(command, place) | {"warning": await api.handlers.warning(command)}, 202)
 
 
 async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | None) -> Place:
@@ -179,7 +192,7 @@ async def _sent(api: Api, command: Command, send: Callable[[Command], Place] | N
 
 def _accepted(command: Command, place: Place) -> dict[str, Any]:
     receipt = {"partition": place.partition, "offset": str(place.offset)}
-    return key_view(command.key) | {"receipt": receipt, "repeated": False}
+    return key_view(command.key) | {"receipt": receipt, "repeated": False, "warning": None}
 
 
 def _unique(task: NewTask, idempotency_key: str | None) -> Command:

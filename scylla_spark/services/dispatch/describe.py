@@ -9,13 +9,14 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from scylla_spark.clock import iso, to_us
+from scylla_spark.clock import iso, now_us, to_us
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.conditions import conditions
+from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
@@ -25,7 +26,7 @@ _SHOWN = 50
 
 
 class Description:
-    """Shows metrics, `/status`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
+    """Shows metrics, `/status`, `/handlers`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
 
     Args:
         dispatcher: whose state it is.
@@ -34,18 +35,23 @@ class Description:
 
     def __init__(self, dispatcher: Dispatcher, server: MetricsServer) -> None:
         self._dispatcher = dispatcher
+        self._since_us = now_us()
         dispatcher.measures.registry.register(_EngineCollector(dispatcher))
         server.show(dispatcher.measures.registry, self._routes())
 
     def _routes(self) -> dict[str, Route]:
         return {
             "/status": Route(lambda _query: self._ask(self._status)),
+            "/handlers": Route(lambda _query: self._ask(self._handlers)),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
         }
 
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
         return describe_status(engine, now) | {"desk": self._dispatcher.desk.address}
+
+    def _handlers(self, _engine: Engine, _now: int) -> dict[str, Any]:
+        return describe_handlers(self._dispatcher.handlers, self._since_us)
 
     def _lane(self, query: Mapping[str, str]) -> Reply:
         return self._ask(lambda engine, now: describe_lane(engine, now, query["ordering_id"]))

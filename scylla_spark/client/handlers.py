@@ -1,0 +1,117 @@
+"""The handlers that dispatchers can run now: asked of those that own partitions, so that the answer is of what runs and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from scylla_spark.client.explain import ask
+
+if TYPE_CHECKING:
+    from scylla_spark.client.connection import Connection
+
+_MOST: Final = 10_000  # handlers of a dispatcher that are believed
+_Text = Annotated[str, Field(max_length=1_000)]
+_Number = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class HandlerRetry(BaseModel):
+    """When failed tasks of a handler run again."""
+
+    model_config = ConfigDict(strict=True)
+
+    max_retries: int | None
+    base_ms: _Number
+    cap_ms: _Number
+
+
+class KnownHandler(BaseModel):
+    """A handler, as a dispatcher tells of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=300, description="By which tasks name it")]
+    registered_as: Annotated[_Text, Field(description="With its version, if it has one")]
+    runs_on: _Text
+    isolation: Annotated[_Text | None, Field(description="Level that it asks for; null: none")]
+    max_batch: Annotated[int | None, Field(description="Most tasks of one call; null: one task a call")]
+    concurrency: Annotated[int | None, Field(description="Of an `async def` handler: how many share a loop")]
+    timeout_ms: Annotated[_Number | None, Field(description="null: as the deployment says, as with `retry`")]
+    retry: HandlerRetry | None
+    module: _Text
+    function: _Text
+    about: Annotated[_Text, Field(description="First line of its docstring")]
+    payload: Annotated[dict[str, Any] | None, Field(description="JSON schema of its payload; null: any JSON object")]
+    result: Annotated[dict[str, Any] | None, Field(description="JSON schema of its result; null: any JSON")]
+
+
+class Holder(NamedTuple):
+    """A dispatcher that has a handler.
+
+    Attributes:
+        address: where it serves its state.
+        since: when it began to have it, RFC 3339; empty: it does not say.
+    """
+
+    address: str
+    since: str
+
+
+class Catalogue(NamedTuple):
+    """What dispatchers have told of their handlers.
+
+    Attributes:
+        handlers: name → the handler, and the dispatchers that have it, by name.
+        differs: names of handlers of which dispatchers tell different things, as while a new version is rolled out.
+        asked: addresses of the dispatchers that own partitions.
+        silent: those of them that did not answer.
+    """
+
+    handlers: dict[str, tuple[KnownHandler, list[Holder]]]
+    differs: frozenset[str]
+    asked: list[str]
+    silent: list[str]
+
+
+def catalogue(connection: Connection) -> Catalogue:
+    """Asks every dispatcher that owns a partition.
+
+    Args:
+        connection: to the deployment.
+    """
+    owners = (connection.owner_address(number) for number in range(connection.rules.partitions))
+    return gathered((address, ask(address, "handlers")) for address in sorted({one for one in owners if one}))
+
+
+def gathered(told: Iterable[tuple[str, dict[str, Any] | None]]) -> Catalogue:
+    """What some dispatchers tell, put together; any program may have said so, and what is no handler is passed over.
+
+    Args:
+        told: address → its answer; None: it gave none.
+    """
+    found: dict[str, tuple[KnownHandler, list[Holder]]] = {}
+    differs, asked, silent = set(), [], []
+    for address, answer in told:
+        asked.append(address)
+        if answer is None:
+            silent.append(address)
+            continue
+        since = answer.get("since")
+        for one in _handlers(answer.get("handlers")):
+            first, holders = found.setdefault(one.name, (one, []))
+            holders.append(Holder(address.removeprefix("http://"), since[:40] if isinstance(since, str) else ""))
+            if one != first:
+                differs.add(one.name)
+    return Catalogue(dict(sorted(found.items())), frozenset(differs), asked, silent)
+
+
+def _handlers(value: object) -> list[KnownHandler]:
+    found = []
+    for one in value[:_MOST] if isinstance(value, list) else ():
+        try:
+            found.append(KnownHandler.model_validate(one))
+        except ValidationError:
+            continue
+    return found

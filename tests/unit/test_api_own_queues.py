@@ -1,0 +1,293 @@
+"""What tokens of some queues get of what is about all: all that is theirs, and nothing by which the rest could be told to exist."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from scylla_spark.client.handlers import gathered
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.fact import Fact
+from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.scopes import ALL_QUEUES, read_rights
+from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
+from scylla_spark.services.api.log_memory import Happened
+from scylla_spark.services.api.needs import NEEDS, About
+from scylla_spark.services.api.stream import _Reader
+from scylla_spark.services.api.task_ids import path_of
+from tests.support.api_site import Site, kind
+from tests.support.dashboard_site import seen, sent
+from tests.support.delta_tables import append, fact, make, task
+from tests.unit.test_api_access import give
+from tests.unit.test_handler_catalogue import row
+
+FOREIGN = "foreign"  # stands in all names of what is not the token's
+NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "UTC"}
+
+
+class Keys:
+    """Tasks of a moment ago: of one lane each, and of a lane that holds some of both."""
+
+    def __init__(self, now: int) -> None:
+        due = now - HOUR_US
+        self.own = [TaskKey(due + 2 * number, "own", f"k{number}") for number in range(3)]
+        self.foreign = [TaskKey(due + 2 * number + 1, FOREIGN, f"{FOREIGN}-{number}") for number in range(4)]
+        self.head = TaskKey(due, "shared", f"{FOREIGN}-head")
+        self.behind = TaskKey(due + 1, "shared", "behind")
+        self.ended = TaskKey(due + 9, "own", "ended")
+        self.foreign_ended = TaskKey(due + 9, FOREIGN, f"{FOREIGN}-ended")
+
+
+@pytest.fixture
+def keys():
+    return Keys(now_us())
+
+
+@pytest.fixture
+def site(tmp_path, keys):
+    path = f"{tmp_path}/tables"
+    make(path)
+    rows = [task(key, 1, queue="mail/a", handler="send") for key in (*keys.own, keys.behind, keys.ended)]
+    others = [*keys.foreign, keys.head, keys.foreign_ended]
+    append(path, TASKS, rows + [task(key, 1, queue=f"{FOREIGN}/q", handler=f"{FOREIGN}_h") for key in others])
+    append(path, COMPLETIONS, [fact(key, 1, "failed", 2) for key in (keys.ended, keys.foreign_ended)])
+    fires = {"planned_at": from_us(keys.ended.time_us), "decided_at": from_us(keys.ended.time_us), "verdict": "skipped"}
+    append(path, FIRES, [{"schedule": name, "plan_offset": 1} | fires for name in ("mine", FOREIGN, f"{FOREIGN}-gone")])
+    return Site(str(tmp_path))
+
+
+@pytest.fixture
+def client(site):
+    admin, own = give(site, "admin"), give(site, "read", "tasks:write", "schedules:write", namespaces=["mail/"])
+    with site.client() as client:
+        for name, queue in (("mine", "mail/a"), (FOREIGN, f"{FOREIGN}/q")):
+            assert (
+                client.put(f"/v1/schedules/{name}", json=NIGHTLY | {"queue": queue}, headers=admin).status_code == 201
+            )
+            path = queue.replace("/", "%2F")
+            assert client.put(f"/v1/queues/{path}", json={"default_handler": "send"}, headers=admin).status_code == 201
+        client.headers = own
+        yield client
+
+
+def asked(client, method, path, **more):
+    """The JSON of an answer, in which nothing foreign stands."""
+    answer = client.request(method, path, headers=client.headers, **more)
+    assert answer.status_code == 200, answer.text
+    assert FOREIGN not in answer.text
+    return answer.json()
+
+
+# -- each operation -------------------------------------------------------------------------------------------------------
+
+
+def lists_tasks(client, site, keys):
+    """Pages are full: what is foreign is left out before they are cut."""
+    first = asked(client, "GET", "/v1/tasks?limit=3")
+    second = asked(client, "GET", f"/v1/tasks?limit=3&cursor={first['next']}")
+    assert [len(first["tasks"]), len(second["tasks"]), second["next"]] == [3, 2, None]
+    assert asked(client, "GET", f"/v1/tasks?filter=queue:{FOREIGN}/q")["tasks"] == []
+
+
+def counts_tasks(client, site, keys):
+    assert asked(client, "GET", "/v1/tasks:count") == {"matched": 5}
+    assert asked(client, "GET", f"/v1/tasks:count?filter=handler:{FOREIGN}_h") == {"matched": 0}
+
+
+def counts_by_queue_and_state(client, site, keys):
+    totals = asked(client, "GET", "/v1/tasks:totals")["totals"]
+    assert {(one["state"], one["count"]) for one in totals} == {("ready", 4), ("failed", 1)}
+
+
+def cancels_by_filter(client, site, keys):
+    done = asked(client, "POST", "/v1/tasks:cancel?filter=state:open")
+    assert (done["matched"], done["sent"], len(site.connection.sender.records)) == (4, 4, 4)
+
+
+def retries_by_filter(client, site, keys):
+    assert asked(client, "POST", "/v1/tasks:retry?filter=state:ended")["sent"] == 1
+
+
+def tells_of_lateness(client, site, keys):
+    found = asked(client, "GET", "/v1/lateness")
+    assert (found["queues"], sum(one["open"] for one in found["cells"])) == (1, 4)
+
+
+def looks_at_lanes(client, site, keys):
+    assert [one["uniqueness_key"] for one in asked(client, "GET", "/v1/lanes/own")["tasks"]] == ["k0", "k1", "k2"]
+    shared = asked(client, "GET", "/v1/lanes/shared")
+    assert [one["uniqueness_key"] for one in shared["tasks"]] == ["behind"]
+    assert "not for this token" in shared["why"]
+    refused, none = (client.get(f"/v1/lanes/{name}", headers=client.headers) for name in (FOREIGN, "nothing"))
+    assert kind(refused) == "/problems/not-found"
+    assert refused.json() == none.json(), "nothing tells them apart"
+
+
+def skips_heads(client, site, keys):
+    refused = client.post("/v1/lanes/shared:skip_head", headers=client.headers)
+    assert kind(refused) == "/problems/not-found"
+    assert site.connection.sent == []
+    client.post("/v1/lanes/own:skip_head?wait_ms=1", headers=client.headers)
+    assert [command.key for command in site.connection.sent] == [keys.own[0]]
+
+
+def follows_the_stream(client, site, keys):
+    """Ends name their queue; of attempts that do not, it is looked up."""
+    api = site.app.state.api
+    facts = (
+        Fact(keys.foreign[0], 1, "succeeded", queue=f"{FOREIGN}/q"), Fact(keys.own[0], 1, "succeeded", queue="mail/a"),
+        Fact(keys.foreign[1], 1, "failed", next_us=5), Fact(keys.own[1], 1, "failed", next_us=5),
+        Fact(TaskKey(1, FOREIGN, "nowhere"), 1, "failed", next_us=5),
+    )  # fmt: skip
+    records = [Happened(0, offset, 1, (fact,)) for offset, fact in enumerate(facts)]
+    api.tail.places = lambda: {0: (0, 1)}
+    api.tail.since = lambda wanted, listener: records
+
+    async def texts():
+        reader = _Reader(api, None, read_rights(["read"], ["mail/"]).bounds("read"))
+        await reader.begin()
+        found = reader.events()
+        return b"".join([await anext(found) for _ in range(1 + len(records))]).decode()
+
+    told = asyncio.run(texts())
+    assert [told.count(word) for word in ('"k0"', '"k1"', FOREIGN, "event: ")] == [1, 1, 0, 2]
+    assert client.get("/v1/stream", headers=client.headers | {"Last-Event-ID": "x"}).status_code == 422, "let in"
+
+
+def tells_how_it_is_doing(client, site, keys):
+    found = asked(client, "GET", "/v1/overview")
+    assert [one["name"] for one in found["queues"]] == ["mail/a"]
+    assert (found["states"]["ready"], found["states"]["failed"], found["overdue"]["count"]) == (4, 1, 4)
+    assert found["overdue"]["oldest"]["uniqueness_key"] == "k0"
+    overviews = site.app.state.overviews.of(read_rights(["read"], ["mail/"]).bounds("read"))
+    now = now_us()
+    facts = [Fact(key, 1, "failed", now, now, now, queue=queue) for key, queue in (
+        (keys.own[0], "mail/a"), (keys.foreign[0], f"{FOREIGN}/q"), (keys.foreign[1], None),
+    )]  # fmt: skip
+    overviews._pulse.heard(Happened(0, 1, 1, tuple(facts)))
+    overviews._until = 0
+    lately = asked(client, "GET", "/v1/overview")["lately"]
+    assert (lately["started"], lately["ended"], lately["failed"]) == (1, 1, 1)
+
+
+def lists_queues(client, site, keys):
+    assert [one["name"] for one in asked(client, "GET", "/v1/queues")["queues"]] == ["mail/a"]
+
+
+def lists_schedules(client, site, keys):
+    assert [one["name"] for one in asked(client, "GET", "/v1/schedules")["schedules"]] == ["mine"]
+    assert asked(client, "GET", "/v1/schedules?limit=1")["next"] is None
+
+
+def lists_decisions(client, site, keys):
+    assert [one["schedule"] for one in asked(client, "GET", "/v1/fires?limit=1")["fires"]] == ["mine"]
+
+
+def tells_of_handlers(client, site, keys):
+    """Handlers are of no queue; which queues fall back on one is told as far as they are seen."""
+    site.app.state.api.handlers._look = lambda: gathered([("http://a:1", {"handlers": [row(name="send")]})])
+    assert asked(client, "GET", "/v1/handlers")["handlers"][0]["queues"] == ["mail/a"]
+    assert asked(client, "GET", "/v1/handlers/send")["queues"] == ["mail/a"]
+
+
+OWN = {
+    "list_handlers": tells_of_handlers,
+    "get_a_handler": tells_of_handlers,
+    "list_tasks": lists_tasks,
+    "count_tasks": counts_tasks,
+    "count_tasks_by_queue_and_state": counts_by_queue_and_state,
+    "cancel_all_tasks_of_a_filter": cancels_by_filter,
+    "retry_all_tasks_of_a_filter": retries_by_filter,
+    "tell_how_late_tasks_started": tells_of_lateness,
+    "look_at_a_lane": looks_at_lanes,
+    "skip_the_head_of_a_lane": skips_heads,
+    "follow_what_happens_to_tasks": follows_the_stream,
+    "tell_how_the_deployment_is_doing": tells_how_it_is_doing,
+    "list_queues": lists_queues,
+    "list_schedules": lists_schedules,
+    "list_the_decisions_about_all_schedules": lists_decisions,
+}
+
+
+@pytest.mark.parametrize("operation", sorted(name for name, need in NEEDS.items() if need.about is About.OWN))
+def test_an_operation_about_all_queues_tells_of_ones_own(client, site, keys, operation):
+    OWN[operation](client, site, keys)
+
+
+def test_an_explanation_names_no_other_task(client, site, keys):
+    """A dispatcher tells what is before a task in its lane, and that may be of another queue."""
+    head, path = str(keys.head), f"/v1/tasks/{path_of(keys.behind)}/explain"
+    told = {"key": str(keys.behind), "state": "ready", "attempts": 0, "source": "a dispatcher", "conditions": [
+        {"name": "it is due", "met": True, "detail": "then"}, {"name": "it is the head", "met": False, "detail": f"before it: {head}"},
+    ]}  # fmt: skip
+    for why, shown in (
+        (f"It waits for {head}: it runs.", "It waits for what is before it in its lane."),
+        ("It is due.", "It is due."),
+    ):
+        site.app.state.api.scheduler.task = lambda key, why=why: SimpleNamespace(explain=lambda: told | {"why": why})
+        found = asked(client, "GET", path)
+        assert (found["why"], [one["detail"] for one in found["conditions"]]) == (shown, ["then", ""])
+
+
+@pytest.mark.parametrize("path", ["", ":next", ":previous", ":explain", "/fires"])
+def test_a_schedule_of_a_foreign_queue_is_not_found(client, path):
+    assert client.get(f"/v1/schedules/mine{path}", headers=client.headers).status_code == 200
+    foreign = client.get(f"/v1/schedules/{FOREIGN}{path}", headers=client.headers)
+    none = client.get(f"/v1/schedules/{FOREIGN[::-1]}{path}", headers=client.headers)
+    assert kind(foreign) == "/problems/not-found"
+    assert foreign.text == none.text.replace(FOREIGN[::-1], FOREIGN), "nothing tells them apart"
+
+
+def test_a_schedule_is_steered_by_who_sees_its_queue_and_not_defined(client):
+    assert client.post("/v1/schedules/mine:pause", headers=client.headers).status_code == 200
+    for action in (":pause", ":resume", ":run"):
+        foreign = client.post(f"/v1/schedules/{FOREIGN}{action}", headers=client.headers)
+        assert kind(foreign) == "/problems/not-found"
+    assert kind(client.request("DELETE", f"/v1/schedules/{FOREIGN}", headers=client.headers)) == "/problems/not-found"
+    body = NIGHTLY | {"queue": f"{FOREIGN}/q"}
+    assert kind(client.put("/v1/schedules/new", json=body, headers=client.headers)) == "/problems/forbidden"
+
+
+def test_acts_of_a_token_of_single_queues_stay_within_them(client, site):
+    headers = give(site, "read", "tasks:write:queue=mail/a")
+    told = client.post("/v1/tasks:cancel?filter=state:open&dry_run=true", headers=headers).json()
+    assert told["matched"] == 4
+    assert client.get("/v1/tasks:count", headers=headers).json() == {"matched": 11}, "it may read all"
+
+
+def test_bounds_are_what_a_scope_is_his_for():
+    for scopes, namespaces in (
+        (["read"], []),
+        (["read"], ["mail/"]),
+        (["lease:mail/a"], ["mail/"]),
+        (["admin"], ["x"]),
+    ):
+        rights = read_rights(scopes, namespaces)
+        for scope in ("read", "lease", "tasks:write"):
+            for queue in ("mail/a", "mail/b", "x", "default"):
+                assert rights.bounds(scope).has(queue) == rights.has_for(scope, queue)
+    assert ALL_QUEUES.has(None)
+    assert not read_rights(["read"], ["mail/"]).bounds("read").has(None)
+
+
+# -- the screens ----------------------------------------------------------------------------------------------------------
+
+
+def test_screens_of_who_sees_some_queues_show_those(client, site):
+    text = client.headers["Authorization"].removeprefix("Bearer ")
+    sent(client, "/ui/login", client.get("/ui/login"), token=text)
+    for path in (
+        "now",
+        "tasks",
+        "lanes?name=own",
+        "schedules",
+        "fires",
+        "schedules/mine",
+        "tasks:bulk?act=cancel&filter=state:open",
+    ):
+        page = client.get(f"/ui/{path}")
+        assert page.status_code == 200, (path, seen(page))
+        assert FOREIGN not in page.text
+    assert "mail/a" in seen(client.get("/ui/now"))

@@ -1,0 +1,228 @@
+"""What is told of handlers: from the process that imports them, by a dispatcher, over HTTP, to the API, Python and the command line."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from textwrap import dedent
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from scylla_spark import cli
+from scylla_spark.cli.context import Context
+from scylla_spark.client import handlers
+from scylla_spark.client.handlers import catalogue, gathered
+from scylla_spark.config.settings import Metrics
+from scylla_spark.errors import ConfigError
+from scylla_spark.executors.handler_form import MOST_SCHEMA, HandlerForm, heard_form
+from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
+from scylla_spark.services.api import known_handlers
+from scylla_spark.services.dispatch.describe_handlers import describe_handlers
+from scylla_spark.services.http_server import JSON, Reply, Route
+from scylla_spark.services.metrics_server import MetricsServer
+from tests.support.api_site import Site, kind
+from tests.support.delta_tables import make
+from tests.unit.test_api_access import give
+
+MODULE = dedent('''
+    from typing import Literal
+    from pydantic import BaseModel
+    from scylla_spark import Retry, Task, handler
+
+    class Remind(BaseModel):
+        email: str
+        invoice: int = 7
+        by: Literal["mail", "post"] = "mail"
+
+    class Receipt(BaseModel):
+        sent: bool
+
+    @handler("remind@2", retry=Retry(max_retries=5, base="20s"), timeout="30s")
+    def remind(p: Remind) -> Receipt:
+        """Reminds somebody.
+
+        More than once."""
+        return Receipt(sent=True)
+
+    @handler("plain", isolation="process", memory="64MB")
+    def plain(task: Task):
+        return None
+''')
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """Handlers as a real process that imports them tells of them."""
+    path = tmp_path_factory.mktemp("handlers") / "some_handlers.py"
+    path.write_text(MODULE)
+    handle = ForkserverHandle([str(path)], wants_output=False)
+    handle.close()
+    return handle.handlers
+
+
+@pytest.fixture
+def dispatcher(known):
+    """The address of what answers as a dispatcher does."""
+    told = json.dumps(describe_handlers(known, 1_767_225_600_000_000)).encode()
+    server = MetricsServer(Metrics())
+    server.show(CollectorRegistry(), {"/handlers": Route(lambda _query: Reply(JSON, told))})
+    server.start()
+    yield server.address
+    server.stop()
+
+
+@pytest.fixture
+def site(tmp_path, dispatcher):
+    make(f"{tmp_path}/tables")
+    site = Site(str(tmp_path))
+    site.connection.owner_address = lambda partition: dispatcher if partition else ""
+    return site
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+def test_what_a_function_says_of_itself_reaches_the_dispatcher(known):
+    assert set(known) == {"remind", "remind@2", "plain"}
+    form = known["remind"].form
+    assert (form.module, form.function, form.about) == ("some_handlers", "remind", "Reminds somebody.")
+    assert json.loads(form.payload)["required"] == ["email"]
+    assert json.loads(form.result)["properties"]["sent"]["type"] == "boolean"
+    assert (known["plain"].form.payload, known["plain"].form.result) == (None, None)
+
+
+def test_handlers_are_listed_with_what_a_form_needs(client, dispatcher):
+    found = client.get("/v1/handlers").json()
+    assert [one["name"] for one in found["handlers"]] == ["plain", "remind", "remind@2"]
+    plain, remind, _ = found["handlers"]
+    assert (plain["isolation"], plain["payload"], plain["about"]) == ("process", None, "")
+    assert (remind["registered_as"], remind["runs_on"], remind["timeout_ms"]) == ("remind@2", "local", 30_000)
+    assert remind["retry"] == {"max_retries": 5, "base_ms": 20_000, "cap_ms": remind["retry"]["cap_ms"]}
+    assert remind["payload"]["properties"]["by"]["enum"] == ["mail", "post"]
+    address = dispatcher.removeprefix("http://")
+    assert remind["dispatchers"] == [{"address": address, "since": "2026-01-01T00:00:00Z"}]
+    assert client.get("/v1/handlers/remind%402").json()["name"] == "remind@2"
+    assert kind(client.get("/v1/handlers/none")) == "/problems/not-found"
+
+
+def test_a_handler_names_the_queues_that_fall_back_on_it_as_far_as_one_may_see_them(site):
+    admin, own = give(site, "admin"), give(site, "read", namespaces=["mail/"])
+    with site.client() as client:
+        for queue in ("mail%2Fa", "foreign"):
+            made = client.put(f"/v1/queues/{queue}", json={"default_handler": "plain"}, headers=admin)
+            assert made.status_code == 201, made.text
+        for path in ("/v1/handlers/plain", "/v1/handlers"):
+            told = client.get(path, headers=own)
+            assert "foreign" not in told.text
+            assert '"queues":["mail/a"]' in told.text
+        assert client.get("/v1/handlers/plain", headers=admin).json()["queues"] == ["foreign", "mail/a"]
+
+
+def test_whoever_enqueues_for_a_handler_that_nobody_has_is_warned(client, site):
+    told = [client.post("/v1/tasks", json={"handler": name}).json()["warning"] for name in ("remind", "remnd")]
+    assert told[0] is None
+    assert "'remnd'" in told[1]
+    assert len(site.connection.sent) == 2, "it is sent all the same: a worker may have it, or a dispatcher of tomorrow"
+
+
+def test_nobody_is_warned_while_a_dispatcher_does_not_answer_and_it_is_not_asked_again_and_again(
+    client, site, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(handlers, "ask", lambda address, path: asked.append(address))
+    assert [client.post("/v1/tasks", json={"handler": "remnd"}).json()["warning"] for _ in range(3)] == [None] * 3
+    assert len(asked) == 1
+    moment = known_handlers.boot_us() + 11_000_000
+    monkeypatch.setattr(known_handlers, "boot_us", lambda: moment)
+    client.get("/v1/handlers")
+    assert len(asked) == 2
+
+
+def row(**changed):
+    nothing = ("max_batch", "concurrency", "timeout_ms", "isolation", "retry", "payload", "result")
+    texts = {"name": "h", "registered_as": "h", "runs_on": "local", "module": "m", "function": "f", "about": ""}
+    return dict.fromkeys(nothing) | texts | changed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"handlers": 7}, {"handlers": [None, 7, [], {}]}, {"handlers": [row(name="")]}, {"handlers": [row(name="x" * 301)]},
+     {"handlers": [row(payload="{}")]}, {"handlers": [row(timeout_ms="1")]}, {"handlers": [row(retry={"max_retries": 1})]}],
+)  # fmt: skip
+def test_what_is_no_handler_is_passed_over_whoever_says_so(answer):
+    found = gathered([("http://a:1", answer), ("http://b:1", {"handlers": [row(name="fine")], "since": 7})])
+    assert list(found.handlers) == ["fine"]
+    assert found.handlers["fine"][1] == [("b:1", "")]
+
+
+def test_dispatchers_that_tell_different_things_of_a_handler_are_shown_to_differ():
+    told = [
+        ("http://a:1", {"handlers": [row(), row(name="i")]}),
+        ("http://b:1", {"handlers": [row(about="new"), row(name="i")]}),
+    ]
+    found = gathered([*told, ("http://c:1", None)])
+    assert found.differs == {"h"}
+    assert [holder.address for holder in found.handlers["i"][1]] == ["a:1", "b:1"]
+    assert (found.asked[-1], found.silent) == ("http://c:1", ["http://c:1"])
+
+
+def test_schemas_are_told_of_up_to_a_bound_and_handlers_of_ours_not_at_all():
+    form = HandlerForm("m", "f", "", json.dumps({"title": "x" * (MOST_SCHEMA - 13)}))
+    assert len(form.payload) == MOST_SCHEMA
+    many = {f"h{number:03}": HandlerInfo(f"h{number:03}", form=form) for number in range(300)}
+    rows = describe_handlers(many | {"notify": HandlerInfo("notify", "notify")}, 0)["handlers"]
+    assert len(rows) == 300
+    assert 0 < sum(one["payload"] is not None for one in rows) < 200
+    assert len(json.dumps(rows)) < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("told", [None, [], ["", "", "", None], ["", "", 1, None, None], ["", "", "", "[]", None],
+                                  ["", "", "", None, "x"], ["", "", "", "[" * 100_000, None]])  # fmt: skip
+def test_what_is_no_form_of_a_handler_is_refused(told):
+    with pytest.raises(ValueError, match="form of a handler"):
+        heard_form(told)
+
+
+def test_a_forkserver_that_tells_nonsense_of_a_form_is_a_clear_error():
+    from scylla_spark.executors.local.forkserver_handle import parse_handler
+
+    with pytest.raises(ConfigError, match="leave them alone"):
+        parse_handler(["handler", "h", "h", "local", None, None, None, None, None, 7])
+
+
+def test_without_a_dispatcher_nothing_is_listed_and_nobody_is_asked():
+    connection = SimpleNamespace(owner_address=lambda partition: "", rules=SimpleNamespace(partitions=4))
+    assert catalogue(connection) == ({}, frozenset(), [], [])
+
+
+def test_the_command_line_lists_and_shows_them(monkeypatch, capsys, tmp_path):
+    told = gathered(
+        [
+            ("http://a:1", {"handlers": [row(payload={"title": "Remind"}, about="\x1b[2J")], "since": "then"}),
+            ("http://b:1", None),
+        ]
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Context, "scheduler", lambda self: nullcontext(SimpleNamespace(handlers=lambda: told)))
+
+    def run(*arguments):
+        code = cli.run([*arguments])
+        return code, *capsys.readouterr()
+
+    code, out, err = run("handler", "list")
+    assert (code, "Remind" in out, "\x1b" in out, "http://b:1" in err) == (0, True, False, True)
+    code, out, _ = run("handler", "show", "h", "-o", "json")
+    assert (code, json.loads(out)["payload"], json.loads(out)["dispatchers"]) == (
+        0,
+        {"title": "Remind"},
+        ["a:1 since then"],
+    )
+    code, _, err = run("handler", "show", "none")
+    assert code != 0
+    assert "handler list" in err

@@ -33,6 +33,7 @@ from scylla_spark.services.api import (
     task_bulk,
     task_lists,
     task_logs,
+    task_outputs,
     tasks,
     workers,
 )
@@ -52,6 +53,7 @@ _ROUTES = (
     task_bulk,
     task_actions,
     task_logs,
+    task_outputs,
     tasks,
     lanes,
     lateness,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
+6: what attempts leave behind (`outputs`).
 TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -108,10 +109,15 @@ _WORK: Final = Column(
 _ISOLATION: Final = Column(
     "isolation", "string", "level at which the attempt ran: process, sandbox; null: its handler asks for none"
 )
+_OUTPUTS: Final = Column(
+    "outputs",
+    "string",
+    "JSON list of the files that the attempt left behind: name, bytes, sha256, media_type; null: there are none",
+)
 
 COMPLETIONS: Final = Table(
     "completions",
-    (*KEY, *_ATTEMPT, _WORK, _ISOLATION),
+    (*KEY, *_ATTEMPT, _WORK, _ISOLATION, _OUTPUTS),
     ("partition_id", "hour"),
     "one row per ended task; readers tolerate a repeat",
 )
@@ -123,6 +129,7 @@ ATTEMPTS: Final = Table(
         Column("next_at", "timestamp", "earliest start of the next attempt; null for a start"),
         _WORK,
         _ISOLATION,
+        _OUTPUTS,
     ),
     ("partition_id", "hour"),
     "one row per start of a long attempt and per attempt that did not end the task",

@@ -23,6 +23,7 @@ from scylla_spark.cli import (
     table,
     task,
     task_logs,
+    task_outputs,
     token,
     top,
     worker,
@@ -52,6 +53,7 @@ for name, group in (
 ):
     app.add_typer(group, name=name)
 task_logs.register(task.app)
+task_outputs.register(task.app)
 service.register(app)
 simulate.register(app)
 dashboard.register(app)

@@ -14,6 +14,7 @@ from scylla_spark.client import arguments
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.explain import explain
 from scylla_spark.client.task_lines import LineFilter, TaskLine, followed, lines_of
+from scylla_spark.client.task_outputs import TaskOutput, outputs_of
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.fact import Fact
@@ -32,6 +33,7 @@ from scylla_spark.errors import (
 )
 from scylla_spark.executors.value_type import ValueType
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.kafka.log_reader import LogReader
 
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
@@ -211,6 +213,20 @@ class TaskHandle(Generic[R_co]):
         if not follow:
             return lines_of(self._connection, self.key, wanted)
         return chain.from_iterable(followed(self._connection, self.key, wanted, self.has_ended))
+
+    def outputs(self, attempt: int | None = None) -> list[TaskOutput]:
+        """The files that attempts of the task have left behind, in order; they are read from the folder `outputs.path`.
+
+        Args:
+            attempt: only of this one; None: of all.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        self.status()
+        attempts = [one for one in self.attempts() if attempt in (None, one.number)]
+        files = OutputFiles(self._connection.settings.outputs_path)
+        return outputs_of(attempts, self.key, files, self._connection.rules.partitions)
 
     def explain(self) -> dict[str, Any]:
         """Why the task is not running: the owner's answer, or what tables and logs say.

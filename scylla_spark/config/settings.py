@@ -381,6 +381,13 @@ class Logs(Section):
     )
 
 
+class Outputs(Section):
+    """Files that attempts leave behind (`ctx.output`)."""
+
+    path: str = Field("", description="folder, the same for dispatchers, ingest and API; empty: <data_dir>/outputs")
+    max_bytes: int = Field(256 * 1024 * 1024, ge=1, description="most bytes of one attempt's files together")
+
+
 class Settings(BaseSettings):
     """All settings of one deployment."""
 
@@ -424,6 +431,7 @@ class Settings(BaseSettings):
     metrics: Metrics = Metrics()
     log: Log = Log()
     logs: Logs = Logs()
+    outputs: Outputs = Outputs()
 
     @model_validator(mode="after")
     def _check(self) -> Settings:
@@ -448,6 +456,11 @@ class Settings(BaseSettings):
     def tables_path(self) -> str:
         """Folder or URI under which the tables lie."""
         return self.tables.path or str(self.data_dir.absolute() / "tables")
+
+    @property
+    def outputs_path(self) -> Path:
+        """Folder of the files that attempts leave behind."""
+        return Path(self.outputs.path or self.data_dir / "outputs").absolute()
 
     @property
     def checkpoints_path(self) -> str:

@@ -21,6 +21,7 @@ from scylla_spark.core import fact_fields, rejection
 from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import MAX_OUTPUTS_BYTES
 from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure, LastError
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.name import is_name
@@ -210,7 +211,9 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
 
 
 def _note_chars(work: WorkNote | None) -> int:
-    return 200 + len(work.checkpoint or "") + len(work.metrics or "") if work is not None else 0
+    if work is None:
+        return 0
+    return 200 + len(work.checkpoint or "") + len(work.metrics or "") + len(work.outputs or "")
 
 
 def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
@@ -276,6 +279,7 @@ def _fitted_note(work: WorkNote | None) -> WorkNote | None:
         _bounded_text(work.checkpoint, MAX_CHECKPOINT_BYTES),
         _bounded_text(work.metrics, MAX_METRICS_BYTES),
         clean(work.isolation)[: fact_fields.MAX_ISOLATION_CHARS] if work.isolation else None,
+        _bounded_text(work.outputs, MAX_OUTPUTS_BYTES),
     )
 
 

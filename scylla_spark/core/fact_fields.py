@@ -63,6 +63,7 @@ class _Work(TypedDict, total=False):
     checkpoint: str | None
     metrics: str | None
     isolation: Annotated[str, Field(min_length=1, max_length=MAX_ISOLATION_CHARS)] | None
+    outputs: str | None
 
 
 @with_config(_STRICT)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 from scylla_spark.clock import from_us
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import FilePath
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms, duration_us
@@ -153,6 +154,9 @@ class Notes(Protocol):
     def emit(self, event: str, fields: dict[str, Any] | None) -> None:
         """See `TaskContext.emit`."""
 
+    def output(self, name: str, data: Any, media_type: str | None) -> None:
+        """See `TaskContext.output`."""
+
     def extend(self, by_us: int) -> int:
         """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""
 
@@ -263,6 +267,23 @@ class TaskContext:
         """
         if self.notes is not None:
             self.notes.emit(event, fields)
+
+    def output(self, name: str, data: bytes | str | FilePath, *, media_type: str | None = None) -> None:
+        """Leaves a file behind, which people find with the attempt; returns when it is stored, whole.
+
+        It stays whatever ends this attempt. A name that was used before in the attempt gets the new content.
+
+        Args:
+            name: file name of any alphabet, at most 200 bytes, without folders.
+            data: bytes, a text, or the path of a file, which is copied.
+            media_type: such as "text/csv". Default: as the name ends.
+
+        Raises:
+            ArgumentError: the name is none, it is too much for one attempt, or outputs cannot be kept where the handler runs.
+            OSError: the file cannot be read, or not be stored.
+        """
+        if self.notes is not None:
+            self.notes.output(name, data, media_type)
 
     def extend(self, by: object) -> datetime:
         """Moves the end of the attempt's time, if it needs longer than was thought; never to an earlier one.

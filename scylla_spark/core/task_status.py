@@ -12,8 +12,10 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.task import Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
+from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import TaskFailed
 
@@ -33,6 +35,7 @@ class Attempt:
         next_at: earliest start of the next attempt; None if there is none.
         error: why it did not succeed.
         isolation: level at which it ran, where its handler asks for one; None: it asks for none, or it has not ended yet.
+        outputs: files that it left behind.
     """
 
     number: int
@@ -43,6 +46,7 @@ class Attempt:
     next_at: datetime | None
     error: Failure | None
     isolation: str | None = None
+    outputs: tuple[OutputLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,10 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
 
 def attempt_of(fact: Fact) -> Attempt:
     """An attempt as it stands after a fact."""
+    work = fact.work or WorkNote()
     return Attempt(
         fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
-        _instant(fact.next_us or 0), fact.failure, fact.work.isolation if fact.work is not None else None,
+        _instant(fact.next_us or 0), fact.failure, work.isolation, read_links(work.outputs),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ class WorkNote(NamedTuple):
         checkpoint: JSON text from which the next attempt can go on.
         metrics: JSON text that the worker reported.
         isolation: level at which the attempt ran, where its handler asks for one; None: it asks for none.
+        outputs: JSON text of links to the files that the attempt left behind (see `core.output`); None: there are none.
     """
 
     worker: str | None = None
@@ -32,6 +33,7 @@ class WorkNote(NamedTuple):
     checkpoint: str | None = None
     metrics: str | None = None
     isolation: str | None = None
+    outputs: str | None = None
 
     @property
     def decided_us(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from scylla_spark.core.task import Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Sink = Callable[[Sequence[Outcome]], None]
+
+
+class OutputTerms(NamedTuple):
+    """Where files are kept that attempts leave behind.
+
+    Attributes:
+        folder: absolute path.
+        partitions: of the deployment.
+        max_bytes: of one attempt.
+    """
+
+    folder: str
+    partitions: int
+    max_bytes: int
 
 
 class LogKeeper(Protocol):
@@ -114,3 +128,11 @@ class KeepsLogs(Protocol):
 
     def keep_logs(self, keeper: LogKeeper) -> None:
         """Hands lines to a keeper; before `start`."""
+
+
+@runtime_checkable
+class KeepsOutputs(Protocol):
+    """An executor whose handlers can leave files behind."""
+
+    def keep_outputs(self, terms: OutputTerms) -> None:
+        """Says where; before `start`."""

@@ -342,21 +342,22 @@ def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:
         "error_class": failure.kind if failure else None, "error_message": failure.message if failure else None,
         "error_stack": failure.stack if failure else None, "fact_offset": record.offset, "next_at": _instant(fact.next_us or 0),
         "work": _work(fact), "isolation": fact.work.isolation if fact.work is not None else None,
+        "outputs": fact.work.outputs if fact.work is not None else None,
     }  # fmt: skip
     texts = (
         *fact.key[1:],
         fact.result,
         *(failure or ()),
-        *((fact.work.checkpoint, fact.work.metrics) if fact.work else ()),
+        *((fact.work.checkpoint, fact.work.metrics, fact.work.outputs) if fact.work else ()),
     )
     return _Row(cells, FIXED_BYTES + most_bytes(*texts), record)
 
 
 def _work(fact: Fact) -> dict[str, Any] | None:
-    """The column `work`; the level of isolation has a column of its own, because structs of tables do not grow."""
+    """The column `work`; level of isolation and outputs have columns of their own, because structs of tables do not grow."""
     if fact.work is None:
         return None
-    return {name: value for name, value in fact.work._asdict().items() if name != "isolation"}
+    return {name: value for name, value in fact.work._asdict().items() if name not in ("isolation", "outputs")}
 
 
 def _instant(us: int) -> datetime | None:

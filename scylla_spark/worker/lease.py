@@ -145,6 +145,14 @@ class Lease:
         """
         raise ArgumentError("A leased worker cannot emit through its context.", hint="POST /v1/events does it.")
 
+    def output(self, name: str, data: Any, media_type: str | None) -> None:
+        """Leased workers keep no files yet; see `TaskContext.output` for what is not done here.
+
+        Raises:
+            ArgumentError: always.
+        """
+        raise ArgumentError("A leased worker cannot leave files behind.", hint="Store them elsewhere.")
+
     def extend(self, by_us: int) -> int:
         """Until when it may go on, microseconds since the epoch: heartbeats keep it that long, and nothing longer."""
         return int(self._ends_us)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.errors import ArgumentError, ConfigError, ConflictError
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.pool import LocalPool
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
@@ -35,8 +36,9 @@ def _descendants(pid: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def running():
+def running(tmp_path_factory):
     pool = LocalPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.keep_outputs(OutputTerms(str(tmp_path_factory.mktemp("outputs")), 8, 4_000_000))
     running = Running(pool)
     yield running
     pool.stop(drain_s=0)
@@ -57,7 +59,7 @@ def make_pool():
 
 
 class TestLocalPoolConforms(ExecutorConformance):
-    pass
+    keeps_outputs = True
 
 
 class TestLocalPool:

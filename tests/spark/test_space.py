@@ -4,7 +4,9 @@ import pytest
 
 from scylla_spark.core.fact import Fence, encode_fence
 from scylla_spark.core.key import HOUR_US, partition_of
+from scylla_spark.core.output import outputs_place
 from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, REJECTED, TASKS
 from scylla_spark.services.ingest import compact
 from tests.spark.batches import HOUR, NOW, PARTITIONS, done, facts, key_of, raw, rows, task
@@ -101,6 +103,19 @@ def test_a_partition_to_which_nothing_more_is_sent_is_purged_when_all_of_it_was_
         ingest.maintenance.purger._ends = lambda end=end: {PLACE: end}
         ingest.maintenance.purger.purge(NOW)
         assert len(rows(ingest, TASKS, "uniqueness_key")) == len(rows(ingest, COMPLETIONS, "uniqueness_key")) == left
+
+
+def test_files_that_attempts_left_behind_go_with_the_hour_of_their_task(ingest):
+    ended, still, foreign = -20 * DAY, -19 * DAY, -20 * DAY
+    enqueue(ingest, 0, ended, still)
+    complete(ingest, 0, ended)
+    files = OutputFiles(ingest.settings.outputs_path)
+    places = [outputs_place(key_of(LANE, str(due), due), 1, PARTITIONS) for due in (ended, still)]
+    for place in (*places, f"{PARTITIONS + 7}/{hour_of(foreign)}/x/1"):
+        files.write(place, "a.txt", b"abc", 3)
+    ingest.write_tasks(raw(ingest.spark, [task(LANE, "now", 900)]), 9)
+    ingest.maintenance.purge_all(NOW)
+    assert set(files.hours()) == {(PLACE, hour_of(still)), (PARTITIONS + 7, hour_of(foreign))}
 
 
 def test_small_files_are_put_together_and_no_row_changes(ingest, monkeypatch):

@@ -17,6 +17,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import read_links
 from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, LastError, Outcome
 from scylla_spark.executors.interface import Executor
 from tests.support.waiting import holds
@@ -101,6 +102,22 @@ class ExecutorConformance:
         assert found.outcome == outcome
         assert json.loads(found.work.checkpoint) == {"row": 7, "text": "ü"}
         assert found.work.progress == 0.5 or how in ("exit", "hang")
+
+    keeps_outputs = False
+
+    @pytest.mark.parametrize(("end", "outcome"), [("raise", "failed"), ("exit", "failed"), ("hang", "timed_out")])
+    def test_files_that_a_task_leaves_behind_are_in_its_outcome_however_it_ends(self, running, end, outcome):
+        steps = [["a.txt", "first"], ["ü.bin", {"zeros": 2_000_000}], ["a.txt", "again"], end]
+        call = invocation("leave_files", steps, timeout_ms=3_000)
+        if not self.keeps_outputs:
+            assert running.one("leave_files", steps[:1]).result == '"ArgumentError"'
+            return
+        (found,) = running.run(call)
+        assert found.outcome == outcome
+        links = read_links(found.work.outputs)
+        assert [(link.name, link.bytes, link.media_type) for link in links] == [
+            ("a.txt", 5, "text/plain"), ("ü.bin", 2_000_000, "application/octet-stream"),
+        ]  # fmt: skip
 
     def test_task_finds_what_an_earlier_attempt_left_behind(self, running):
         fresh, again = invocation("go_on"), invocation("go_on")._replace(checkpoint='{"row": 3}')

@@ -57,6 +57,23 @@ def typed(p: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{p.count} x {p.item}", attempt=ctx.attempt)
 
 
+@handler("leave_files")
+def leave_files(task: Task, ctx: TaskContext) -> str:
+    """Leaves files behind as the payload says: a list of [name, text or {"path": …} or {"zeros": …}], or how it ends."""
+    for step in task.payload:
+        if isinstance(step, str):
+            os._exit(3) if step == "exit" else signal.pause() if step == "hang" else None
+            raise RuntimeError(step)
+        name, data = step
+        if isinstance(data, dict):
+            data = Path(data["path"]) if "path" in data else bytes(data["zeros"])
+        try:
+            ctx.output(name, data)
+        except (ArgumentError, OSError) as error:
+            return type(error).__name__
+    return "done"
+
+
 @handler("go_on")
 def go_on(task: Task, ctx: TaskContext) -> object:
     """Says how far it is, leaves something behind, and ends as the payload says."""

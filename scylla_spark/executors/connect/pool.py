@@ -23,7 +23,7 @@ from scylla_spark.errors import SetupError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.connect.releases import Releases
 from scylla_spark.executors.connect.sessions import Endpoint, release
-from scylla_spark.executors.interface import HandlerInfo, LogKeeper, Sink
+from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervision import ChildKind
 from scylla_spark.executors.local.supervisor import Supervisor
@@ -75,6 +75,7 @@ class ConnectPool:
             kill_grace_s=kill_grace_s,
         )
         self._keeper: LogKeeper | None = None
+        self._outputs: OutputTerms | None = None
         self._pool: LocalPool | None = None
         self._releases: Releases | None = None
         self._beginning: threading.Thread | None = None
@@ -84,6 +85,10 @@ class ConnectPool:
     def keep_logs(self, keeper: LogKeeper) -> None:
         """Hands what handlers write to a keeper; before `start`."""
         self._keeper = keeper
+
+    def keep_outputs(self, terms: OutputTerms) -> None:
+        """Says where files are kept that attempts leave behind; before `start`."""
+        self._outputs = terms
 
     def start(self, sink: Sink) -> None:
         """Begins to start its children, where it need not wait for a session."""
@@ -170,6 +175,8 @@ class ConnectPool:
         pool = self._make(kind=ChildKind(_CHILD, Supervisor, variables))
         if self._keeper is not None:
             pool.keep_logs(self._keeper)
+        if self._outputs is not None:
+            pool.keep_outputs(self._outputs)
         releases = Releases(partial(release, endpoint), self._sink)
         pool.start(releases.put)
         releases.start()

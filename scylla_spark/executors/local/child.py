@@ -25,7 +25,9 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import UNAVAILABLE
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Output
@@ -67,6 +69,7 @@ class Child:
         wants_output: whether it is sent along.
         confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
         session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
+        outputs: where files are kept that calls leave behind; None: nowhere.
     """
 
     def __init__(
@@ -79,9 +82,11 @@ class Child:
         wants_output: bool,
         confinement: Confinement | None = None,
         session_of: SessionOf | None = None,
+        outputs: OutputTerms | None = None,
     ) -> None:
         self._confinement = confinement
         self._session_of = session_of
+        self._outputs = outputs
         self._spoilt = False  # a call has reached a limit, so this child is not to run another
         self._sock = sock
         self._slot = slot
@@ -140,7 +145,9 @@ class Child:
         handler = self._handlers.get(order.handler)
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
-        return CallNotes(order.number, TaskRow(*order.tasks[0]), self._send)
+        row = TaskRow(*order.tasks[0])
+        outputs = None if self._outputs is None else AttemptOutputs(self._outputs, row)
+        return CallNotes(order.number, row, self._send, outputs=outputs)
 
     def _kept(
         self, order: Order, started_us: int, notes: CallNotes | None
@@ -229,6 +236,7 @@ def run(
     log_fd: int,
     confinement: Confinement | None = None,
     session_of: SessionOf | None = None,
+    outputs: OutputTerms | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -242,6 +250,7 @@ def run(
         log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
         confinement: its limits; None: it has none.
         session_of: see `Child`.
+        outputs: see `Child`.
     """
     code = 1
     try:
@@ -258,7 +267,14 @@ def run(
             output.keep_lines(log_fd)
         slot = SharedMemory(slot_fd)
         Child(
-            sock, slot, handlers, output, wants_output=wants_output, confinement=confinement, session_of=session_of
+            sock,
+            slot,
+            handlers,
+            output,
+            wants_output=wants_output,
+            confinement=confinement,
+            session_of=session_of,
+            outputs=outputs,
         ).serve()
         resources.end_all()
         code = 0

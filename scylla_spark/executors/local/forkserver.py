@@ -35,6 +35,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_form import form_of
 from scylla_spark.executors.handler_registry import Handler, load
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
@@ -236,6 +237,8 @@ def main() -> NoReturn:
         if config["isolation"] is not None:
             confinement = Confinement(Isolation.heard(config["isolation"]), config["children"])
             life = partial(life, confinement=confinement)
+        if config["outputs"] is not None:
+            life = partial(life, outputs=OutputTerms(*config["outputs"]))
         handlers = load(config["modules"])
         _prepare_batches(handlers)
     except BaseException as error:

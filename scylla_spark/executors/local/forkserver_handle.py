@@ -19,7 +19,7 @@ from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
 from scylla_spark.executors.handler_form import heard_form
-from scylla_spark.executors.interface import HandlerInfo
+from scylla_spark.executors.interface import HandlerInfo, OutputTerms
 from scylla_spark.executors.isolation import SANDBOX, Isolation
 from scylla_spark.executors.local import sandbox
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
@@ -64,6 +64,7 @@ class ForkserverHandle:
         import_timeout_s: how long the imports may take.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
+        outputs: where files are kept that attempts leave behind; None: nowhere.
 
     Attributes:
         handlers: what it has imported, by every name that tasks may use.
@@ -85,6 +86,7 @@ class ForkserverHandle:
         import_timeout_s: float = 300,
         apart: sandbox.Sandboxed | None = None,
         children: int = 0,
+        outputs: OutputTerms | None = None,
     ) -> None:
         self._babbles = False
         environment = handler_environment(os.environ, pass_environment) | dict(variables)
@@ -103,6 +105,7 @@ class ForkserverHandle:
             "children": children,
             "output": wants_output,
             "child": child,
+            "outputs": outputs,
             "pythonpath": environment.get("PYTHONPATH"),
         }
         try:

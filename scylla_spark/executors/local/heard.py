@@ -6,9 +6,10 @@ from collections.abc import Container
 from typing import Any
 
 from scylla_spark.core.follow_up import FollowUps
+from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, links_text
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.report import Report, is_follow_up, read_follow_up, read_note
+from scylla_spark.executors.local.report import Report, is_follow_up, is_output, read_follow_up, read_note, read_output
 
 
 class Heard:
@@ -18,11 +19,12 @@ class Heard:
         news: numbers of calls that have said something since this was looked at last.
     """
 
-    __slots__ = ("_follow_ups", "_notes", "news")
+    __slots__ = ("_follow_ups", "_notes", "_outputs", "news")
 
     def __init__(self) -> None:
         self._notes: dict[int, WorkNote] = {}
         self._follow_ups: dict[int, FollowUps] = {}
+        self._outputs: dict[int, dict[str, OutputLink]] = {}
         self.news: set[int] = set()
 
     def take(self, record: list[Any], calls: Container[int]) -> None:
@@ -38,6 +40,9 @@ class Heard:
         if is_follow_up(record):
             self._take_follow_up(record, calls)
             return
+        if is_output(record):
+            self._take_output(record, calls)
+            return
         number, note = read_note(record)
         if number not in calls:
             return
@@ -52,6 +57,18 @@ class Heard:
         number, one = read_follow_up(record)
         if number in calls and not self._follow_ups.setdefault(number, FollowUps()).add(one):
             raise ProtocolError("more follow-ups than a call may have")
+
+    def _take_output(self, record: list[Any], calls: Container[int]) -> None:
+        number, link = read_output(record)
+        if number not in calls:
+            return
+        links = self._outputs.setdefault(number, {})
+        links[link.name] = link
+        if len(links) > MAX_OUTPUTS:
+            raise ProtocolError("more outputs than a call may have")
+        before = self._notes.get(number, WorkNote())
+        self._notes[number] = before._replace(outputs=links_text(list(links.values())))
+        self.news.add(number)
 
     def with_report(self, report: Report) -> Report:
         """A report of a call, with all that the call has said before; nothing of it is kept."""
@@ -70,6 +87,7 @@ class Heard:
         if not self._notes:
             return None
         self.news.discard(number)
+        self._outputs.pop(number, None)
         return self._notes.pop(number, None)
 
     def take_news(self) -> dict[int, WorkNote]:

@@ -12,6 +12,7 @@ from scylla_spark.core.task import Invocation
 RETURNED: Final = "returned"  # the outcome of a call that a child hands back unrun
 NOTE: Final = "note"  # begins what a call says of its work while it runs: [NOTE, number, progress, checkpoint]
 FOLLOW_UP: Final = "follow_up"  # begins what a call asks to be sent: [FOLLOW_UP, number, *FollowUp]
+OUTPUT: Final = "output"  # begins what a call says of a file that it has stored: [OUTPUT, number, *OutputLink]
 EXTEND: Final = "extend"  # begins what a call says that needs longer: [EXTEND, number, milliseconds from its start]
 BATCH: Final = "batch"  # the outcome of a call of many tasks; its result is a list of theirs
 

@@ -15,9 +15,10 @@ from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import follow_ups
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.call import clean
 from scylla_spark.executors.local.framing import pack
-from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, TaskRow
+from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT, TaskRow
 from scylla_spark.executors.local.shared_memory import SharedMemory
 
 _LOOK_S: Final = 0.02
@@ -60,9 +61,10 @@ class CallNotes:
         row: its task; it begins now.
         send: brings a frame to the pool; one at a time.
         extended: is told until when it runs now, in milliseconds from its start; from any thread.
+        outputs: stores its files; None: nobody does.
 
     Attributes:
-        asked: whether it has asked for follow-ups.
+        asked: whether it has asked for follow-ups, or left files behind.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class CallNotes:
         row: TaskRow,
         send: Callable[[bytes], None],
         extended: Callable[[int], object] | None = None,
+        outputs: AttemptOutputs | None = None,
     ) -> None:
         self.asked = False
         self._number = number
@@ -79,6 +82,7 @@ class CallNotes:
         self._timeout_ms = row.timeout_ms
         self._longest_ms = row.longest_ms
         self._extended = extended
+        self._outputs = outputs
         self._follow_ups = FollowUps()
         self._unnamed = 0
         self._send = send
@@ -113,6 +117,16 @@ class CallNotes:
     def emit(self, event: str, fields: dict[str, Any] | None) -> None:
         """See `TaskContext.emit`."""
         self._ask(follow_ups.event(self._name(None), event, fields))
+
+    def output(self, name: str, data: Any, media_type: str | None) -> None:
+        """See `TaskContext.output`."""
+        if self._outputs is None:
+            raise ArgumentError("Outputs cannot be kept where this handler runs.", hint="docs/outputs.md says where.")
+        link = self._outputs.write(name, data, media_type)
+        with self._lock:
+            if not self._over:
+                self.asked = True
+                self._send(pack(_encode([[OUTPUT, self._number, *link]]).encode()))
 
     def extend(self, by_us: int) -> int:
         """The attempt wants to go on for so long; until when it may, microseconds since the epoch."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from scylla_spark.clock import now_us
 from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
-from scylla_spark.executors.interface import Executor, HandlerInfo, LogKeeper, Sink
-from scylla_spark.executors.isolation import UNAVAILABLE, Isolation
+from scylla_spark.executors.interface import Executor, HandlerInfo, LogKeeper, OutputTerms, Sink
+from scylla_spark.executors.isolation import SANDBOX, UNAVAILABLE, Isolation
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import Sandboxed
 
@@ -44,6 +44,11 @@ class OwnPool:
     def keep_logs(self, keeper: LogKeeper) -> None:
         """Hands what the handler writes to a keeper; before `start`."""
         self._pool.keep_logs(keeper)
+
+    def keep_outputs(self, terms: OutputTerms) -> None:
+        """Says where files are kept that attempts leave behind, unless they are in a sandbox; before `start`."""
+        if self._isolation.level != SANDBOX:
+            self._pool.keep_outputs(terms)
 
     def start(self, sink: Sink) -> None:
         """Starts the pool; where that cannot be, says so and refuses all tasks from then on."""
@@ -129,4 +134,4 @@ def _secret_paths(settings: Settings) -> list[Path]:
     """Files and folders of the deployment that no sandbox shows, wherever they lie."""
     kafka = [value for value in dict(settings.kafka).values() if isinstance(value, Path)]
     tables = [Path(settings.tables.path)] if settings.tables.path and "://" not in settings.tables.path else []
-    return [settings.data_dir, Path("scyllaspark.toml"), Path(".env"), *tables, *kafka]
+    return [settings.data_dir, settings.outputs_path, Path("scyllaspark.toml"), Path(".env"), *tables, *kafka]

@@ -17,7 +17,7 @@ from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, LogKeeper, Sink
+from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.limits import Limits
 from scylla_spark.executors.local.nursery import ChildEnd
@@ -83,6 +83,7 @@ class LocalPool:
         )
         self._on_output = on_output
         self._logs: LogKeeper | None = None
+        self._outputs: OutputTerms | None = None
         self._lock = threading.Lock()
         self._wake = -1
         self._look_at = 0
@@ -98,6 +99,10 @@ class LocalPool:
     def keep_logs(self, keeper: LogKeeper) -> None:
         """Hands what handlers write to a keeper; before `start`."""
         self._logs = keeper
+
+    def keep_outputs(self, terms: OutputTerms) -> None:
+        """Says where files are kept that attempts leave behind; before `start`."""
+        self._outputs = terms
 
     def start(self, sink: Sink) -> None:
         """Imports the handlers in a process of their own, starts the first children and begins to accept work.
@@ -314,6 +319,7 @@ class LocalPool:
             variables=self._kind.variables,
             apart=self._apart,
             children=self._limits.max_children,
+            outputs=self._outputs,
         )
 
     def _replace_forkserver(self) -> None:

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.output import OutputLink, read_link
 from scylla_spark.core.task import (
     ABORTED,
     FAILED,
@@ -22,13 +23,13 @@ from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.executors.local.call import clean, failed
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, RETURNED, CallRecord
+from scylla_spark.executors.local.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, OUTPUT, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)
 _MAX_US: Final = 1 << 62
 _MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
 _OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
-_SAYS: Final = frozenset({NOTE, FOLLOW_UP, EXTEND})
+_SAYS: Final = frozenset({NOTE, FOLLOW_UP, EXTEND, OUTPUT})
 _NO_FAILURE: Final = frozenset({SUCCEEDED, YIELDED})
 _OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
 
@@ -109,6 +110,25 @@ def is_note(record: object) -> bool:
 def is_follow_up(record: list[Any]) -> bool:
     """Whether what a child says of a call that runs is a follow-up."""
     return bool(record[0] == FOLLOW_UP)
+
+
+def is_output(record: list[Any]) -> bool:
+    """Whether what a child says of a call that runs is that it has stored a file."""
+    return bool(record[0] == OUTPUT)
+
+
+def read_output(record: list[Any]) -> tuple[int, OutputLink]:
+    """The number of a call that runs, and the link to a file that it has stored.
+
+    Raises:
+        ProtocolError: it is not of the form that our children send.
+    """
+    number, link = record[1] if len(record) > 1 else None, read_link(record[2:])
+    if type(number) is not int or not 1 <= number <= _MAX_US:
+        raise ProtocolError("a call number that is no number from 1")
+    if link is None:
+        raise ProtocolError("a link to no output")
+    return number, link
 
 
 def is_extension(record: list[Any]) -> bool:

@@ -24,6 +24,8 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import TIMED_OUT
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.call import (
     arguments_of,
     context_of,
@@ -77,12 +79,19 @@ class LoopChild:
         slot: memory shared with the pool.
         handlers: what tasks may name.
         output: takes what the handlers print; each line belongs to the call whose code writes it.
+        outputs: where files are kept that calls leave behind; None: nowhere.
     """
 
     def __init__(
-        self, sock: socket.socket, slot: SharedMemory, handlers: Mapping[str, Handler], output: Output
+        self,
+        sock: socket.socket,
+        slot: SharedMemory,
+        handlers: Mapping[str, Handler],
+        output: Output,
+        outputs: OutputTerms | None = None,
     ) -> None:
         self._output = output
+        self._outputs = outputs
         self._sock = sock
         self._slot = slot
         self._handlers = handlers
@@ -140,6 +149,7 @@ class LoopChild:
                 row,
                 self._send,
                 lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms),
+                None if self._outputs is None else AttemptOutputs(self._outputs, row),
             )
         work = self._verdict(handler, row, started, running.notes)
         running.task = self._loop.create_task(work, context=context)
@@ -238,6 +248,7 @@ def run(
     forkserver: int,
     wants_output: bool,
     log_fd: int,
+    outputs: OutputTerms | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -249,6 +260,7 @@ def run(
         forkserver: process id of the parent.
         wants_output: whether output is sent along; never, because nobody knows which of many tasks has printed what.
         log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
+        outputs: see `LoopChild`.
     """
     code = 1
     try:
@@ -264,7 +276,7 @@ def run(
         if log_fd >= 0:
             output.keep_lines(log_fd)
         output.put_in_place()
-        LoopChild(sock, SharedMemory(slot_fd), handlers, output).serve()
+        LoopChild(sock, SharedMemory(slot_fd), handlers, output, outputs).serve()
         resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):

@@ -105,9 +105,9 @@ def fact(row: Mapping[str, Any]) -> Fact:
         if row["error_class"]
         else None
     )
-    work, level = work_note(row.get("work")), row.get("isolation")
-    if level is not None:
-        work = (work or WorkNote())._replace(isolation=level)
+    work, level, outputs = work_note(row.get("work")), row.get("isolation"), row.get("outputs")
+    if level is not None or outputs is not None:
+        work = (work or WorkNote())._replace(isolation=level, outputs=outputs)
     return Fact(
         TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"]),
         row["attempt"], row["outcome"], row["started_at"] or 0, row["finished_at"] or 0, row["planned_at"] or 0, row["used"] or 0,

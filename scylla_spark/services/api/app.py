@@ -34,6 +34,7 @@ from scylla_spark.services.api import (
     task_bulk,
     task_lists,
     task_logs,
+    task_outputs,
     tasks,
     workers,
 )
@@ -53,6 +54,7 @@ _ROUTES = (
     task_bulk,
     task_actions,
     task_logs,
+    task_outputs,
     tasks,
     lanes,
     lateness,

@@ -63,6 +63,8 @@ NEEDS: Final[dict[str, Need]] = {
     "list_the_attempts_of_a_task": _READS_TASK,
     "explain_why_a_task_is_not_running": _READS_TASK,
     "read_the_lines_of_a_task": _READS_TASK,
+    "list_the_outputs_of_an_attempt": _READS_TASK,
+    "read_an_output_of_an_attempt": _READS_TASK,
     "wait_for_the_result_of_a_task": _READS_TASK,
     "cancel_a_task": _WRITES_TASK,
     "move_a_task_to_another_time": _WRITES_TASK,

@@ -10,6 +10,7 @@ from scylla_spark.client import arguments
 from scylla_spark.client.arguments import command
 from scylla_spark.core.command import Command
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import OutputLink
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -141,6 +142,15 @@ class TaskView(KeyView):
     fresh: Annotated[bool, Field(description="False where Kafka does not answer, so that this is what the tables say")]
 
 
+class OutputView(BaseModel):
+    """A file that an attempt has left behind."""
+
+    name: str
+    bytes: int
+    sha256: str
+    media_type: Annotated[str, Field(description="What it is said to be; nobody has looked")]
+
+
 class AttemptView(BaseModel):
     """One attempt of a task."""
 
@@ -154,6 +164,7 @@ class AttemptView(BaseModel):
     isolation: Annotated[
         str | None, Field(description="level at which it ran, where its handler asks for one; told when it has ended")
     ]
+    outputs: Annotated[list[OutputView], Field(description="Files that it has left behind")]
 
 
 class ResultView(KeyView):
@@ -201,7 +212,13 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
         "attempt": attempt.number, "outcome": attempt.outcome, "planned_at": iso_of(attempt.planned_at),
         "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
         "error": error_view(attempt.error), "isolation": attempt.isolation,
+        "outputs": [output_view(link) for link in attempt.outputs],
     }  # fmt: skip
+
+
+def output_view(link: OutputLink) -> dict[str, Any]:
+    """What is known of a file that an attempt has left behind."""
+    return link._asdict()
 
 
 def error_view(error: Failure | None) -> dict[str, str] | None:

@@ -42,6 +42,12 @@ async def follow_lines(page: Page) -> Response:
     return PassedOn(page, f"{_path(page)}/logs", cursor=page.asked("cursor"))
 
 
+async def download(page: Page) -> Response:
+    """A file that an attempt has left behind, to be saved."""
+    names = [segment(page.part(name)) for name in ("attempt", "name")]
+    return PassedOn(page, f"{_path(page)}/attempts/{names[0]}/outputs/{names[1]}")
+
+
 async def cancel(page: Page) -> Response:
     """Ends it without running it again."""
     running = page.form.get("running") == "true"
@@ -116,6 +122,7 @@ def _back(page: Page, id: str, said: str) -> Response:
 
 
 ROUTES: Final = (
-    shows("/ui/tasks/{id}", look), shows("/ui/tasks/{id}/lines", follow_lines), acts("/ui/tasks/{id}:cancel", cancel),
+    shows("/ui/tasks/{id}", look), shows("/ui/tasks/{id}/lines", follow_lines),
+    shows("/ui/tasks/{id}/attempts/{attempt}/outputs/{name}", download), acts("/ui/tasks/{id}:cancel", cancel),
     acts("/ui/tasks/{id}:retry", retry), acts("/ui/tasks/{id}:run_now", run_now), acts("/ui/tasks/{id}:reschedule", reschedule),
 )  # fmt: skip

@@ -26,7 +26,7 @@ from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
-from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, LogKeeper
+from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
 from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
@@ -175,6 +175,9 @@ class Dispatcher:
     def _begin(self, executor: Executor) -> None:
         if self.log_keeper is not None and isinstance(executor, KeepsLogs):
             executor.keep_logs(self.log_keeper)
+        if isinstance(executor, KeepsOutputs):
+            folder, most = str(self.settings.outputs_path), self.settings.outputs.max_bytes
+            executor.keep_outputs(OutputTerms(folder, self._known_rules().partitions, most))
         executor.start(self.finished)
 
     def _refuse_what_is_off(self) -> None:

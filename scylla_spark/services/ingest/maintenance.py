@@ -15,6 +15,7 @@ import structlog
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Ingest
 from scylla_spark.duration import duration_us
+from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import TABLES
 from scylla_spark.services.ingest.close_hours import HourCloser
 from scylla_spark.services.ingest.compact import COMPACTED, Compactor
@@ -41,6 +42,7 @@ class Maintenance:
         kept: the tables.
         settings: retention, and when an hour may be closed.
         ends: asks Kafka for the end offset of each partition of `tasks`.
+        outputs: files that attempts left behind.
 
     Attributes:
         closer: closes hours.
@@ -48,10 +50,12 @@ class Maintenance:
         purger: deletes rows and files.
     """
 
-    def __init__(self, kept: LockedTables, settings: Ingest, ends: Callable[[], Mapping[int, int]]) -> None:
+    def __init__(
+        self, kept: LockedTables, settings: Ingest, ends: Callable[[], Mapping[int, int]], outputs: OutputFiles
+    ) -> None:
         self.closer = HourCloser(kept, duration_us(settings.close_after))
         self.compactor = Compactor(kept)
-        self.purger = Purger(kept, duration_us(settings.retention), ends)
+        self.purger = Purger(kept, duration_us(settings.retention), ends, outputs)
         self._chores = list(self._all_chores())
 
     def _all_chores(self) -> Iterator[_Chore]:

@@ -1,6 +1,7 @@
 """Deleting what nobody needs any more: old history, folded rows of `deferred`, and files of no version that is kept.
 
-- Whole closed hours older than the retention: tasks first, then completions, attempts and their lines; refused records by day.
+- Whole closed hours older than the retention: tasks first, then completions, attempts, their lines and the files that they left
+  behind; refused records by day.
 - Folded rows of `deferred` some time after `folded_until` has passed them: a reader may have an older progress.
 """
 
@@ -18,6 +19,7 @@ from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
+from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
 
@@ -38,12 +40,16 @@ class Purger:
         kept: the tables.
         retention_us: how long history is kept, in microseconds.
         ends: asks Kafka for the end offset of each partition of `tasks`.
+        outputs: files that attempts left behind.
     """
 
-    def __init__(self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]]) -> None:
+    def __init__(
+        self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]], outputs: OutputFiles
+    ) -> None:
         self._kept = kept
         self._retention_us = retention_us
         self._ends = ends
+        self._outputs = outputs
         self._edges: list[tuple[int, int]] = []  # when folded_until was first seen at which value
         self._dropped_us = 0
 
@@ -83,6 +89,7 @@ class Purger:
                     self._delete(table, in_places(old))
                     log.info("purged", table=table.name, hours=len({place.hour for place in old}))
                     failpoint.reach("ingest.purge.deleted")
+        self._purge_outputs(ends, now)
         last = from_us(max(0, max(read.values(), default=0) - self._retention_us)).date()
         days = {file["day"] for file in self._kept.readers.files(REJECTED) if file["day"] < last}
         if days:
@@ -92,6 +99,15 @@ class Purger:
             with self._kept.lock_of(table):
                 self._delete(table, F.col(column) < F.lit(from_us(max(0, now - self._retention_us - _DAY_US))))
         return False
+
+    def _purge_outputs(self, ends: Mapping[int, int], now: int) -> None:
+        """Deletes the files of the same hours; what of an hour cannot be deleted now is found again the next time."""
+        marks = self._kept.progress.tasks()
+        read = {n: _read_us(mark, ends.get(n), now) for n, mark in marks.items()}
+        for place in [HourBucket(*one) for one in self._outputs.hours()]:
+            if place.partition in marks and self._past(place, marks, read):
+                self._outputs.remove_hour(*place)
+                log.info("purged outputs", partition=place.partition, hour=place.hour)
 
     def _past(self, place: HourBucket, marks: Mapping[int, Mark], read: Mapping[int, int]) -> bool:
         past = (read[place.partition] - self._retention_us) // HOUR_US

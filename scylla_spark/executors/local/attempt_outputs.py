@@ -1,0 +1,62 @@
+"""What a call leaves behind as files: written by its child, within the bounds of its attempt."""
+
+from __future__ import annotations
+
+import mimetypes
+import threading
+from pathlib import Path
+from typing import Final
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import (
+    MAX_OUTPUTS,
+    UNKNOWN_TYPE,
+    OutputLink,
+    checked_output_name,
+    is_media_type,
+    outputs_place,
+)
+from scylla_spark.errors import ArgumentError, shown
+from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.io.host.output_files import OutputFiles, Source
+
+_TYPES: Final = mimetypes.MimeTypes()  # those that Python knows; what a machine adds would make links differ
+
+
+class AttemptOutputs:
+    """The files of one call; may be used from any thread, and writes one at a time.
+
+    Args:
+        terms: where files are kept, and how much of an attempt.
+        row: its task.
+    """
+
+    def __init__(self, terms: OutputTerms, row: TaskRow) -> None:
+        self._files = OutputFiles(Path(terms.folder))
+        self._place = outputs_place(TaskKey(*row[:3]), row.attempt, terms.partitions)
+        self._max_bytes = terms.max_bytes
+        self._sizes: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
+        """Stores a file; see `TaskContext.output`."""
+        checked_output_name(name)
+        told = _checked_type(media_type, name)
+        with self._lock:
+            if name not in self._sizes and len(self._sizes) >= MAX_OUTPUTS:
+                raise ArgumentError(
+                    f"The attempt leaves more than {MAX_OUTPUTS} files behind.", hint="Pack them.", reason="too_large"
+                )
+            left = self._max_bytes - sum(size for other, size in self._sizes.items() if other != name)
+            stored = self._files.write(self._place, name, source, left)
+            self._sizes[name] = stored.bytes
+        return OutputLink(name, stored.bytes, stored.sha256, told)
+
+
+def _checked_type(media_type: str | None, name: str) -> str:
+    if media_type is None:
+        return _TYPES.guess_type(name)[0] or UNKNOWN_TYPE
+    if not is_media_type(media_type):
+        raise ArgumentError(f"{shown(media_type)} is no media type.", hint="Such as text/csv.", reason="wrong_value")
+    return media_type

@@ -1,0 +1,170 @@
+"""Files that attempts leave behind, in a folder of this machine or one that is mounted here.
+
+A file is written under another name, synced and then renamed, so that whoever sees one sees all of it. Every path is made of a
+place (see `core.output.outputs_place`) and of a name that was checked, and no link is followed on the way to a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from scylla_spark.errors import ArgumentError, NotFoundError
+
+Source = bytes | bytearray | memoryview | str | os.PathLike[str]
+"""What can be left behind: bytes, a text (as UTF-8), or the path of a file, which is copied."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_FILE_MODE: Final = 0o640
+_FOLDER_MODE: Final = 0o750
+
+
+class Stored(NamedTuple):
+    """A file that was written.
+
+    Attributes:
+        bytes: its size.
+        sha256: of its content, in hexadecimal digits.
+    """
+
+    bytes: int
+    sha256: str
+
+
+class OutputFiles:
+    """The files below a folder, which is made when the first is written.
+
+    Args:
+        root: the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, place: str, name: str, source: Source, most: int) -> Stored:
+        """Writes a file whole, or not at all; one of that name is replaced.
+
+        Args:
+            place: of the attempt.
+            name: of the file, checked.
+            source: its content.
+            most: bytes that it may have.
+
+        Raises:
+            ArgumentError: it has more, or is no content.
+            OSError: it cannot be stored, or its source cannot be read.
+        """
+        with _opened(source) as content:
+            folder = self.root / place
+            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            scratch = folder / f".{os.getpid()}-{os.urandom(8).hex()}"
+            try:
+                stored = _copied(content, scratch, most)
+                os.replace(scratch, folder / name)
+                _sync_folder(folder)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    scratch.unlink()
+                raise
+        return stored
+
+    def open(self, place: str, name: str, size: int) -> BinaryIO:
+        """A file to be read.
+
+        Args:
+            place: of the attempt.
+            name: of the file, checked.
+            size: what it must have, in bytes.
+
+        Raises:
+            NotFoundError: it is not here, or it is another one.
+        """
+        try:
+            number = os.open(self.root / place / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise NotFoundError(
+                f"The file {name!r} cannot be read here: {error.strerror}.",
+                hint="It was purged, or the folder of outputs (outputs.path) is not mounted on this machine.",
+            ) from None
+        file = os.fdopen(number, "rb")
+        found = os.fstat(number)
+        if stat.S_ISREG(found.st_mode) and found.st_size == size:
+            return file
+        file.close()
+        raise NotFoundError(f"The file {name!r} is not the one that was left behind.", hint="It was changed since.")
+
+    def hours(self) -> Iterator[tuple[int, int]]:
+        """(partition, hour) of all files that there are, by the names of their folders."""
+        for partition in _numbered(self.root):
+            for hour in _numbered(self.root / str(partition)):
+                yield partition, hour
+
+    def remove_hour(self, partition: int, hour: int) -> None:
+        """Deletes all files of an hour of a partition; what cannot be deleted stays for the next time."""
+        shutil.rmtree(self.root / str(partition) / str(hour), ignore_errors=True)
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[BinaryIO]:
+    if isinstance(source, str):
+        try:
+            yield BytesIO(source.encode())
+        except UnicodeEncodeError:
+            raise ArgumentError("The text is no Unicode.", hint="Pass bytes.", reason="wrong_value") from None
+    elif isinstance(source, bytes | bytearray | memoryview):
+        yield BytesIO(source)
+    elif isinstance(source, os.PathLike):
+        with os.fdopen(os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ArgumentError(f"{os.fspath(source)!r} is no plain file.", hint="Pass the path of one, or bytes.")
+            yield file
+    else:
+        kind = type(source).__name__
+        raise ArgumentError(f"A {kind} is no content of a file.", hint="Pass bytes, a text, or a pathlib.Path.")
+
+
+def _copied(content: BinaryIO, scratch: Path, most: int) -> Stored:
+    """Writes at most so many bytes to a new file, and syncs it."""
+    digest, size = hashlib.sha256(), 0
+    number = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+    with os.fdopen(number, "wb") as file:
+        while chunk := content.read(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > most:
+                raise ArgumentError(
+                    f"The outputs of the attempt have more bytes than it may leave behind; {most} are left for this one.",
+                    hint="Raise outputs.max_bytes, or store it elsewhere and leave behind where.",
+                    reason="too_large",
+                )
+            digest.update(chunk)
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return Stored(size, digest.hexdigest())
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _numbered(folder: Path) -> list[int]:
+    """The folders in a folder whose names are numbers; of others nothing is known."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if _NUMBER.fullmatch(one.name) and one.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if str(int(name)) == name)

@@ -1,0 +1,121 @@
+"""Files that attempts left behind, as the API, the dashboard and the command line give them: to be saved, never to be shown."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from urllib.parse import quote
+
+import pytest
+
+from scylla_spark import cli
+from scylla_spark.cli.context import Context
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.output import links_text
+from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.messages import TaskRow
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
+from scylla_spark.services.api.task_ids import id_of
+from tests.support.api_site import Site, kind
+from tests.support.dashboard_site import seen
+from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
+
+KEY = TaskKey(at(10), "cust/9 ä", "inv")
+FILE = 'ü "50%" 报告.html'
+CONTENT = b"<script>alert(1)</script>" * 100_000
+
+
+@pytest.fixture
+def site(tmp_path):
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(KEY, 1)])
+    terms = OutputTerms(str(tmp_path / "outputs"), PARTITIONS, 10_000_000)
+    rows = {}
+    for attempt, files in ((1, {"a.txt": b"first", FILE: CONTENT}), (2, {"a.txt": b"second"})):
+        writer = AttemptOutputs(terms, TaskRow(*KEY, "{}", attempt, 1, "default", 0, 1_000))
+        rows[attempt] = links_text([writer.write(name, data, None) for name, data in files.items()])
+    append(path, ATTEMPTS, [fact(KEY, 1, "failed", 2, outputs=rows[1], error_class="E")])
+    append(path, COMPLETIONS, [fact(KEY, 2, "succeeded", 3, outputs=rows[2])])
+    return Site(str(tmp_path))
+
+
+@pytest.fixture
+def client(site):
+    with site.client() as client:
+        yield client
+
+
+def address(attempt, *name):
+    return "/".join([f"/v1/tasks/{id_of(KEY)}/attempts/{attempt}/outputs", *(quote(one, safe="") for one in name)])
+
+
+def test_outputs_of_each_attempt_are_listed_from_the_tables(client):
+    first, second = (client.get(address(attempt)).json()["outputs"] for attempt in (1, 2))
+    assert [(one["name"], one["bytes"], one["media_type"]) for one in first] == [
+        ("a.txt", 5, "text/plain"), (FILE, len(CONTENT), "text/html"),
+    ]  # fmt: skip
+    assert [one["name"] for one in second] == ["a.txt"]
+    attempts = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
+    assert [one["outputs"] for one in attempts] == [first, second]
+
+
+def test_a_file_comes_whole_as_an_attachment_that_no_browser_shows(client):
+    answer = client.get(address(1, FILE))
+    assert (answer.status_code, answer.content) == (200, CONTENT)
+    assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{quote(FILE, safe='')}"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert answer.headers["content-length"] == str(len(CONTENT))
+    assert client.get(address(2, "a.txt")).content == b"second"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [address(1, "b"), address(2, FILE), address(3), address(1, "../a.txt"), address(1, ".."), address(1, "\0"),
+     address(1) + "/%ff", address(1) + "/%2e%2e%2f%2e%2e"],
+)  # fmt: skip
+def test_what_no_attempt_has_left_behind_is_not_found(client, path):
+    assert kind(client.get(path)) in ("/problems/not-found", "/problems/no-such-path")
+
+
+@pytest.mark.parametrize("attempt", [0, "x", 2**31])
+def test_what_is_no_attempt_is_refused(client, attempt):
+    assert kind(client.get(address(attempt))) == "/problems/invalid"
+
+
+def test_a_file_that_was_purged_is_not_found_and_its_link_stays(client, site):
+    for path in (site.settings.data_dir / "outputs").rglob("a.txt"):
+        path.unlink()
+    found = client.get(address(1, "a.txt"))
+    assert kind(found) == "/problems/not-found"
+    assert "purged" in found.json()["hint"]
+    assert len(client.get(address(1)).json()["outputs"]) == 2
+
+
+def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):
+    page = client.get(f"/ui/tasks/{id_of(KEY)}")
+    assert FILE in seen(page)
+    assert CONTENT[:24].decode() not in page.text
+    link = f"/ui/tasks/{id_of(KEY)}/attempts/1/outputs/{quote(FILE, safe='')}"
+    assert f'href="{link}"' in page.text
+    answer = client.get(link)
+    assert answer.content == CONTENT
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_the_command_lists_files_and_saves_of_each_name_the_newest(site, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Context, "scheduler", lambda _: nullcontext(site.app.state.api.scheduler))
+    run = ["--data", str(tmp_path), "task", "outputs", str(KEY), "-o", "json"]
+    assert cli.run(run) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["attempt"], row["name"]) for row in rows] == [(1, "a.txt"), (1, FILE), (2, "a.txt")]
+    assert cli.run([*run, "--save", "copies"]) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copies").iterdir()} == {
+        "a.txt": b"second",
+        FILE: CONTENT,
+    }
+    assert cli.run([*run, "--save", "copies"]) == 4, "nothing is replaced"
+    assert cli.run([*run, "--attempt", "2"]) == 0

@@ -13,7 +13,7 @@ from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
 from scylla_spark.core.uuid7 import Uuid7
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.handler_registry import registered
@@ -61,6 +61,7 @@ def command(
     Raises:
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
     """
+    _check_not_ours(handler, queue)
     unique = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
     lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
     if callable(handler):
@@ -79,6 +80,21 @@ def command(
     timeout_ms = None if timeout is None else duration_ms(timeout)
     key = TaskKey(moment(now, at, delay), lane, unique)
     return Command(ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now)
+
+
+def _check_not_ours(handler: object, queue: str) -> None:
+    """Refuses what only the planner may send.
+
+    Raises:
+        ArgumentError: it is that.
+    """
+    if handler == NOTIFY_HANDLER or queue == NOTIFY_QUEUE:
+        what = f"Handler {NOTIFY_HANDLER!r}" if handler == NOTIFY_HANDLER else f"Queue {NOTIFY_QUEUE!r}"
+        raise ArgumentError(
+            f"{what} is for messages of notification rules, which the planner sends.",
+            hint="Put a notification rule.",
+            reason="wrong_value",
+        )
 
 
 def returned_by(handler: object) -> ValueType | None:

@@ -308,7 +308,8 @@ class Desk(Section):
     host: str = Field("127.0.0.1", description="address to listen on, which processes of the API reach")
     port: int = Field(0, ge=0, le=65535, description="0: any free port")
     secret: SecretStr | None = Field(
-        None, description="what dispatchers and the API both know; missing: kept in a file of the data folder"
+        None,
+        description="what dispatchers, planner and API know; missing: kept in a file of the data folder, so set it for several machines",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from scylla_spark.clock import to_us
 from scylla_spark.core.fact import Fact, Fence, Unreadable
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.notice_proof import notice_key
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.notice import Channel, Channels
 from scylla_spark.core.plan.plan_command import encode_command
@@ -16,7 +17,11 @@ from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planner import Planner
 
 SECOND = 1_000_000
-CHANNELS = Channels({"ops": Channel(), "mine": Channel("my.alert", "alerts")}, "https://tasks.example/")
+CHANNELS = Channels(
+    {"ops": Channel(), "mine": Channel("my.alert", "alerts")},
+    "https://tasks.example/",
+    notice_key("of this deployment"),
+)
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
 
 

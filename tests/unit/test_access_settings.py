@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +139,20 @@ def test_a_secret_is_kept_and_never_readable_by_others(tmp_path):
     assert private_files.kept_secret(path) == first
     assert mode(path) == 0o600
     assert private_files.kept_secret(tmp_path / "other") != first
+
+
+def test_all_who_ask_for_a_new_secret_at_once_get_the_same(tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            begin = threading.Barrier(8)
+            path = tmp_path / str(number)
+
+            def ask(_, begin=begin, path=path):
+                begin.wait(30)
+                return private_files.kept_secret(path)
+
+            assert len(set(threads.map(ask, range(8)))) == 1
+    assert len(list(tmp_path.iterdir())) == 20, "nothing else is left"
 
 
 def test_a_session_of_this_machine_authenticates_and_names_no_secret(tmp_path):

@@ -395,6 +395,15 @@ def test_a_body_without_its_media_type_is_not_believed(client, site):
     assert site.connection.sent == []
 
 
+@pytest.mark.parametrize("body", [{"handler": "scylla.notify"}, {"handler": "h", "queue": "_notify"}])
+def test_messages_of_notification_rules_are_not_for_clients_to_send(client, site, body):
+    line = client.post("/v1/tasks:bulk", content=json.dumps(body).encode(), headers={"content-type": LINES})
+    assert json.loads(line.text.splitlines()[0])["problem"]["reason"] == "wrong_value"
+    for answer in (client.post("/v1/tasks", json=body), client.put(f"/v1/tasks/{soon()},a,b", json=body)):
+        assert (kind(answer), answer.json()["reason"]) == ("/problems/invalid", "wrong_value")
+    assert site.connection.sent == site.connection.sender.records == []
+
+
 def test_a_broker_that_is_away_is_told_with_when_to_come_again(client, site):
     site.connection.down = True
     answer = client.post("/v1/tasks", json={"handler": "h"})

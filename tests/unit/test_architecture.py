@@ -52,7 +52,8 @@ ALLOWED: dict[str, set[str]] = {
     "executors.loops": _CORE | {"config", "executors", "executors.local", "executors.loops", "io.host"},
     "executors.spark": _CORE | {"config", "executors", "executors.local", "executors.spark"},
     "executors.connect": _CORE | {"config", "executors", "executors.connect", "executors.local", "io.host"},
-    "executors.notify": _CORE | {"config", "executors", "executors.notify"},
+    "executors.notify": _CORE
+    | {"config", "executors", "executors.notify", "io.host"},  # of io only the deployment's secret
     "services": _IO | _EXECUTORS | _SERVICES | {"log"},
     "services.ingest": _IO | {"services", "services.ingest"},
     "services.dispatch": _IO | {"core.engine", "executors", "services", "services.dispatch"},

@@ -9,6 +9,7 @@ import pytest
 
 from scylla_spark.core.fact import Fact, Fence, Unreadable
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.notice_proof import is_proven
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.gathering import MOST_INCIDENTS, MOST_TOLD
 from scylla_spark.core.plan.plan_command import encode_command
@@ -53,6 +54,8 @@ def test_a_failure_for_good_is_told_of_at_once_with_all_that_is_known(plan: Plan
     (task,) = plan.sent
     assert (task["queue"], task["handler"], task["orderingId"]) == ("_notify", "scylla.notify", "notify/ops")
     message = dict(task["taskData"])
+    assert is_proven(message, CHANNELS.key)
+    assert len(message.pop("proof")) == 64
     assert message.pop("id").startswith("msg_")
     assert message.pop("dedupKey").startswith("broken/")
     assert message.pop("link") == "https://tasks.example/v1/tasks/2026-03-01T00:00:00Z,lane-a,a"

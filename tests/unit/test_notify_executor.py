@@ -17,6 +17,7 @@ import pytest
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.notice_proof import is_proven, notice_key, proof_of
 from scylla_spark.core.task import Invocation, Outcome
 from scylla_spark.errors import ConfigError
 from scylla_spark.executors.notify import address
@@ -28,6 +29,7 @@ from tests.support.waiting import holds
 from tests.support.webhook_receiver import HANG, TRICKLE, receiving
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+KEY = notice_key("of this deployment")
 MESSAGE = {
     "version": 1, "id": "msg_1", "rule": "broken", "channel": "ops", "event": "failed", "notice": "first", "count": 1,
     "since": "2026-03-01T00:00:00Z", "at": "2026-03-01T00:00:00Z", "dedupKey": "broken/0", "handler": "mail.send",
@@ -282,7 +284,8 @@ class Sink:
 
 def invocation(number: int, lane: str = "notify/ops", **more: Any) -> Invocation:
     key = TaskKey(1_800_000_000_000_000, lane, f"notice/{number}")
-    text = json.dumps({**MESSAGE, "id": f"msg_{number}"})
+    message = {**MESSAGE, "id": f"msg_{number}"}
+    text = json.dumps({**message, "proof": proof_of(message, KEY)})
     return Invocation(number, key, 1, 7, "scylla.notify", "_notify", text, 0, 0, 60_000)._replace(**more)
 
 
@@ -312,7 +315,7 @@ def gate() -> Iterator[Gate]:
 
 
 def test_messages_of_a_lane_go_out_in_order_and_those_of_others_beside_them(sink: Sink, gate: Gate) -> None:
-    executor = NotifyExecutor(Notify(), gate)
+    executor = NotifyExecutor(Notify(), KEY, gate)
     executor.start(sink)
     executor.submit([invocation(number) for number in range(20)])
     executor.submit([invocation(100, "notify/other")])
@@ -325,7 +328,7 @@ def test_messages_of_a_lane_go_out_in_order_and_those_of_others_beside_them(sink
 
 def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
     with receiving(503, 204) as receiver:
-        executor = NotifyExecutor(notify(receiver.url))
+        executor = NotifyExecutor(notify(receiver.url), KEY)
         executor.start(sink)
         executor.submit([invocation(1), invocation(2), invocation(3)])
         assert holds(lambda: len(sink.outcomes) == 3)
@@ -337,7 +340,7 @@ def test_one_that_fails_gives_back_those_behind_it(sink: Sink) -> None:
 
 
 def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:
-    executor = NotifyExecutor(Notify(), gate)
+    executor = NotifyExecutor(Notify(), KEY, gate)
     executor.start(sink)
     executor.submit([invocation(1), invocation(2)])
     assert holds(lambda: set(executor.running()) == {1})
@@ -351,7 +354,7 @@ def test_what_is_killed_is_reported_once(sink: Sink, gate: Gate) -> None:
 
 
 def test_nothing_is_reported_after_a_stop(sink: Sink, gate: Gate) -> None:
-    executor = NotifyExecutor(Notify(), gate)
+    executor = NotifyExecutor(Notify(), KEY, gate)
     executor.start(sink)
     executor.submit([invocation(1), invocation(2)])
     assert holds(lambda: set(executor.running()) == {1})
@@ -362,9 +365,52 @@ def test_nothing_is_reported_after_a_stop(sink: Sink, gate: Gate) -> None:
     assert sink.count == 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"proof": None},
+        {"proof": "0" * 64},
+        {"proof": "\u00e4"},
+        {"proof": ["x"]},
+        {"rule": "another"},
+        {"more": 1},
+        {"count": 2},
+    ],
+)
+def test_only_messages_of_the_planner_are_sent(sink: Sink, change: dict[str, Any]) -> None:
+    with receiving(204) as receiver:
+        executor = NotifyExecutor(notify(receiver.url), KEY)
+        executor.start(sink)
+        forged = json.dumps(json.loads(invocation(1).payload) | change)
+        without = json.dumps(MESSAGE)
+        executor.submit(
+            [invocation(1, "a", payload=forged), invocation(2, "b", payload=without), invocation(3, "c", payload="[]")]
+        )
+        assert holds(lambda: len(sink.outcomes) == 3)
+        assert receiver.received == []
+    found = [(one.failure.kind, one.final) for one in sink.outcomes.values() if one.failure is not None]
+    assert found == [("message_unproven", True)] * 3
+    executor.stop(drain_s=1)
+
+
+def test_a_message_that_was_copied_is_the_same_message_and_receivers_never_see_the_proof(sink: Sink) -> None:
+    with receiving(204, 204) as receiver:
+        executor = NotifyExecutor(notify(receiver.url, secret=SECRET), KEY)
+        executor.start(sink)
+        executor.submit([invocation(1), invocation(2)._replace(payload=invocation(1).payload)])
+        assert holds(lambda: len(sink.outcomes) == 2)
+        assert [one.headers["webhook-id"] for one in receiver.received] == ["msg_1", "msg_1"]
+        assert all(b"proof" not in one.body for one in receiver.received)
+    executor.stop(drain_s=1)
+
+
+def test_without_a_key_nothing_is_proven() -> None:
+    assert not is_proven(MESSAGE | {"proof": proof_of(MESSAGE, b"")}, b"")
+
+
 def test_what_comes_too_late_and_what_is_not_ours_does_not_run(sink: Sink) -> None:
     with receiving(204) as receiver:
-        executor = NotifyExecutor(notify(receiver.url))
+        executor = NotifyExecutor(notify(receiver.url), KEY)
         executor.start(sink)
         executor.submit([invocation(1, "a", start_by_us=boot_us() - 1), invocation(2, "b", handler="mail.send")])
         executor.submit([invocation(3, "c", payload="[")])

@@ -13,6 +13,7 @@ from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.notice_proof import PROOF, proof_of
 from scylla_spark.core.notification_rule import ALIVE, RuleDefinition
 from scylla_spark.core.plan.entry import Entry, Run
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
@@ -49,10 +50,12 @@ class Channels(NamedTuple):
     Attributes:
         known: name → channel.
         public_url: where people reach the HTTP API; empty: messages hold no links.
+        key: proves to dispatchers that the planner has written a message; empty: they send none.
     """
 
     known: Mapping[str, Channel] = {}
     public_url: str = ""
+    key: bytes = b""
 
 
 class Concern(NamedTuple):
@@ -211,5 +214,7 @@ def task_of(message: Message, rule: RuleDefinition, channels: Channels, now: int
     if channels.public_url and "task" in message.sample:
         path = ",".join(quote(part, safe=":") for part in message.sample["task"].values())
         payload["link"] = f"{channels.public_url.rstrip('/')}/v1/tasks/{path}"
+    if channels.key and channel.handler == NOTIFY_HANDLER:
+        payload[PROOF] = proof_of(payload, channels.key)
     retry = _ONCE if message.event == ALIVE else None  # the next one comes anyway
     return Command(ENQUEUE, key, 0, channel.handler, channel.queue, payload_text(payload), retry=retry, enqueued_us=now)

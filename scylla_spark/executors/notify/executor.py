@@ -11,6 +11,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.notice_proof import is_proven, notice_key
 from scylla_spark.core.rejection import of_defect
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
@@ -19,6 +20,7 @@ from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.notify.delivery import Delivered, deliver
+from scylla_spark.io.host.desk_secret import desk_secret
 
 NAME: Final = "notify"
 RETRY: Final = Retry(8, "5s", "5m")
@@ -26,6 +28,10 @@ RETRY: Final = Retry(8, "5s", "5m")
 _TIMEOUT_MS: Final = 60_000
 _THREADS: Final = 4
 _MOST: Final = 64
+_UNPROVEN: Final = (
+    "Only messages of the planner are sent, and this is none. If a rule has told it: planner and dispatchers on several machines "
+    "need the same desk.secret."
+)
 
 Deliver = Callable[[Any, Notify], Delivered]
 
@@ -35,11 +41,13 @@ class NotifyExecutor:
 
     Args:
         settings: with the channels.
+        key: tells messages of the planner from those of everybody else who may enqueue.
         send: sends one message.
     """
 
-    def __init__(self, settings: Notify, send: Deliver = deliver) -> None:
+    def __init__(self, settings: Notify, key: bytes, send: Deliver = deliver) -> None:
         self._settings = settings
+        self._key = key
         self._send = send
         self._backlog = Backlog(lambda _: None)
         self._news = threading.Condition()
@@ -146,7 +154,10 @@ class NotifyExecutor:
             words = f"Handler {item.handler!r} does not run here; only {NOTIFY_HANDLER!r} does."
             return Delivered(None, Failure("handler_unknown", words), final=True)
         try:
-            return self._send(json.loads(item.payload), self._settings)
+            message = json.loads(item.payload)
+            if not isinstance(message, dict) or not is_proven(message, self._key):
+                return Delivered(None, Failure("message_unproven", _UNPROVEN), final=True)
+            return self._send(message, self._settings)
         except Exception as error:  # a defect of ours must not end the thread
             kind, detail = of_defect(error)
             return Delivered(None, Failure(kind, detail))
@@ -158,7 +169,7 @@ class NotifyExecutor:
 
 
 def _from_settings(settings: Settings) -> NotifyExecutor:
-    return NotifyExecutor(settings.notify)
+    return NotifyExecutor(settings.notify, notice_key(desk_secret(settings)))
 
 
 KIND: Final = Kind(

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scylla_spark.core.notice_proof import PROOF
+
 SOURCE: Final = "/scylla-spark/notifications"
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 _SHOWN: Final = ("queue", "handler", "schedule", "planned", "key", "status", "attempts", "why", "description", "link")
@@ -15,8 +17,9 @@ def cloud_event(payload: Mapping[str, Any]) -> bytes:
     """The message as a CloudEvent 1.0 in JSON; the same bytes whenever it is made.
 
     Args:
-        payload: of the task that carries the message.
+        payload: of the task that carries the message; its proof is for us alone.
     """
+    payload = {name: value for name, value in payload.items() if name != PROOF}
     subject = payload.get("key") or payload.get("schedule") or payload["rule"]
     event = {
         "specversion": "1.0", "id": payload["id"], "source": SOURCE, "type": f"scylla-spark.{payload['event']}.{payload['notice']}",

@@ -1,4 +1,4 @@
-"""What dispatchers and the API both know, so that nobody else speaks for workers."""
+"""What the services of a deployment know and nobody else: by it dispatchers trust the API, and messages of the planner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FILE: Final = "desk.secret"
 
 
 def desk_secret(settings: Settings) -> str:
-    """What the desk and the API both know: as set, or from a file in the data folder, which is made at the first call."""
+    """What the services share: as set, or from a file in the data folder, which is made at the first call."""
     if settings.desk.secret is not None:
         return settings.desk.secret.get_secret_value()
     make_folder(settings.data_dir)

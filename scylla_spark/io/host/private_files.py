@@ -52,14 +52,38 @@ def write(path: Path, text: str) -> None:
 
 
 def kept_secret(path: Path) -> str:
-    """The secret in a file that only its owner may read; made at the first call."""
-    try:
-        found = path.read_text().strip()
-    except FileNotFoundError:
-        found = ""
+    """The secret in a file that only its owner may read; made at the first call, and the same for all who ask at once.
+
+    Raises:
+        ConfigError: the file is empty.
+    """
+    found = _told(path)
     if not found:
-        found = secrets.token_urlsafe(_SECRET_BYTES)
-        write(path, found + "\n")
+        _offer(path, secrets.token_urlsafe(_SECRET_BYTES) + "\n")
+        found = _told(path)
+    if not found:
+        raise ConfigError(f"{path} is empty.", hint="Delete it: a new secret is made at the next start.")
     if path.stat().st_mode & _OTHERS:
         path.chmod(0o600)
     return found
+
+
+def _told(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _offer(path: Path, text: str) -> None:
+    """Makes a file that only its owner may read, unless another process was first: then that one's counts for both."""
+    mine = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    write(mine, text)
+    try:
+        os.link(mine, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        mine.replace(path)
+    finally:
+        mine.unlink(missing_ok=True)

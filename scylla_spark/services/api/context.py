@@ -259,8 +259,8 @@ def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, 
 
 
 _ALWAYS: Final = (
-    problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.WRONG_HOST, problems.HEADERS_TOO_LARGE,
-    problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
+    problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.FOREIGN_SITE, problems.WRONG_HOST,
+    problems.HEADERS_TOO_LARGE, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
 )  # fmt: skip
 
 

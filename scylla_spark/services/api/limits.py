@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scylla_spark.config.settings import Api
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.metrics import ApiMetrics
+from scylla_spark.services.api.origins import SAFE_METHODS, is_foreign
 from scylla_spark.services.api.problems import Kind, Problem
 
 BODY_S: Final = 20.0  # for a whole request …
@@ -44,6 +45,7 @@ class Limits:
         self._metrics = metrics
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._names = (*settings.allowed_hosts, urlsplit(settings.public_url or "").netloc)
         self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +87,10 @@ class Limits:
                 problems.WRONG_HOST,
                 f"Nobody here is called {host[:100]!r}: ask by address, or list it in api.allowed_hosts.",
             )
+        if scope["method"] not in SAFE_METHODS and is_foreign(
+            host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
+        ):
+            return problems.FOREIGN_SITE, "A page of another site sends this; nothing was done."
         if self._requests > MOST_REQUESTS:
             return problems.BUSY, f"{MOST_REQUESTS} requests are being answered."
         length = headers.get(b"content-length", b"0")
@@ -144,6 +150,10 @@ class _Sent:
             more = [pair for pair in _HEADERS if pair[0] not in known]
             message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
         await self._send(message)
+
+
+def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:
+    return headers[name].decode("latin-1") if name in headers else None
 
 
 def permits(host: str, names: Sequence[str] | set[str]) -> bool:

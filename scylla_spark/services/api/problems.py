@@ -40,6 +40,7 @@ NOT_JSON: Final = Kind("not-json", 400, "The body is not JSON")
 BAD_REQUEST: Final = Kind("bad-request", 400, "The request cannot be read")
 UNAUTHENTICATED: Final = Kind("unauthenticated", 401, "A token is needed")
 FORBIDDEN: Final = Kind("forbidden", 403, "The token does not allow it")
+FOREIGN_SITE: Final = Kind("foreign-site", 403, "Another site sends this")
 NOT_FOUND: Final = Kind("not-found", 404, "There is no such thing")
 NO_SUCH_PATH: Final = Kind("no-such-path", 404, "There is no such path")
 NO_SUCH_METHOD: Final = Kind("no-such-method", 405, "The path does not take that method")
@@ -64,7 +65,7 @@ TIMED_OUT: Final = Kind("timed-out", 504, "What was waited for did not happen in
 
 KINDS: Final = (
     NOT_JSON, NOT_READY, REPLACED, OUT_OF_ORDER, SUPERSEDED,
-    BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
+    BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, FOREIGN_SITE, NOT_FOUND, NO_SUCH_PATH, NO_SUCH_METHOD, TOO_SLOW, CONFLICT, CHANGED, TOO_LARGE,
     WRONG_MEDIA_TYPE, WRONG_HOST, INVALID, KEY_REUSED, IF_MATCH_NEEDED, BUSY, HEADERS_TOO_LARGE, DEFECT, UNREACHABLE, TIMED_OUT,
 )  # fmt: skip
 

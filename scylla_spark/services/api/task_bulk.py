@@ -77,9 +77,9 @@ _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 )  # fmt: skip
 async def bulk(api: Asked, request: Request) -> Response:
     """Enqueue many tasks. Those that are refused leave the others alone; what was not acknowledged may exist all the same."""
-    kind = request.headers.get("content-type", LINES).partition(";")[0].strip().lower()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     told = _Answers(api)
-    if kind in (LINES, "application/jsonl", "application/json-seq", "text/plain"):
+    if kind in (LINES, "application/jsonl", "application/json-seq"):  # no type that forms of other sites can have
         async for some in _lines(request, api.settings.api.max_body):
             await run_in_threadpool(told.take_lines, some)
     elif kind == ARROW:
@@ -89,7 +89,9 @@ async def bulk(api: Asked, request: Request) -> Response:
             file.seek(0)
             await api.slowly(lambda: told.take_all(_rows(file)))
     else:
-        raise Problem(problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100]}.")
+        raise Problem(
+            problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100] or 'without a media type'}."
+        )
     return Response(await run_in_threadpool(told.whole), media_type=LINES)
 
 

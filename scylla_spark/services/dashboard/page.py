@@ -199,7 +199,7 @@ class Screen(NamedTuple):
             try:
                 if self.acts:
                     page.form = dict(request.query_params) | await read_form(request)
-                    check_form(request, page.form, site.sessions, site.public_url)
+                    check_form(request, page.form, site.sessions)
                 return await self.view(page)
             except ApiProblem as problem:
                 return page.refused(problem)

@@ -1,9 +1,11 @@
-"""What the planner needs to know of the channels of the settings: none of their secrets."""
+"""What the planner needs to know of the channels of the settings: none of their secrets, and the key of its proofs."""
 
 from __future__ import annotations
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.notice_proof import notice_key
 from scylla_spark.core.plan.notice import Channel, Channels
+from scylla_spark.io.host.desk_secret import desk_secret
 
 
 def channels_of(settings: Settings) -> Channels:
@@ -12,4 +14,4 @@ def channels_of(settings: Settings) -> Channels:
         name: Channel(channel.handler, channel.queue) if channel.handler is not None else Channel()
         for name, channel in settings.notify.channels.items()
     }
-    return Channels(known, settings.api.public_url or "")
+    return Channels(known, settings.api.public_url or "", notice_key(desk_secret(settings)))

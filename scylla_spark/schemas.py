@@ -13,7 +13,7 @@ VERSION: Final = 6
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
-6: what attempts leave behind (`outputs`).
+6: what attempts leave behind (`outputs`), and tasks expire (`expires_ms`).
 TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -70,6 +70,7 @@ DATA: Final = (
     Column("extra", "string", "JSON object of fields of the record that we do not know"),
     Column("data_offset", "bigint", "Kafka offset of the newest enqueue; null where only a cancel was seen"),
     Column("cancel_offset", "bigint", "Kafka offset of the newest cancel; null: not cancelled"),
+    Column("expires_ms", "bigint", "the task expires unless it has begun so long after scheduled_time; null: never"),
 )
 
 TASKS: Final = Table(
@@ -86,7 +87,11 @@ DEFERRED: Final = Table(
 
 _ATTEMPT: Final = (
     Column("attempt", "int", "number of the attempt, from 1; 0: ended before any"),
-    Column("outcome", "string", "succeeded, failed, aborted, cancelled, timed_out, yielded; `attempts` also: started"),
+    Column(
+        "outcome",
+        "string",
+        "succeeded, failed, aborted, cancelled, expired, timed_out, yielded; `attempts` also: started",
+    ),
     Column("epoch", "bigint", "fencing number of the dispatcher that wrote it"),
     Column("planned_at", "timestamp", "when the attempt was to start"),
     Column("started_at", "timestamp", "when it started; null: never"),
@@ -244,7 +249,7 @@ JOBS: Final = Table(
         Column("planned_at", "timestamp", "the time it is named by"),
         Column("seen", "string", "JSON object: number of a leaf of the trigger → what it has seen"),
         *_TASK,
-        Column("outcome", "string", "of its run: succeeded, failed, aborted, cancelled"),
+        Column("outcome", "string", "of its run: succeeded, failed, aborted, cancelled, expired"),
         Column("started_at", "timestamp", "start of the last attempt"),
         Column("finished_at", "timestamp", "end of the run"),
         _PLAN_OFFSET,

@@ -247,8 +247,8 @@ def _text(value: Any) -> str:
 
 
 _COLORS: Final = {
-    "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "running": "cyan", "retry_wait": "yellow",
-    "ready": "bold",
+    "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "expired": "yellow",
+    "running": "cyan", "retry_wait": "yellow", "ready": "bold",
 }  # fmt: skip
 
 _RESET: Final = "\x1b[0m"

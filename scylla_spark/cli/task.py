@@ -42,7 +42,7 @@ Chosen = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
-_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "ended_at")
+_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at")
 _COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
 _BULK = 10_000
 
@@ -60,6 +60,7 @@ def enqueue(
     priority: Annotated[int, typer.Option(help="0-255, higher is more urgent")] = 0,
     max_retries: Annotated[int | None, typer.Option(help="Attempts after the first")] = None,
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
+    expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
 ) -> None:
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
@@ -71,6 +72,7 @@ def enqueue(
             handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
             retry=None if max_retries is None else Retry(max_retries=max_retries), timeout=timeout,
+            expires=expires,
         )  # fmt: skip
     cli.output.value("key", str(handle.key))
 
@@ -361,7 +363,7 @@ def _status(status: TaskStatus) -> dict[str, Any]:
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "ended_at": _us(status.ended_at), "result": status.result,
+        "expires_at": _us(status.expires_at), "ended_at": _us(status.ended_at), "result": status.result,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
     }  # fmt: skip
     return printable(record, _TIMES)

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from scylla_spark.worker.connection import Site
 
 _LEAST_US: Final = 1_000_000
-_STATES: Final = ("ready", "running", "retry_wait", "scheduled", "failed", "aborted", "succeeded", "cancelled")
+_STATES: Final = (
+    "ready",
+    "running",
+    "retry_wait",
+    "scheduled",
+    "failed",
+    "aborted",
+    "succeeded",
+    "cancelled",
+    "expired",
+)
 _COLORS: Final = {
     "ready": "yellow", "running": "cyan", "retry_wait": "yellow", "failed": "red", "aborted": "red", "succeeded": "green",
 }  # fmt: skip

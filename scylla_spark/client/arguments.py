@@ -42,6 +42,7 @@ def command(
     priority: int = 0,
     retry: Retry | None = None,
     timeout: object = None,
+    expires: object = None,
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
@@ -57,6 +58,7 @@ def command(
         priority: 0 … 255; greater goes first among tasks that are due.
         retry: policy of this task; default: its handler's.
         timeout: longest run of an attempt, as `delay`; default: its handler's.
+        expires: it ends as expired if it has not begun so long after its scheduled time, as `delay`; default: it never does.
 
     Raises:
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
@@ -79,7 +81,10 @@ def command(
     terms = WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
     timeout_ms = None if timeout is None else duration_ms(timeout)
     key = TaskKey(moment(now, at, delay), lane, unique)
-    return Command(ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now)
+    expires_ms = None if expires is None else duration_ms(expires)
+    return Command(
+        ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now, expires_ms=expires_ms
+    )  # fmt: skip
 
 
 def _check_not_ours(handler: object, queue: str) -> None:

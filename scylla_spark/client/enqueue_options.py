@@ -21,6 +21,8 @@ class EnqueueOptions(TypedDict, total=False):
         priority: 0-255, higher is more urgent.
         retry: when it runs again after a failure. Default: as the handler or the deployment says.
         timeout: longest run of an attempt (duration). Default: likewise.
+        expires: it ends as expired, without a run, if no attempt has begun so long after its scheduled time (duration). Default: it
+            never does.
     """
 
     ordering_id: str | None
@@ -31,3 +33,4 @@ class EnqueueOptions(TypedDict, total=False):
     priority: int
     retry: Retry | None
     timeout: object
+    expires: object

@@ -443,6 +443,7 @@ class Scheduler:
         payload: str | Column | None = None,
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
+        expires: object = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
 
@@ -456,6 +457,7 @@ class Scheduler:
             payload: column: a struct, a map, or the text of a JSON object. Default: empty.
             queue: name, or a column of names.
             priority: 0-255, or a column of integers.
+            expires: how long after its time each ends as expired unless it has begun (duration). Default: none does.
 
         Returns:
             Once Kafka has acknowledged every row.
@@ -466,7 +468,9 @@ class Scheduler:
         """
         from scylla_spark.client import frames
 
-        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        columns = frames.Columns(
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires
+        )
         sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
         return EnqueueResult(self.connection, sent, self.connection.ends())
 
@@ -482,6 +486,7 @@ class Scheduler:
         payload: str | Column | None = None,
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
+        expires: object = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
@@ -500,10 +505,13 @@ class Scheduler:
             payload: column.
             queue: name or column.
             priority: number or column.
+            expires: duration.
         """
         from scylla_spark.client import frames
 
-        columns = frames.Columns(handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority)
+        columns = frames.Columns(
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires
+        )
         return frames.stream(
             df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)
         )

@@ -23,7 +23,10 @@ from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION,
 from scylla_spark.duration import duration_ms
 from scylla_spark.name import PATTERN
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""The newest version of records. 2: tasks expire. A record has the lowest that says what it means; an older reader refuses what it would
+take for something else, as `unknown_version`, a row of `rejected`."""
+COMMON_VERSION: Final = 1  # what every reader understands: cancels, and tasks that do not expire
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
@@ -34,6 +37,7 @@ TOO_OLD: Final = "too_old"
 Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Millis = Annotated[int, BeforeValidator(duration_ms)]
+SomeMillis = Annotated[int, Field(ge=1), BeforeValidator(duration_ms)]
 
 
 _LIKE_JSON = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -60,6 +64,7 @@ class _CommandFields(TypedDict, total=False):
     queue: Name
     priority: Annotated[int, Field(ge=0, le=255)]
     timeout: Millis | None
+    expires: SomeMillis | None
     retry: _RetryFields | None
     enqueuedAt: AwareDatetime | None
     requestId: Identifier | None
@@ -92,6 +97,7 @@ class Command(NamedTuple):
         extra: JSON text of fields that we do not know, or None.
         request_id: set where a client waits for an answer.
         grace_ms: of a cancel: end what runs, too, and how long it may go on; None: leave it alone.
+        expires_ms: of an enqueue: the task ends as expired if it has not begun so long after its scheduled time; None: it never does.
     """
 
     kind: str
@@ -107,6 +113,12 @@ class Command(NamedTuple):
     extra: str | None = None
     request_id: str | None = None
     grace_ms: int | None = None
+    expires_ms: int | None = None
+
+    @property
+    def expires_us(self) -> int | None:
+        """When the task expires unless it has begun, microseconds since the epoch; None: never."""
+        return None if self.expires_ms is None else self.key.time_us + self.expires_ms * 1000
 
 
 class Rejection(NamedTuple):
@@ -218,6 +230,7 @@ def _command(
         extra=_text("unknown fields", unknown) if unknown else None,
         request_id=record.get("requestId"),
         grace_ms=record.get("grace") if kind == CANCEL else None,
+        expires_ms=record.get("expires") if kind == ENQUEUE else None,
     )
 
 
@@ -268,7 +281,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "orderingId": command.key.ordering_id,
         "scheduledTime": iso(command.key.time_us),
         "uniquenessKey": command.key.uniqueness_key,
-        "version": VERSION,
+        "version": COMMON_VERSION if command.expires_ms is None else VERSION,
         "type": command.kind,
         "queue": command.queue,
     }
@@ -280,6 +293,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "requestId": command.request_id,
     }
     optional["timeout"] = None if command.timeout_ms is None else f"{command.timeout_ms}ms"
+    optional["expires"] = None if command.expires_ms is None else f"{command.expires_ms}ms"
     optional["grace"] = None if command.grace_ms is None else f"{command.grace_ms}ms"
     if command.retry is not None:
         terms = command.retry

@@ -22,11 +22,12 @@ from scylla_spark.core.bounded_text import clean, cut
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import MAX_OUTPUTS_BYTES
-from scylla_spark.core.task import MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure, LastError
+from scylla_spark.core.task import EXPIRED, MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure, LastError
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.name import is_name
 
-VERSION: Final = 2
+VERSION: Final = 3
+"""The newest version of records. 3: a task has expired. What does not say so is written as version 2, which older readers read."""
 FENCE: Final = "fence"
 FACTS: Final = "facts"
 RESIGN: Final = "resign"
@@ -40,7 +41,8 @@ _FACT_CHARS: Final = 250  # of a fact without result and failure
 _MAX_KIND_BYTES: Final = 2 * 1024
 _MAX_TEXT_BYTES: Final = 64 * 1024
 _GO_ON: Final = frozenset({TIMED_OUT, YIELDED})
-_FACTS_BEGIN: Final = f'{{"v":{VERSION},"kind":"{FACTS}",'.encode()
+_COMMON: Final = 2
+_FACTS_BEGIN: Final = tuple(f'{{"v":{version},"kind":"{FACTS}",'.encode() for version in (_COMMON, VERSION))
 
 
 class Fence(NamedTuple):
@@ -185,8 +187,8 @@ def encode_facts(fence: Fence, facts: Sequence[Fact]) -> list[bytes]:
     return [record for group in _groups(facts) for record in _records(fence, group)]
 
 
-def _envelope(fence: Fence, kind: str) -> dict[str, Any]:
-    return {"v": VERSION, "kind": kind, "epoch": fence.epoch, "nonce": fence.nonce}
+def _envelope(fence: Fence, kind: str, version: int = _COMMON) -> dict[str, Any]:
+    return {"v": version, "kind": kind, "epoch": fence.epoch, "nonce": fence.nonce}
 
 
 def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
@@ -218,7 +220,7 @@ def _note_chars(work: WorkNote | None) -> int:
 
 def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
     """One record, or more if it has too many bytes: only the encoded text tells how many they are."""
-    record = _dump(_envelope(fence, FACTS), facts)
+    record = _dump(fence, facts)
     if len(record) <= MAX_GROUP_BYTES or len(facts) == 1:
         yield record
         return
@@ -227,7 +229,7 @@ def _records(fence: Fence, facts: list[Fact]) -> Iterator[bytes]:
     yield from _records(fence, facts[middle:])
 
 
-def _dump(envelope: dict[str, Any], facts: list[Fact]) -> bytes:
+def _dump(fence: Fence, facts: list[Fact]) -> bytes:
     keys, *others = zip(*facts, strict=True)
     columns: dict[str, Sequence[Any]] = dict(zip(_NAMES, (*zip(*keys, strict=True), *others), strict=True))
     for name in fact_fields.NULLABLE:
@@ -246,7 +248,8 @@ def _dump(envelope: dict[str, Any], facts: list[Fact]) -> bytes:
     for name in ("queue", "handler"):
         if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
             columns[name] = [each if is_name(each) else None for each in columns[name]]
-    return to_json(envelope | {"facts": columns})
+    version = VERSION if EXPIRED in columns["outcome"] else _COMMON
+    return to_json(_envelope(fence, FACTS, version) | {"facts": columns})
 
 
 def _fitted(fact: Fact) -> Fact:
@@ -333,7 +336,7 @@ def _decoded(value: bytes | None) -> OutcomeRecord | Unreadable:
         return OutcomeRecord(fence, FENCE, address=_address(envelope, version))
     if kind == RESIGN:
         return OutcomeRecord(fence, RESIGN)
-    if kind == FACTS and version == VERSION:
+    if kind == FACTS and version <= VERSION:
         return _facts(value)
     return OutcomeRecord(fence, NEWER, version=version)
 

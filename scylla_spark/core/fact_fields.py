@@ -30,7 +30,9 @@ _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Address = Annotated[str, Field(max_length=MAX_ADDRESS_CHARS)]
-_Outcome = Literal["started", "succeeded", "failed", "aborted", "cancelled", "timed_out", "yielded", "too_late"]
+_Outcome = Literal[
+    "started", "succeeded", "failed", "aborted", "cancelled", "expired", "timed_out", "yielded", "too_late"
+]  # fmt: skip
 _STRICT = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 

@@ -23,13 +23,14 @@ SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
 ABORTED: Final = "aborted"
 CANCELLED: Final = "cancelled"
+EXPIRED: Final = "expired"  # it had not begun by the time it was to begin at the latest
 TIMED_OUT: Final = "timed_out"
 YIELDED: Final = "yielded"
 STARTED: Final = "started"  # a start fact; not an outcome
 CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the handler is gone
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
-TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED})
+TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED})
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024
@@ -126,6 +127,7 @@ class FollowUpOptions(TypedDict, total=False):
         priority: 0-255, higher is more urgent.
         retry: when it runs again after a failure. Default: as its handler or the deployment says.
         timeout: longest run of an attempt (duration). Default: likewise.
+        expires: it ends as expired if it has not begun so long after its time (duration). Default: it never does.
     """
 
     ordering_id: str | None
@@ -135,6 +137,7 @@ class FollowUpOptions(TypedDict, total=False):
     priority: int
     retry: Retry | None
     timeout: object
+    expires: object
 
 
 class Notes(Protocol):
@@ -339,6 +342,7 @@ class Invocation(NamedTuple):
         start_by_us: boot clock after which it must not start any more: until then we certainly own its partition.
         checkpoint: JSON text that an earlier attempt left behind; None: nothing.
         last_error: why the attempt before did not succeed; None: there was none, it yielded, or nobody knows how it ended.
+        expires_us: it must not start after this either, microseconds since the epoch: by then it has expired.
     """
 
     id: int
@@ -354,6 +358,16 @@ class Invocation(NamedTuple):
     start_by_us: int = 1 << 62
     checkpoint: str | None = None
     last_error: LastError | None = None
+    expires_us: int = 1 << 62
+
+    def in_time(self, offset_us: int) -> Invocation:
+        """The same for executors, which know the boot clock alone: it must not start after it has expired.
+
+        Args:
+            offset_us: how far the boot clock is behind the time, microseconds.
+        """
+        latest_us = self.expires_us - offset_us
+        return self if latest_us >= self.start_by_us else self._replace(start_by_us=latest_us)
 
 
 class Failure(NamedTuple):

@@ -28,7 +28,7 @@ class Attempt:
 
     Attributes:
         number: from 1.
-        outcome: succeeded, failed, aborted, cancelled, timed_out, yielded, or "started" while no end is known.
+        outcome: succeeded, failed, aborted, cancelled, expired, timed_out, yielded, or "started" while no end is known.
         started_at: when the handler began.
         finished_at: when it ended; None while no end is known.
         planned_at: when it was to start.
@@ -55,7 +55,8 @@ class TaskStatus:
 
     Attributes:
         key: identity.
-        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted or cancelled.
+        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted, cancelled or
+            expired.
         handler: registered name; None: waits for a lease, or only a cancel of this key was seen.
         payload: the JSON object that was enqueued.
         attempts: how many attempts were begun.
@@ -65,6 +66,7 @@ class TaskStatus:
         result: what the handler returned.
         error: why it did not succeed, or why the last attempt did not.
         fresh: False where no broker answered, so that this is only what the tables say.
+        expires_at: when it ends as expired unless it has begun; None: never.
         attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
     """
 
@@ -82,6 +84,7 @@ class TaskStatus:
     result: Any = None
     error: Failure | None = None
     fresh: bool = True
+    expires_at: datetime | None = None
     attempt_details: tuple[Attempt, ...] = ()
 
     @property
@@ -121,6 +124,7 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         result=json.loads(ended.result) if ended and ended.result is not None else None,
         error=final.failure if final else None,
         fresh=fresh,
+        expires_at=_instant(data.expires_us or 0) if data else None,
         attempt_details=tuple(attempt_of(fact) for fact in attempts[-DETAILS:]),
     )
 

@@ -60,13 +60,13 @@ def task(
     unique = unique_key(parent, name)
     lane = options.get("ordering_id")
     delay_us, at_us = _moment(options)
-    timeout = options.get("timeout")
+    timeout, expires = options.get("timeout"), options.get("expires")
     timeout_ms = None if timeout is None else duration_ms(timeout)
     key = TaskKey(max(at_us, EARLIEST_US), unique if lane is None else lane, unique)
     try:
         command = Command(
             ENQUEUE, key, 0, handler, options.get("queue", DEFAULT_QUEUE), payload_text(payload), options.get("priority", 0),
-            timeout_ms, _terms(options.get("retry")),
+            timeout_ms, _terms(options.get("retry")), expires_ms=None if expires is None else duration_ms(expires),
         )  # fmt: skip
         record = encode(command, with_stamp=False).decode()
     except (ValueError, TypeError, RecursionError) as error:

@@ -240,9 +240,18 @@ class VirtualDispatcher:
             self._calls, self.last_called = self._calls + 1, call[0].handler
             for item in call:
                 self._began_us[item.id] = self._now
+            if any(item.expires_us < self._now for item in call):
+                self._hand_back(call)
+                continue
             outcomes = self._called(call, self._now)
             self._noted(call, outcomes)
             heappush(self._ends, (outcomes[0].finished_us, self._calls, call, outcomes))
+
+    def _hand_back(self, call: list[Invocation]) -> None:
+        """A call that has expired meanwhile is not made."""
+        behind = [one for item in call for one in self._backlog.fail(item.key.ordering_id)]
+        self._backlog.finish(call)
+        self._engine.finished([Outcome(item.id, NOT_STARTED) for item in (*call, *behind)], self._now)
 
     def _called(self, call: list[Invocation], begin: int) -> list[Outcome]:
         """Makes a call; one that takes longer than it may is not made, for it would be killed before its end."""

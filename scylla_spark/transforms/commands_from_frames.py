@@ -18,10 +18,10 @@ from pyspark.sql import types as T
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.command import (
     CANCEL,
+    COMMON_VERSION,
     ENQUEUE,
     TOO_LATE,
     TOO_OLD,
-    VERSION,
     Command,
     Rejection,
     Rules,
@@ -32,6 +32,7 @@ from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
 from scylla_spark.transforms.payload_json import JSON_OPTIONS, payload_column, payload_conditions
@@ -66,6 +67,7 @@ class Columns(NamedTuple):
     payload: str | Column | None = None
     queue: str | Column = DEFAULT_QUEUE
     priority: int | Column = 0
+    expires: object = None
 
 
 def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
@@ -110,7 +112,7 @@ def cancel_records(df: DataFrame, columns: Columns, now: int) -> DataFrame:
         now: microseconds since the epoch.
     """
     parts = _parts(df, columns, now)
-    fixed = f',"version":{VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
+    fixed = f',"version":{COMMON_VERSION},"type":"{CANCEL}","enqueuedAt":"{iso(now)}"}}'
     pieces = ["{" + fixed.removeprefix(",").removesuffix("}") + ",", *_key_pieces([])]
     return _records(parts, pieces, [*_key_conditions(), _out_of_range()], [])
 
@@ -206,6 +208,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
     queue = DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue
     priority = 0 if isinstance(columns.priority, Column) else columns.priority
     sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
+    sample = sample._replace(expires_ms=_expires_ms(columns))
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
     except (TypeError, ValueError) as error:
@@ -222,10 +225,15 @@ def _constant(columns: Columns, stamp: int | None) -> str:
         queue=DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue,
         priority=0 if isinstance(columns.priority, Column) else columns.priority,
         enqueued_us=stamp or 0,
+        expires_ms=_expires_ms(columns),
     )  # fmt: skip
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
     return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
+
+
+def _expires_ms(columns: Columns) -> int | None:
+    return None if columns.expires is None else duration_ms(columns.expires)
 
 
 def _key_pieces(varying: list[str]) -> list[str | Column]:

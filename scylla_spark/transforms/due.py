@@ -17,7 +17,7 @@ from scylla_spark.schemas import KEY_NAMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "extra")
+_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "extra")
 
 
 def maybe_open(hours: OpenHours) -> Column:
@@ -102,7 +102,8 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     """What fits the budget of every queue: what is leased, heads of lanes before those behind them, the urgent and overdue first.
 
     Lanes whose head cannot start (it waits for a retry, has no handler, or its queue is paused) come last, so that however many
-    they are they keep nobody else out. A head that is cancelled ends wherever it stands, and what is behind it may start.
+    they are they keep nobody else out. A head that is cancelled ends wherever it stands, and what is behind it may start; so
+    does one that has expired.
 
     Args:
         rows: as `due` returns.
@@ -119,7 +120,8 @@ def first_of_queues(rows: DataFrame, budget: Budget, *, now: int) -> DataFrame:
     head = F.col("lane_rank") == 1
     name = F.coalesce("queue", F.lit(DEFAULT_QUEUE))
     waits = (F.col("next_us") > now) | F.col("handler").isNull() | name.isin(list(budget.paused))
-    stuck = head & waits & ~F.col("cancelled")
+    expired = (F.col("attempt") == 0) & (F.col("time_us") + F.col("expires_ms") * 1000 <= now)
+    stuck = head & waits & ~F.col("cancelled") & ~F.coalesce(expired, F.lit(False))
     share = F.when(name.isin(list(budget.listed)), name)
     queue = Window.partitionBy("share").orderBy(
         ~F.col("leased"), "blocked", "lane_rank", F.desc("priority"), "time_us", "ordering_id"

@@ -320,7 +320,7 @@ def _again(partition: int, command: Command, appended_us: int) -> _Record:
 
 
 _DATA_NAMES: Final = (
-    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset"
+    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset", "expires_ms"
 )  # fmt: skip
 
 
@@ -329,7 +329,8 @@ def _data(data: Command | None) -> tuple[Any, ...]:
         return (None,) * len(_DATA_NAMES)
     retry = data.retry._asdict() if data.retry is not None else None
     return (
-        data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset
+        data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset,
+        data.expires_ms,
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_plain_foreign_record_is_a_command():
         (record(taskData="text"), "wrong_value"),
         (record(priority="9"), "wrong_value"),
         (record(priority=256), "wrong_value"),
-        (record(version=2), "unknown_version"),
+        (record(version=3), "unknown_version"),
         (record(type="explode"), "wrong_value"),
         (record(handler="../../etc/passwd; rm"), "wrong_value"),
         (record(timeout="soon"), "wrong_value"),

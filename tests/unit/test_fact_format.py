@@ -95,7 +95,7 @@ def test_unknown_fields_are_ignored():
 
 @pytest.mark.parametrize(
     "value",
-    [changed(v=3), changed(v=10**300, facts=5), changed(kind="lease"), changed(v=3, kind="lease", facts=...)],
+    [changed(v=4), changed(v=10**300, facts=5), changed(kind="lease"), changed(v=4, kind="lease", facts=...)],
 )
 def test_a_record_of_a_newer_version_is_told_from_nonsense(value):
     record = decode(value)
@@ -106,8 +106,8 @@ def test_a_record_of_a_newer_version_is_told_from_nonsense(value):
 @pytest.mark.parametrize("address", ["http://x", 5, ..., {"host": "x"}])
 def test_a_fence_of_a_newer_version_is_one(address):
     known = address if isinstance(address, str) else ""
-    assert decode(changed(v=3, kind="fence", address=address)) == OutcomeRecord(FENCE, "fence", address=known)
-    assert decode(changed(v=3, kind="resign")) == OutcomeRecord(FENCE, "resign")
+    assert decode(changed(v=4, kind="fence", address=address)) == OutcomeRecord(FENCE, "fence", address=known)
+    assert decode(changed(v=4, kind="resign")) == OutcomeRecord(FENCE, "resign")
 
 
 BAD = {
@@ -124,7 +124,7 @@ BAD = {
     "version 0": (changed(v=0), "wrong_value"),
     "a text as version": (changed(v="2"), "wrong_value"),
     "no kind": (changed(kind=...), "missing_field"),
-    "no kind, newer": (changed(v=3, kind=...), "missing_field"),
+    "no kind, newer": (changed(v=4, kind=...), "missing_field"),
     "epoch 0": (changed(epoch=0), "wrong_value"),
     "an epoch beyond all": (changed(epoch=2**63), "wrong_value"),
     "a fraction as epoch": (changed(epoch=1.5), "wrong_value"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from scylla_spark.clock import iso
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
@@ -16,7 +17,7 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import Known
-from scylla_spark.core.task import CANCELLED, FAILED, Failure
+from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 
 
@@ -170,14 +171,18 @@ class Cancels:
         entry.requests = ()
 
     def end_unrun(self, partition: Partition, entry: Entry, now: int) -> None:
-        """Ends the head of a lane that is not to start: it was cancelled, or its attempts are used up."""
+        """Ends the head of a lane that is not to start: it was cancelled, has expired, or its attempts are used up."""
         if entry.cancelled:
             self.close(partition, entry, now)
             return
+        if entry.expired(now):
+            outcome, failure = EXPIRED, Failure(EXPIRED, f"It had not begun by {iso(entry.expires_us)}.")
+        else:
+            said = f"{entry.used} attempts were begun and none came to an end."
+            outcome, failure = FAILED, Failure("attempts_exhausted", said)
+            self._state.counts["retries_exhausted"] += 1
         entry.stage = CLOSING
-        failure = Failure("attempts_exhausted", f"{entry.used} attempts were begun and none came to an end.")
-        self._state.counts["retries_exhausted"] += 1
-        fact = Fact(entry.key, entry.attempt, FAILED, finished_us=now, used=entry.used, failure=failure)
+        fact = Fact(entry.key, entry.attempt, outcome, finished_us=now, used=entry.used, failure=failure)
         named = fact._replace(queue=entry.data.queue, handler=entry.data.handler)
         self._recorder.record(partition, named, now)
 

@@ -16,6 +16,8 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
+from scylla_spark.core.engine.expiry import Expiry
+from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
 from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
@@ -67,7 +69,8 @@ class Engine:
         state = EngineState(policy_of, limits, rng)
         gates = Gates(queues or {})
         ready, pulls = ReadyLanes(gates), PullQueues(gates)
-        waiting = Waiting(state, gates, ready, pulls)
+        expiries = ExpiryTimers(state)
+        waiting = Waiting(state, gates, ready, pulls, expiries)
         recorder = Recorder(state)
         judging = Judging(state, recorder)
         book = LeaseBook(state, gates, waiting, recorder=recorder, judging=judging)
@@ -80,6 +83,7 @@ class Engine:
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
+        self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels)
         self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
         self._book, self._leases = book, Leases(state, book, self._leasing)
         self._queue_changes = QueueChanges(state, gates, ready, pulls, waiting=waiting, runs=runs, book=book)
@@ -110,6 +114,7 @@ class Engine:
         self._waiting.fire(now)
         if self._unloading.choked or self._unloading.pressed:
             self._unloading.relieve(now)
+        self._expiry.end_due(now)
         self._release.readmit(now)
         for partition in list(self._state.partitions.values()):
             self._ownership.leave_if_drained(partition, now)
@@ -123,6 +128,7 @@ class Engine:
         """When `tick` has something to do next, microseconds since the epoch; a far instant if nothing is planned."""
         return min(
             self._waiting.next_us(),
+            self._expiries.next_us(),
             self._ready.next_us(),
             self._recorder.next_us(),
             self._runs.next_look_us(),

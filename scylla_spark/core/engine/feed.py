@@ -302,9 +302,11 @@ class Feed:
             self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True
-            if row.command.offset > entry.data.offset:
+            newer = row.command.offset > entry.data.offset
+            if newer:
                 lane.overwrite(entry, row.command)
-            if entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error) and lane.state in IDLE:
+            known = entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error)
+            if (known or newer) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
         self._book.adopt(partition, lane, entry, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:

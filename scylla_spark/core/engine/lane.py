@@ -14,6 +14,7 @@ from scylla_spark.core.work_note import WorkNote
 
 BEFORE_ALL: Final = TaskKey(-1, "", "")  # less than any key
 STUB: Final = -1  # offset of a task of which only its lease is known
+NEVER_EXPIRES_US: Final = 1 << 62
 
 
 class LaneState(StrEnum):
@@ -132,6 +133,21 @@ class Entry:
             self.error = error
         self.next_us = max(next_us, self.key.time_us)
         return True
+
+    @property
+    def expires_us(self) -> int:
+        """When it is not to start any more, microseconds since the epoch; NEVER_EXPIRES_US: never, or it has begun.
+
+        A recorded attempt is a beginning, and so is a lease; a start that was only announced out of caution is none.
+        """
+        expires_us = self.data.expires_us
+        if expires_us is None or self.attempt > (1 if self.announced == 1 else 0):
+            return NEVER_EXPIRES_US
+        return expires_us
+
+    def expired(self, now: int) -> bool:
+        """Whether it is not to start any more, because it had to begin before."""
+        return self.data.expires_ms is not None and self.expires_us <= now
 
     @property
     def leased(self) -> bool:

@@ -122,7 +122,7 @@ class Leasing:
         elif not head.verified and not partition.is_fresh(head.key):
             lane.state = LOOKUP
             self._state.ask(action.Lookup(partition.tenure, [head.key]))
-        elif head.cancelled or not retry.allows(head.used):
+        elif head.cancelled or head.expired(now) or not retry.allows(head.used):
             lane.state = RECORDING
             self._cancels.end_unrun(partition, head, now)
         else:

@@ -163,7 +163,7 @@ class Release:
         entry = turn.lane.head()
         if entry is None or entry.next_us > now or entry.key.time_us > turn.partition.complete_us:
             return None
-        if entry.stage is not OPEN or entry.cancelled or entry.announced:
+        if entry.stage is not OPEN or entry.cancelled or entry.announced or entry.expired(now):
             return None
         if turn.lane.frontier is not None and entry.key > turn.lane.frontier:
             return None
@@ -180,7 +180,7 @@ class Release:
             self._state.ask(action.Lookup(partition.tenure, [entry.key]))
             return None
         announced = entry.announced == entry.attempt > 0
-        if entry.cancelled or not (announced or retry.allows(entry.used)):
+        if entry.cancelled or entry.expired(now) or not (announced or retry.allows(entry.used)):
             lane.state = RECORDING
             self._cancels.end_unrun(partition, entry, now)
             return None
@@ -202,7 +202,7 @@ class Release:
         invocation = Invocation(
             self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
             data.payload, data.priority, entry.next_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
-            entry.work.checkpoint if entry.work is not None else None, entry.error,
+            entry.work.checkpoint if entry.work is not None else None, entry.error, entry.expires_us,
         )  # fmt: skip
         turn.lane.hold(entry)
         turn.lane.state = RUNNING

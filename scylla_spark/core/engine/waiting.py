@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
@@ -27,13 +28,17 @@ class Waiting:
         gates: of the queues.
         ready: where lanes wait whose head is due.
         pulls: where those wait that a worker is to lease.
+        expiries: until when those wait whose head expires.
     """
 
-    def __init__(self, state: EngineState, gates: Gates, ready: ReadyLanes, pulls: PullQueues) -> None:
+    def __init__(
+        self, state: EngineState, gates: Gates, ready: ReadyLanes, pulls: PullQueues, expiries: ExpiryTimers
+    ) -> None:
         self._state = state
         self._gates = gates
         self._ready = ready
         self._pulls = pulls
+        self._expiries = expiries
         self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
 
     def settle(self, partition: Partition, lane: Lane, now: int) -> None:
@@ -60,6 +65,8 @@ class Waiting:
             lane.state, lane.active = RECORDING, head
         elif head.next_us <= now:
             self.make_ready(partition, lane, head)
+            if head.data.expires_ms is not None and lane.state is READY:
+                self._expiries.watch(partition, lane, head)
         else:
             lane.state = WAITING
             heappush(self._timers, (head.next_us, self._state.next_number(), lane.stamp, partition, lane))

@@ -51,6 +51,7 @@ _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
     "succeeded": "succeeded",
     "cancelled": "cancelled",
+    "expired": "cancelled",  # it has ended, and nothing was run
     "failed": "failed",
     "aborted": "failed",
     "timed_out": "failed",

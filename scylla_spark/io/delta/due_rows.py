@@ -96,14 +96,16 @@ def due_keys(rows: pl.LazyFrame, *, depth: int, now: int, paused: Sequence[str])
 
     Returns:
         Grain: one row per task, lane by lane in key order. Key columns, `queue`, `priority`, `size` (bytes), `stuck` (it cannot
-        start, and is not cancelled: it waits for a retry, names no handler, or its queue is paused), `leased`, `lane_rank` from
-        1, and `more`: whether the tables hold further open tasks of the lane.
+        start, and is neither cancelled nor expired: it waits for a retry, names no handler, or its queue is paused), `leased`,
+        `lane_rank` from 1, and `more`: whether the tables hold further open tasks of the lane.
     """
     import polars as pl
 
     queue = pl.col("queue").fill_null(DEFAULT_QUEUE)
     waits = (epoch_us("next_at").fill_null(0) > now) | pl.col("handler").is_null() | queue.is_in(list(paused))
-    stuck = waits & pl.col("cancel_offset").is_null()
+    expires_us = epoch_us("scheduled_time") + pl.col("expires_ms") * 1000
+    expired = ((pl.col("attempt").fill_null(0) == 0) & (expires_us <= now)).fill_null(value=False)
+    stuck = waits & pl.col("cancel_offset").is_null() & ~expired
     size = pl.lit(ROW_BYTES, pl.Int64) + pl.col("payload").str.len_bytes().fill_null(0)
     keys = rows.select(*_KEY, "priority", queue=queue, stuck=stuck, size=size, leased=is_leased()).collect()
     keys = keys.sort(
@@ -157,7 +159,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
     return (
         chosen.sort(*_LANE, "lane_rank")
         .select(
-            *_LANE, "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "extra", "more",
+            *_LANE, "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "extra", "more",
             time_us=epoch_us("scheduled_time"), max_retries=retry.field("max_retries"), base_ms=retry.field("base_ms"),
             cap_ms=retry.field("cap_ms"), enqueued_us=epoch_us("enqueued_at"),
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),

@@ -38,7 +38,7 @@ def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
     data = [column.name for column in DATA if column.name != "cancel_offset"]
     newest = pl.col(data).sort_by(pl.col("data_offset"), nulls_last=False).last()
     rows = pl.concat(operations).group_by(IDENTITY).agg(newest, pl.col("cancel_offset").max())
-    return rows.select(*IDENTITY, *data, "cancel_offset")
+    return rows.select(*IDENTITY, *[column.name for column in DATA])
 
 
 def in_us(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -73,6 +73,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         else None,
         enqueued_us=row["enqueued_at"] or 0,
         extra=row["extra"],
+        expires_ms=row["expires_ms"],
     )
     return ScanRow(
         command,

@@ -20,7 +20,7 @@ from scylla_spark.services.api.task_ids import id_of
 Span = Annotated[
     str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
 ]
-State = Literal["scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled"]
+State = Literal["scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired"]
 
 
 class RetryBody(Body):
@@ -49,6 +49,9 @@ class TaskBody(Body):
     priority: Annotated[int, Field(ge=0, le=255, description="Higher is more urgent")] = 0
     retry: RetryBody | None = None
     timeout: Annotated[Span | None, Field(description="Longest run of an attempt; null: as the handler says")] = None
+    expires: Annotated[
+        Span | None, Field(description="It expires if it has not begun so long after its scheduled time; null: never")
+    ] = None
 
     def command(self, key: TaskKey | None, now: int, **more: Any) -> Command:
         """The command that enqueues it.
@@ -65,7 +68,8 @@ class TaskBody(Body):
             more |= {"ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key, "at": key.scheduled_time}
         return command(
             now, self.handler, self.payload, queue=self.queue, priority=self.priority,
-            retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, **more,
+            retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, expires=self.expires,
+            **more,
         )  # fmt: skip
 
 
@@ -136,6 +140,7 @@ class TaskView(KeyView):
     attempts: Annotated[int, Field(description="How many were begun")]
     next_attempt_at: str | None
     cancel_requested: bool
+    expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
     ended_at: str | None
     result: Any
     error: ErrorView | None
@@ -194,7 +199,8 @@ def task_view(status: TaskStatus) -> dict[str, Any]:
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "ended_at": iso_of(status.ended_at), "result": status.result, "error": error_view(status.error), "fresh": status.fresh,
+        "expires_at": iso_of(status.expires_at), "ended_at": iso_of(status.ended_at), "result": status.result,
+        "error": error_view(status.error), "fresh": status.fresh,
     }  # fmt: skip
 
 

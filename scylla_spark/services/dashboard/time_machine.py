@@ -16,7 +16,17 @@ from scylla_spark.services.dashboard.words import filter_term, segment
 
 SPANS: Final = {"1h": "Hour", "6h": "6 hours", "24h": "Day", "168h": "Week"}
 """Windows that end now: length → name."""
-STATES: Final = ("scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled")
+STATES: Final = (
+    "scheduled",
+    "ready",
+    "running",
+    "retry_wait",
+    "succeeded",
+    "failed",
+    "aborted",
+    "cancelled",
+    "expired",
+)
 LIMITS: Final = ("concurrency", "rate", "group_concurrency")
 """Fields of queues that the forecast is asked about."""
 _DEFAULT_SPAN: Final = "24h"

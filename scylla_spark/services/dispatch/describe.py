@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from scylla_spark.clock import iso, now_us, to_us
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.engine.lane import Entry, Lane, LaneState
+from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
@@ -161,6 +161,8 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:
         ready = f"It is due, but its partition releases nothing: {held_up}."
+    if head.expires_us < NEVER_EXPIRES_US:
+        ready += f" It expires at {iso(head.expires_us)} unless it begins before."
     texts = {
         LaneState.READY: ready,
         LaneState.LOOKUP: "The tables are asked whether it has completed before.",

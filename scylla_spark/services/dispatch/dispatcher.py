@@ -336,7 +336,7 @@ class Dispatcher:
 
     def _release(self, item: action.Release) -> None:
         failpoint.reach("dispatch.release.decided")
-        self.executors[item.executor].submit(item.invocations)
+        self.executors[item.executor].submit([one.in_time(self._offset) for one in item.invocations])
         failpoint.reach("dispatch.release.submitted")
         self.engine.handed([invocation.id for invocation in item.invocations], self._now)
 

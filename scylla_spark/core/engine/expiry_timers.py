@@ -1,0 +1,57 @@
+"""When the heads of ready lanes expire: a task that has not begun by then is not to start any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Final
+
+from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, READY, Entry, Lane
+from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.state import EngineState
+
+_AGAIN_US: Final = 50_000  # until a lane is looked at again whose partition has to wait for its facts
+
+
+class ExpiryTimers:
+    """A timer for every ready lane whose head expires; one whose lane has gone on is void.
+
+    Args:
+        state: of the engine.
+    """
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
+
+    def watch(self, partition: Partition, lane: Lane, head: Entry) -> None:
+        """A lane is ready; its head may expire before it starts."""
+        self._push(head.expires_us, lane.stamp, partition, lane)
+
+    def due(self, now: int) -> Iterator[tuple[Partition, Lane, Entry]]:
+        """The lanes whose heads have expired; each is told once, unless it becomes ready again.
+
+        Lanes of a partition wait whose facts are not being recorded, or of which too many wait for the tables.
+        """
+        while self._timers and self._timers[0][0] <= now:
+            _, _, stamp, partition, lane = heappop(self._timers)
+            head = lane.active
+            if stamp != lane.stamp or lane.state is not READY or partition.state is not ACTIVE or head is None:
+                continue
+            if head.expires_us > now:
+                self._push(head.expires_us, stamp, partition, lane)
+            elif partition.backed_up(self._state.limits):
+                self._push(now + _AGAIN_US, stamp, partition, lane)
+            else:
+                yield partition, lane, head
+
+    def next_us(self) -> int:
+        """When the next timer is due, microseconds since the epoch; a far instant: there is none."""
+        timers = self._timers
+        while timers and timers[0][2] != timers[0][4].stamp:
+            heappop(timers)
+        return timers[0][0] if timers else NEVER_EXPIRES_US
+
+    def _push(self, when_us: int, stamp: int, partition: Partition, lane: Lane) -> None:
+        if when_us < NEVER_EXPIRES_US:
+            heappush(self._timers, (when_us, self._state.next_number(), stamp, partition, lane))

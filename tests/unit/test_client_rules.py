@@ -268,5 +268,5 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
     told = {
         "put_notification_rule", "notification_rules", "delete_notification_rule", "test_notification_rule",
     }  # fmt: skip
-    all_names = calls | plan | queues | told | frames | lists | {"settings", "spark"}
+    all_names = calls | plan | queues | told | frames | lists | {"settings", "spark", "handlers"}
     assert {name for name in dir(Scheduler) if name[0] != "_"} == all_names

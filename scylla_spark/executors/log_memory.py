@@ -142,6 +142,11 @@ class LogMemory:
         """Whether the queue holds anything."""
         return self._words[_WRITTEN] != self._words[_READ]
 
+    @property
+    def room(self) -> int:
+        """Bytes that can wait in the queue at once."""
+        return self._queue
+
     def take(self, most: int) -> list[bytes]:
         """The oldest frames of the queue, at most so many; a queue that cannot be is emptied."""
         words = self._words

@@ -13,8 +13,8 @@ from scylla_spark.core.log_record import LogLine, decode
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_memory import LogMemory
-from scylla_spark.services.dispatch.attempt_lines import AttemptName
-from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, known_secrets
+from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName
+from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, _Source, known_secrets
 from scylla_spark.services.dispatch.log_queue import LogQueue
 from tests.support.waiting import eventually
 
@@ -94,6 +94,29 @@ def test_without_kafka_nobody_waits_and_what_finds_no_room_is_dropped_and_counte
     eventually(lambda: counts(logs)[dropped] > 0, 20, "something is dropped", lambda: counts(logs))
     logs.stop()
     assert counts(logs)[dropped] == lines, "none was sent"
+
+
+class Endless:
+    """What a dead child has left, where something that it left behind writes on and on."""
+
+    room, taken = 100_000, 0
+
+    def take(self, most):
+        self.taken += most
+        return [b"x" * 100] * most
+
+    def take_rest(self):
+        return []
+
+    def close(self):
+        self.room = 0
+
+
+def test_a_process_that_outlives_its_child_and_writes_on_does_not_keep_the_lines_of_others(settings):
+    logs, memory = AttemptLogs(settings), Endless()
+    logs._bury(_Source(memory, AttemptLines(logs._redaction, most_line=100, most_attempt=100)))
+    assert memory.taken < 5_000
+    assert memory.room == 0, "it is let go of"
 
 
 def test_secrets_are_those_of_the_settings_and_variables_with_telling_names(settings):

@@ -143,7 +143,10 @@ class AttemptLogs(Collector):
         return more or bool(dead)
 
     def _bury(self, source: _Source) -> None:
-        while frames := source.memory.take(_SLICE):
+        """Reads what a dead child has left: no more than fits, as something that it left behind may go on writing."""
+        left = source.memory.room
+        while left > 0 and (frames := source.memory.take(_SLICE)):
+            left -= sum(map(len, frames))
             self._read(source, frames)
             self._stopping.wait(0 if self._stopping.is_set() else _BUSY_S / 4)
         self._read(source, source.memory.take_rest())
@@ -207,7 +210,7 @@ class AttemptLogs(Collector):
 
     def _finish(self) -> None:
         until, self._retry_us = boot_us() + _STOP_US, 0
-        while self._turn() or (self._queue and not self._retry_us and boot_us() < until):
+        while boot_us() < until and (self._turn() or (self._queue and not self._retry_us)):
             threading.Event().wait(_BUSY_S)
         if self._producer is not None:
             self._producer.close(timeout=_STOP_US / 1e6)

@@ -2,8 +2,7 @@
 
 Two dispatchers, an API, and workers work off some thousand tasks without ingest and Spark. Meanwhile a worker is killed, another freezes
 for longer than its leases last and wakes up, a third talks through a network that breaks again and again, and both dispatchers and the
-API are killed. LEASED says how many tasks there are, and with it the network breaks. Everyday runs leave that out: in one of four a
-worker behind such a network kept leases alive whose reports were not settled, and their lanes waited.
+API are killed. LEASED says how many tasks there are.
 """
 
 import json
@@ -32,7 +31,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.acceptance
 
 TASKS = int(os.environ.get("LEASED", "1500"))
-EVERY_S = 0.7 if "LEASED" in os.environ else 3_600.0  # so long lives a connection of the worker behind the proxy
+EVERY_S = 0.7  # so long lives a connection of the worker behind the proxy
 LANES = 150
 FROZEN_S = 7
 OPTIONS = (
@@ -178,7 +177,7 @@ def test_whatever_dies_freezes_or_is_cut_off_no_lease_is_lost_doubled_or_acted_o
         field.role("dispatch-two", "dispatch")
         field.reached(1)
         cuts = proxy.cuts
-    assert cuts > 3 or EVERY_S > 1
+    assert cuts > 3
     verdict(field)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -26,7 +27,7 @@ LIMIT_S = 0.5
 
 
 async def app(scope, receive, send):
-    """Reads the whole body; answers with its size, or with as many bytes as the path says."""
+    """Reads the whole body; answers with its size, or with as many bytes as the path says; `wait` and `stream` never end."""
     if scope["type"] == "lifespan":
         for step in ("startup", "shutdown"):
             await receive()
@@ -36,8 +37,13 @@ async def app(scope, receive, send):
     while more:
         message = await receive()
         size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    if scope["path"] == "/wait":
+        await asyncio.sleep(60)
     much = int(scope["path"][1:]) if scope["path"][1:].isdigit() else 0
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    if scope["path"] == "/stream":
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await asyncio.sleep(60)
     for _ in range(much):
         await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
     await send({"type": "http.response.body", "body": str(size).encode()})
@@ -45,7 +51,7 @@ async def app(scope, receive, send):
 
 @pytest.fixture
 def site(monkeypatch):
-    for module, names in ((server, ("HEADERS_S", "SEND_S")), (limits, ("BODY_S", "PIECE_S"))):
+    for module, names in ((server, ("HEADERS_S", "SEND_S", "_DRAIN_S")), (limits, ("BODY_S", "PIECE_S"))):
         for name in names:
             monkeypatch.setattr(module, name, LIMIT_S)
     settings = Api(max_connections=MOST, max_body=100_000, max_bulk=200_000)
@@ -54,7 +60,9 @@ def site(monkeypatch):
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
     thread.start()
     assert holds(lambda: running.started)
-    yield SimpleNamespace(port=listener.getsockname()[1], connections=running.server_state.connections)
+    yield SimpleNamespace(
+        port=listener.getsockname()[1], connections=running.server_state.connections, server=running, thread=thread
+    )
     running.should_exit = True
     thread.join()
     listener.close()
@@ -240,3 +248,16 @@ def test_many_idle_connections_slow_nobody(port):
         for _ in range(MOST - 5):
             stack.enter_context(line(port)).sendall(b"GET / HT")
         assert quick(port)
+
+
+def test_who_still_waits_when_the_server_stops_is_told_so(site, caplog):
+    with line(site.port) as waits, line(site.port) as streams:
+        waits.sendall(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        streams.sendall(b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"data: 1" in streams.recv(4096) + streams.recv(4096)
+        site.server.should_exit = True
+        assert problem(rest(waits)) == "/problems/unreachable"
+        assert rest(streams).endswith(b"0\r\n\r\n"), "a whole answer"
+    site.thread.join(10)
+    assert not site.thread.is_alive()
+    assert "Traceback" not in caplog.text

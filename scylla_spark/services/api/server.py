@@ -17,13 +17,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from scylla_spark.config.settings import Api, Settings
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.app import create_app
+from scylla_spark.services.api.draining import Draining
 from scylla_spark.services.api.problems import Kind
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
 IDLE_S: Final = 15.0  # between two requests
 SEND_S: Final = 30.0  # until a client has taken a piece of its answer
-_DRAIN_S: Final = 5
+_DRAIN_S: Final = 3
 
 
 class BoundedProtocol(H11Protocol):
@@ -147,7 +148,7 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     protocol = type("Protocol", (BoundedProtocol,), {"most": settings.max_connections})
     return Config(
-        app, http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
+        Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=_DRAIN_S,
     )  # fmt: skip

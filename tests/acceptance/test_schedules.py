@@ -180,6 +180,15 @@ def test_an_end_fires_what_comes_after_it_with_its_result(deployment, scheduler)
     assert not runs_of(deployment, "other")
 
 
+def test_the_end_of_a_task_that_somebody_enqueued_fires_what_comes_after_its_handler(deployment, scheduler):
+    scheduler.put_schedules(
+        Schedule("report", "work", Trigger.after("add"), payload={"mark": "{{ upstream.schedule }}{{ upstream.key }}"})
+    )
+    handle = scheduler.enqueue("add", {"numbers": [1, 2]}, ordering_id="by-hand")
+    eventually(lambda: marks(deployment, "report") == [str(handle.key)], PATIENCE)
+    scheduler.schedule("report").delete()
+
+
 def test_a_bad_definition_is_told_to_the_caller_and_nonsense_on_the_topic_stands_in_rejected(
     deployment, scheduler, foreign
 ):

@@ -491,6 +491,50 @@ def test_the_end_of_a_run_is_told_to_each_once_though_the_planner_ends_in_its_mi
     assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent[1:]) == names
 
 
+def by_hand(plan: PlannerHarness, unique: str = "u", outcome: str = "succeeded") -> Fact:
+    """The end of a task that somebody enqueued for handler `load`."""
+    key = TaskKey(plan.now, "lane", unique)
+    return Fact(key, 1, outcome, plan.now, plan.now, plan.now, 1, result='{"rows": 7}', queue="q", handler="load")
+
+
+def test_the_end_of_a_task_that_somebody_enqueued_fires_who_listens_to_its_handler() -> None:
+    plan = PlannerHarness()
+    assert not plan.planner.wants_facts
+    trigger = {"kind": "after", "work": "load", "on": ["succeeded"]}
+    plan.put("down", trigger, payload={"of": "{{ upstream.handler }}", "rows": "{{ upstream.result }}"})
+    assert plan.planner.wants_facts, "facts of all tasks are read from now on"
+    plan.ends(by_hand(plan, "failed", "failed"), by_hand(plan)._replace(handler="other"))
+    assert plan.sent == []
+    plan.ends(by_hand(plan))
+    assert [one["uniquenessKey"].split("/")[0] for one in plan.sent] == ["down"]
+    assert plan.sent[0]["taskData"]["of"] == "load"
+    plan.put("load", ORDERS)
+    assert not plan.planner.wants_facts, "it is a schedule now: its runs are known by their keys"
+
+
+def test_a_run_that_ends_twice_is_told_of_once_also_to_who_listens_to_its_handler() -> None:
+    plan = PlannerHarness()
+    plan.put("down", {"kind": "after", "work": "load"})
+    plan.put("up", ORDERS, handler="load")
+    plan.event("orders")
+    plan.end()
+    assert len(plan.sent) == 2
+    fact = by_hand(plan)._replace(key=key_of(plan.sent[0]))
+    plan.ends(fact)
+    assert len(plan.sent) == 2
+
+
+def test_the_end_of_a_task_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:
+    plan = PlannerHarness()
+    names = put_many(plan, {"kind": "after", "work": "load"})
+    facts = [Fact(TaskKey(0, "other", "one"), 1, "succeeded"), by_hand(plan)]
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    lose_after(plan, 2)
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    plan.turn()
+    assert sorted(one["uniquenessKey"].split("/")[0] for one in plan.sent) == names
+
+
 @pytest.mark.parametrize("kind", ["pause", "delete"])
 @pytest.mark.slow
 def test_what_is_asked_of_many_is_done_to_all_though_the_planner_ends_in_its_midst(kind: str) -> None:

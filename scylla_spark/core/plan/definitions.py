@@ -54,7 +54,16 @@ class Definitions:
         self._timing = timing
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
         self._indexed: dict[str, tuple[str, ...]] = {}
+        self._listens: bool | None = None  # not known since the last change
         journal.watchers.append(self._watch)
+
+    @property
+    def listens_to_handlers(self) -> bool:
+        """Whether a schedule waits for the end of work that is no schedule, and may thus be enqueued by anybody."""
+        if self._listens is None:
+            works = (key.removeprefix("work:") for key in self.listeners if key.startswith("work:"))
+            self._listens = any(work not in self._state.entries for work in works)
+        return self._listens
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
@@ -317,6 +326,7 @@ class Definitions:
 
     def _watch(self, change: Change) -> None:
         """Keeps the index of who listens to what."""
+        self._listens = None if change[0] in ("put", "drop") else self._listens
         if change[0] in ("put", "drop"):
             for key in self._indexed.pop(change[1], ()):
                 self.listeners[key].discard(change[1])
@@ -327,6 +337,7 @@ class Definitions:
 
     def _add(self, name: str, keys: tuple[str, ...]) -> None:
         self._indexed[name] = keys
+        self._listens = None
         for key in keys:
             self.listeners[key].add(name)
 

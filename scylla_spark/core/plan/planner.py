@@ -445,7 +445,7 @@ class Planner:
     @property
     def wants_facts(self) -> bool:
         """Whether the ends of tasks of others than schedules are of use, too."""
-        return not self._noticing.idle
+        return not self._noticing.idle or self._definitions.listens_to_handlers
 
     def _notice(self, fact: Fact, now: int) -> None:
         """Tells rules of the end of a task, before the run that it was of is forgotten."""
@@ -467,6 +467,7 @@ class Planner:
     def _ended(self, at: Partly, fact: Fact, now: int) -> None:
         found = self.state.runs.get(fact.key)
         if found is None:
+            self._tell_end_by_hand(at, fact, now)
             return
         entry = self.state.entries[found[0]]
         run = entry.runs[found[1]]
@@ -482,6 +483,18 @@ class Planner:
         self._after(entry, run, fact, now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
+
+    def _tell_end_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
+        """Tells who listens to a handler of the end of a task that no schedule has launched."""
+        name, _ = _named(fact.key)
+        if fact.handler is None or name in self.state.entries:  # a run that has ended is told of once
+            return
+        upstream = {
+            "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
+            "planned": iso(fact.key.time_us),
+        }  # fmt: skip
+        happened = Occurrence(f"work:{fact.handler}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
+        self._tell(at, happened, now)
 
     def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:
         entry = self.state.entries.get(name)
@@ -610,9 +623,9 @@ def _code(error: SchedulerError) -> str:
 
 
 def _named(key: TaskKey) -> tuple[str, str]:
-    """Name of the schedule whose run a task is, and the time it was planned for."""
-    name, planned, _ = key.uniqueness_key.rsplit("/", 2)
-    return name, planned
+    """Name of the schedule whose run a task is, and the time it was planned for; empty: it is no run."""
+    name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
+    return (name, planned) if planned and number else ("", "")
 
 
 def _seconds(us: int) -> str:

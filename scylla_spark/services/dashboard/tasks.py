@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
-from scylla_spark.services.dashboard.words import count_text
+from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
+from scylla_spark.services.dashboard.words import count_text, segment
 
 PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10
@@ -90,19 +92,48 @@ def _known(act: str) -> str:
 
 
 async def new(page: Page) -> Response:
-    """The form of a task; the query may fill it in."""
-    return page.shown("enqueue.html", place="tasks", given=dict(page.request.query_params), why="")
+    """The form of a task; the query may fill it in. Where a dispatcher tells of the handler's payload, there is a field for each part."""
+    return await _form(page, dict(page.request.query_params))
 
 
 async def enqueue(page: Page) -> Response:
     """Enqueues it, and shows it."""
+    parts = fields_of(await _schema(page, page.form.get("handler", ""))) if page.form.get("typed") else None
+    payload, wrong = read_payload(parts, page.form) if parts is not None else (None, {})
     try:
-        accepted = await page.own.post("/v1/tasks", _body(page.form), wait="none")
+        body = _body(page.form)
+        if wrong:
+            return await _form(page, dict(page.form), "Some fields of the payload cannot be taken.", wrong)
+        accepted = await page.own.post(
+            "/v1/tasks", body | ({"payload": payload} if parts is not None else {}), wait="none"
+        )
     except ApiProblem as problem:
         if problem.status not in (400, 422):
             raise
-        return page.shown("enqueue.html", 422, place="tasks", given=dict(page.form), why=problem.sentence)
-    return page.goes(f"/ui/tasks/{accepted['id']}", "The task was enqueued.")
+        return await _form(page, dict(page.form), problem.sentence, wrong)
+    said = f"The task was enqueued. {accepted['warning'] or ''}"
+    return page.goes(f"/ui/tasks/{accepted['id']}", said.strip())
+
+
+async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping[str, str] | None = None) -> Response:
+    """The form with what was given; by the schema of the handler, unless JSON is asked for or nobody tells of one."""
+    try:
+        known = {one["name"]: one for one in (await page.own.get("/v1/handlers"))["handlers"]}
+    except ApiProblem:
+        known = {}  # who may not look at them, or cannot now, writes JSON
+    chosen = known.get(given.get("handler", ""))
+    parts = fields_of(chosen["payload"]) if chosen is not None and not given.get("raw") else None
+    return page.shown(
+        "enqueue.html", 422 if why else 200, place="tasks", given=filled(parts or [], given), why=why, wrong=wrong or {}, parts_of=parts,
+        names=sorted(known), chosen=chosen,
+    )  # fmt: skip
+
+
+async def _schema(page: Page, handler: str) -> Any:
+    try:
+        return (await page.own.get(f"/v1/handlers/{segment(handler)}"))["payload"] if handler else None
+    except ApiProblem:
+        return None
 
 
 def _body(form: Any) -> dict[str, Any]:

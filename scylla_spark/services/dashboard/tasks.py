@@ -18,8 +18,24 @@ PREVIEW_ROWS: Final = 10
 TYPED_ABOVE: Final = 100
 """Whoever acts on more tasks than this types their number."""
 _ACTS: Final = {
-    "cancel": ("Cancel", "state:open", "ends them without running them again"),
-    "retry": ("Retry", "state:ended", "enqueues a copy of each that is due now"),
+    "cancel": (
+        "Cancel",
+        "state:open",
+        "ends them without running them again",
+        "It can be undone: what is cancelled can be enqueued once more, as copies under new keys. What runs by then goes on.",
+    ),
+    "retry": (
+        "Retry",
+        "state:ended",
+        "enqueues a copy of each that is due now",
+        "It cannot be undone: the copies begin at once. Those that still wait can be cancelled one by one.",
+    ),
+    "restore": (
+        "Restore",
+        "state:cancelled",
+        "enqueues each that was cancelled once more, at its own time or now where that has passed",
+        "Done twice, it makes two copies.",
+    ),
 }
 _SHORTCUTS: Final = (
     ("open", "state:open"), ("overdue", "state:ready"), ("running", "state:running"), ("waiting to retry", "state:retry_wait"),
@@ -44,7 +60,7 @@ async def look(page: Page) -> Response:
         why, status = problem.sentence, 422
     return page.shown(
         "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
-        cursor=page.asked("cursor"),
+        cursor=page.asked("cursor"), undo=page.asked("undo"),
     )  # fmt: skip
 
 
@@ -66,25 +82,29 @@ async def act(page: Page) -> Response:
         return await _previewed(page, name, wanted, f"Type {counted['matched']} to confirm. Nothing was done yet.")
     done = await page.own.post(f"/v1/tasks:{name}", filter=wanted)
     said = f"{_ACTS[name][0]} was sent for {count_text(done['sent'])} tasks; the lists show it within seconds."
-    return page.goes(page.site.url("/ui/tasks", filter=wanted), said)
+    return page.goes(page.site.url("/ui/tasks", filter=wanted, undo=done["undo"]), said)
 
 
 async def _previewed(page: Page, act: str, wanted: str, why: str = "") -> Response:
     name = _known(act)
     counted = await page.own.post(f"/v1/tasks:{name}", filter=wanted, dry_run=True)
-    label, states, meaning = _ACTS[name]
+    label, states, meaning, undoing = _ACTS[name]
     first = await page.own.get("/v1/tasks", filter=wanted, limit=10 * PREVIEW_ROWS)
-    ended = states == "state:ended"
-    rows = [one for one in first["tasks"] if (one["ended_at"] is not None) == ended][:PREVIEW_ROWS]
+    meant = states.removeprefix("state:")
+    rows = [one for one in first["tasks"] if meant in (one["state"], "ended" if one["ended_at"] else "open")][
+        :PREVIEW_ROWS
+    ]
     return page.shown(
-        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, wanted=wanted, rows=rows,
+        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, undoing=undoing, wanted=wanted, rows=rows,
         matched=counted["matched"], typed=counted["matched"] > TYPED_ABOVE, why=why,
     )  # fmt: skip
 
 
 def _known(act: str) -> str:
     if act not in _ACTS:
-        raise ApiProblem(404, {"title": "There is no such act", "detail": "A filter can be cancelled or retried."})
+        raise ApiProblem(
+            404, {"title": "There is no such act", "detail": "A filter can be cancelled, retried or restored."}
+        )
     return act
 
 

@@ -35,6 +35,7 @@ from scylla_spark.services.api import (
     task_lists,
     task_logs,
     tasks,
+    tokens,
     workers,
 )
 from scylla_spark.services.api.access import Access
@@ -66,6 +67,7 @@ _ROUTES = (
     stream,
     handlers,
     system,
+    tokens,
     overview,
     identity,
     health,

@@ -131,6 +131,8 @@ NEEDS: Final[dict[str, Need]] = {
     "list_tables": _READS,
     "list_commits_of_tables": _READS,
     "list_tokens": Need(ADMIN),
+    "create_a_token": Need(ADMIN),
+    "revoke_a_token": Need(ADMIN),
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""

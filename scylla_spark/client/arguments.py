@@ -165,6 +165,16 @@ def retried(old: Command, now: int) -> Command:
     return again(old, now, json.dumps(fields))
 
 
+def restored(old: Command, now: int) -> Command:
+    """A cancelled task once more, at its own time, or now where that has passed; its field `restoreOf` names the old one.
+
+    A cancel holds for its key for ever, so the copy has another uniqueness key, as with `again`.
+    """
+    fields = json.loads(old.extra or "{}") | {"restoreOf": str(old.key)}
+    copy = again(old, now, json.dumps(fields))
+    return copy._replace(key=copy.key._replace(time_us=max(old.key.time_us, now)))
+
+
 def keywords(task: Mapping[str, Any]) -> dict[str, Any]:
     """A task of `Scheduler.enqueue_many` as keyword arguments.
 

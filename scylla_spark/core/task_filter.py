@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, date, datetime
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from scylla_spark.clock import to_us
@@ -26,11 +27,15 @@ DAY_US: Final = 86_400_000_000
 _TERM: Final = re.compile(r"([A-Za-z_]+):(<=|>=|<|>)?")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE: Final = re.compile(r'[^\s,"]+')
+_FINGERPRINT: Final = re.compile(r"[0-9A-Fa-f]{4,16}", re.ASCII)
 _NUMBER_CHARS: Final = 9
 
 
 class OneOf(NamedTuple):
-    """A field has one of some values; of `error` the class or code of the last failure holds one, in letters of any size."""
+    """A field has one of some values; of `error` the class or code of the last failure holds one, in letters of any size.
+
+    Of `fingerprint` that of the last failure begins with one.
+    """
 
     field: str
     values: tuple[str, ...]
@@ -90,6 +95,22 @@ def read_filter(text: str, now: int) -> TaskFilter:
     return TaskFilter(tuple(found))
 
 
+def without_fields(text: str, fields: Collection[str]) -> str:
+    """The text of a filter without its terms of some fields.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    terms = _terms(text)
+    places = [*(term.place for term in terms), len(text)]
+    kept = (
+        text[place:end].strip()
+        for term, (place, end) in zip(terms, pairwise(places), strict=True)
+        if term.field not in fields
+    )
+    return " ".join(kept)
+
+
 def _terms(text: str) -> list[_Term]:
     found: list[_Term] = []
     place = 0
@@ -140,6 +161,16 @@ def _text(term: _Term, now: int) -> OneOf:
     if empty := [value for value in term.values if not value.text]:
         raise _wrong("The value is empty.", empty[0].place, "Leave the term out.")
     return OneOf(term.field, tuple(value.text for value in term.values))
+
+
+def _fingerprint(term: _Term, now: int) -> OneOf:
+    _without_comparison(term)
+    if wrong := [value for value in term.values if not _FINGERPRINT.fullmatch(value.text)]:
+        hint = (
+            "Copy it from the page or the error of a task: at least 4 of its 16 hexadecimal digits, from the first on."
+        )
+        raise _wrong(f"{shown(wrong[0].text)} is no fingerprint.", wrong[0].place, hint)
+    return OneOf(term.field, tuple(value.text.lower() for value in term.values))
 
 
 def _state(term: _Term, now: int) -> OneOf:
@@ -243,7 +274,7 @@ def _wrong(message: str, place: int, hint: str) -> ArgumentError:
 
 
 FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
-    "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "error": _text,
+    "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "error": _text, "fingerprint": _fingerprint,
     "late": _duration, "scheduled": _instant, "enqueued": _instant, "ended": _instant, "attempts": _number, "priority": _number,
 }  # fmt: skip
 """Field → how its terms are read."""

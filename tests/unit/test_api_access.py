@@ -429,3 +429,65 @@ def test_where_nobody_knows_whether_there_are_tokens_nobody_is_let_in(monkeypatc
 
     with pytest.raises(UnreachableError):
         asyncio.run(TokenView(read).now())
+
+
+# -- tokens over HTTP -----------------------------------------------------------------------------------------------------
+
+
+def test_an_administrator_makes_a_token_that_holds_at_once_and_is_told_once(site, client):
+    admin = give(site, "admin")
+    with structlog.testing.capture_logs() as lines:
+        wanted = {"name": "ci", "scopes": ["read"], "namespaces": ["ma"], "expires_at": "2200-01-01T00:00:00Z"}
+        made = client.post("/v1/tokens", json=wanted, headers=admin)
+    assert (made.status_code, made.json()["expires_at"], made.headers["cache-control"]) == (
+        201,
+        "2200-01-01T00:00:00Z",
+        "no-store",
+    )
+    told = made.json()
+    assert told["token"].split("_")[1] == told["id"]
+    assert told["token"][-64:] not in repr(lines)
+    headers = {"Authorization": f"Bearer {told['token']}"}
+    assert client.get("/v1/me", headers=headers).json() == {
+        "id": told["id"],
+        "name": "ci",
+        "scopes": ["read"],
+        "namespaces": ["ma"],
+    }
+    listed = client.get("/v1/tokens", headers=admin)
+    assert told["token"][-64:] not in listed.text
+    assert next(one for one in listed.json()["tokens"] if one["id"] == told["id"])["author"] == "t", (
+        "the name of the token that asked"
+    )
+
+
+def test_a_revoked_token_is_worth_nothing_and_stays_listed(site):
+    admin, other = give(site, "admin"), give(site, "read")
+    id = other["Authorization"].split("_")[1]
+    with site.client() as client:
+        assert client.delete(f"/v1/tokens/{id}", headers=admin).json() == {"id": id, "done": "revoked"}
+        assert site.connection.plan.state().tokens[id].revoked
+        assert kind(client.delete("/v1/tokens/000000000000", headers=admin)) == "/problems/not-found"
+    with site.client() as client:  # as another process
+        assert kind(client.get("/v1/tasks", headers=other)) == MISSING
+        states = {one["id"]: one["state"] for one in client.get("/v1/tokens", headers=admin).json()["tokens"]}
+    assert states[id] == "revoked"
+
+
+@pytest.mark.parametrize("body", [
+    {}, {"name": "x"}, {"name": "x", "scopes": []}, {"name": "x", "scopes": ["all"]}, {"name": "", "scopes": ["read"]},
+    {"name": "x", "scopes": "read"}, {"name": "x", "scopes": ["read"], "namespaces": ["\n"]}, {"name": "x", "scopes": ["read"] * 101},
+    {"name": "x", "scopes": ["read"], "expires_at": "2020-01-01T00:00:00Z"}, {"name": "x", "scopes": ["read"], "id": "0" * 12},
+])  # fmt: skip
+def test_what_is_no_token_is_not_made(site, client, body):
+    assert kind(client.post("/v1/tokens", json=body, headers=give(site, "admin"))) == "/problems/invalid"
+    assert len(site.connection.plan.state().tokens) == 1
+
+
+def test_an_administrator_of_some_queues_makes_no_tokens(site, client):
+    headers = give(site, "admin", namespaces=["ma"])
+    assert (
+        kind(client.post("/v1/tokens", json={"name": "x", "scopes": ["admin"]}, headers=headers))
+        == "/problems/forbidden"
+    )
+    assert kind(client.delete("/v1/tokens/000000000000", headers=headers)) == "/problems/forbidden"

@@ -104,10 +104,23 @@ def counts_by_queue_and_state(client, site, keys):
 def cancels_by_filter(client, site, keys):
     done = asked(client, "POST", "/v1/tasks:cancel?filter=state:open")
     assert (done["matched"], done["sent"], len(site.connection.sender.records)) == (4, 4, 4)
+    assert done["undo"].startswith("state:cancelled ended:>=20")
 
 
 def retries_by_filter(client, site, keys):
     assert asked(client, "POST", "/v1/tasks:retry?filter=state:ended")["sent"] == 1
+
+
+def restores_by_filter(client, site, keys):
+    assert asked(client, "POST", "/v1/tasks:restore?filter=ended:>2000-01-01")["matched"] == 0
+    gone = [TaskKey(now_us() + HOUR_US, "own", "gone"), TaskKey(now_us() + HOUR_US, FOREIGN, "gone")]
+    path = site.settings.tables_path
+    queues = ("mail/a", f"{FOREIGN}/q")
+    append(path, TASKS, [task(key, 5, queue=queue) for key, queue in zip(gone, queues, strict=True)])
+    append(path, COMPLETIONS, [fact(key, 0, "cancelled", 6) for key in gone])
+    assert asked(client, "POST", "/v1/tasks:restore?filter=key:gone")["sent"] == 1
+    (record,) = site.connection.sender.records
+    assert FOREIGN not in str(record)
 
 
 def tells_of_lateness(client, site, keys):
@@ -200,6 +213,7 @@ OWN = {
     "count_tasks_by_queue_and_state": counts_by_queue_and_state,
     "cancel_all_tasks_of_a_filter": cancels_by_filter,
     "retry_all_tasks_of_a_filter": retries_by_filter,
+    "restore_all_tasks_of_a_filter": restores_by_filter,
     "tell_how_late_tasks_started": tells_of_lateness,
     "look_at_a_lane": looks_at_lanes,
     "skip_the_head_of_a_lane": skips_heads,

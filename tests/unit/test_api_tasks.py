@@ -179,10 +179,11 @@ def test_a_grace_that_cannot_be_is_refused(client, site, asked):
 
 def test_all_of_a_filter_is_counted_then_cancelled(client, site):
     dry = client.post("/v1/tasks:cancel", params={"filter": "queue:mail,default", "dry_run": True}).json()
-    assert dry == {"matched": 1, "sent": 0, "dry_run": True}, "what has ended is left alone"
+    assert dry == {"matched": 1, "sent": 0, "dry_run": True, "undo": None}, "what has ended is left alone"
     assert site.connection.sender.records == []
     done = client.post("/v1/tasks:cancel", params={"filter": "queue:mail,default"}).json()
-    assert done == {"matched": 1, "sent": 1, "dry_run": False}
+    assert done == {"matched": 1, "sent": 1, "dry_run": False, "undo": done["undo"]}
+    assert done["undo"].startswith("queue:mail,default state:cancelled ended:>=")
     assert b'"type":"cancel"' in site.connection.sender.records[0].value
 
 

@@ -264,9 +264,30 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
     plan = {"put_schedules", "schedule", "emit", "notify_partitions", "put_calendar"}
     frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
     queues = {"put_queue", "put_queues", "queue", "queues", "create_token"}
-    lists = {"list_tasks", "stream_tasks", "list_attempts"}
+    lists = {"list_tasks", "stream_tasks", "list_attempts", "handlers"}
     told = {
         "put_notification_rule", "notification_rules", "delete_notification_rule", "test_notification_rule",
     }  # fmt: skip
     all_names = calls | plan | queues | told | frames | lists | {"settings", "spark", "handlers"}
     assert {name for name in dir(Scheduler) if name[0] != "_"} == all_names
+
+
+def test_a_restored_task_keeps_its_time_unless_that_has_passed_and_its_data():
+    from scylla_spark.client.arguments import restored
+    from scylla_spark.core.command import ENQUEUE, Command
+    from scylla_spark.core.key import TaskKey
+
+    old = Command(
+        ENQUEUE, TaskKey(1_000, "lane", "k"), 5, handler="h", queue="q", payload='{"a":1}', priority=3, extra='{"x":1}'
+    )
+    for now, time_us in ((500, 1_000), (2_000, 2_000)):
+        copy = restored(old, now)
+        assert (copy.key.time_us, copy.key.ordering_id, copy.handler, copy.queue, copy.payload) == (
+            time_us,
+            "lane",
+            "h",
+            "q",
+            '{"a":1}',
+        )
+        assert copy.key.uniqueness_key != "k", "a cancel holds for its key for ever"
+        assert json.loads(copy.extra) == {"x": 1, "restoreOf": str(old.key)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -160,3 +161,58 @@ def test_tokens_and_the_rest_of_administration_are_for_admins(client, site):
     page = seen(client.get("/ui/system/tokens"))
     assert "somebody" in page
     assert "admin" in page
+
+
+def test_a_token_is_made_shown_once_and_revoked(client, site):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "admin"), next="/ui/system")
+    page = client.get("/ui/system/tokens")
+    fields = {
+        "name": HOSTILE,
+        "scope.read": "1",
+        "scopes": "lease:gpu tasks:write:queue=mail",
+        "namespaces": "gpu mail",
+        "days": "7",
+    }
+    made = sent(client, "/ui/system/tokens/create", page, **fields)
+    found = re.search(r"ss_([0-9a-z]{12})_[0-9a-z]+", made.text)
+    assert made.status_code == 200, seen(made)
+    assert found is not None
+    assert HOSTILE not in made.text
+    assert made.headers["cache-control"] == "no-store"
+    assert found[0] not in repr(made.headers)
+    stored = site.connection.plan.state().tokens[found[1]]
+    assert (stored.name, stored.scopes, stored.namespaces) == (
+        HOSTILE,
+        ("read", "lease:gpu", "tasks:write:queue=mail"),
+        ("gpu", "mail"),
+    )
+    assert 6 < (stored.expires_us - now_us()) / 86_400_000_000 < 8
+    listed = client.get("/ui/system/tokens")
+    assert found[1] in listed.text
+    assert found[0] not in listed.text
+    done = sent(client, "/ui/system/tokens/revoke", listed, id=found[1])
+    assert done.status_code == 303
+    assert site.connection.plan.state().tokens[found[1]].revoked
+
+
+@pytest.mark.parametrize("fields", [
+    {"name": "x"}, {"name": "", "scope.read": "1"}, {"name": "x", "scopes": "all"},
+    {"name": "x", "scope.read": "1", "days": "0.5"}, {"name": "x", "scope.read": "1", "days": "0"},
+])  # fmt: skip
+def test_a_token_that_cannot_be_made_is_said_and_what_was_typed_stays(client, site, fields):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "admin"), next="/ui/system")
+    answer = sent(
+        client, "/ui/system/tokens/create", client.get("/ui/system/tokens"), **fields | {"namespaces": "kept/"}
+    )
+    assert answer.status_code == 422
+    assert 'role="alert"' in answer.text
+    assert 'value="kept/"' in answer.text
+    assert len(site.connection.plan.state().tokens) == 1
+
+
+def test_tokens_are_made_by_administrators_alone(client, site):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read", "tasks:write"), next="/ui/system")
+    page = client.get("/ui/system")
+    for path, fields in (("create", {"name": "x", "scope.read": "1"}), ("revoke", {"id": "0a1b2c3d4e5f"})):
+        assert sent(client, f"/ui/system/tokens/{path}", page, **fields).status_code == 403
+    assert len(site.connection.plan.state().tokens) == 1

@@ -13,7 +13,6 @@ from scylla_spark.core.command import CANCEL
 from scylla_spark.services.api.task_ids import id_of
 from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.lane import expected
-from scylla_spark.services.dashboard.task import error_fingerprint
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
 from scylla_spark.services.dashboard.words import filter_term
 from scylla_spark.visible import visible
@@ -91,7 +90,8 @@ def test_an_act_on_a_filter_is_previewed_with_count_and_rows(client, site):
 def test_an_act_does_what_was_previewed(client, site):
     path = "/ui/tasks:bulk?act=cancel&filter=lane:cust-9"
     answer = sent(client, "/ui/tasks:bulk", client.get(path), act="cancel", filter="lane:cust-9", matched="2")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/tasks?filter=lane%3Acust-9")
+    assert (answer.status_code, answer.headers["location"]) == (303, answer.headers["location"])
+    assert answer.headers["location"].startswith("/ui/tasks?filter=lane%3Acust-9&undo=lane%3Acust-9+state%3Acancelled")
     assert len(site.connection.sender.records) == 2
 
 
@@ -129,7 +129,7 @@ def test_a_failed_task_shows_its_attempts_its_error_and_others_like_it(client, s
     assert "File mail.py, line 31" in text
     assert "9007199254740993" in text, "exactly"
     assert text.count("500 ms") >= 3, "each attempt waited so long"
-    assert "filter=state%3Afailed+error%3ATimeoutError" in answer.text
+    assert "filter=state%3Afailed+fingerprint%3A" in answer.text
     assert ":retry" in answer.text
     assert "data-live" not in answer.text, "nothing of it changes any more"
 
@@ -159,10 +159,13 @@ def test_a_retry_leads_to_the_copy(client, site):
     assert answer.headers["location"] == f"/ui/tasks/{id_of(site.connection.sent[-1].key)}"
 
 
-def test_errors_that_differ_in_numbers_alone_are_alike():
-    one = {"kind": "E", "message": "row 17 at 0xdeadbeef", "stack": ""}
-    assert error_fingerprint(one) == error_fingerprint(one | {"message": "row 4 at 0x1"})
-    assert error_fingerprint(one) != error_fingerprint(one | {"kind": "F"})
+def test_all_that_ended_with_an_error_are_found_by_its_fingerprint(client, site):
+    page = page_of(client, site, "failed").text
+    link = re.search(r'<a href="([^"]+)">All that ended with this error', page)
+    assert link is not None
+    assert "fingerprint%3A" in link[1]
+    assert "invoice-18" in client.get(unescape(link[1])).text
+    assert "invoice-18" not in client.get("/ui/tasks?filter=fingerprint:0000").text
 
 
 def test_a_wait_is_never_negative():
@@ -207,6 +210,26 @@ def test_a_form_that_cannot_be_read_keeps_what_was_typed(client, site, fields):
     assert answer.status_code == 422
     assert 'value="send-this"' in answer.text
     assert site.connection.sent == []
+
+
+def test_a_cancel_of_many_is_undone_by_copies(client, site):
+    preview = client.get("/ui/tasks:bulk", params={"act": "cancel", "filter": "lane:cust-9 state:open"})
+    assert "It can be undone" in seen(preview)
+    done = sent(client, "/ui/tasks:bulk", preview, act="cancel", filter="lane:cust-9 state:open", matched="2")
+    page = client.get(done.headers["location"])
+    link = re.search(r'href="([^"]+)">Undo', page.text)
+    assert link is not None
+    assert "filter=lane%3Acust-9+state%3Acancelled+ended%3A%3E%3D20" in unescape(link[1])
+    assert "Restore 0 tasks" in seen(client.get(unescape(link[1]))), "no dispatcher is here to end them"
+
+
+def test_what_was_cancelled_is_restored(client, site):
+    preview = client.get("/ui/tasks:bulk?act=restore&filter=lane:cust-6")
+    assert "Restore 1 tasks" in seen(preview)
+    assert "reminder-1" in seen(preview)
+    done = sent(client, "/ui/tasks:bulk", preview, act="restore", filter="lane:cust-6", matched="1")
+    assert done.headers["location"] == "/ui/tasks?filter=lane%3Acust-6"
+    assert len(site.connection.sender.records) == 1
 
 
 # -- lanes ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.task_filter import FIELDS, OneOf, Range, TaskFilter, read_filter
+from scylla_spark.core.task_filter import FIELDS, OneOf, Range, TaskFilter, read_filter, without_fields
 from scylla_spark.core.task_state import OPEN
 from scylla_spark.errors import ArgumentError
 
@@ -35,6 +35,7 @@ def us(text: str) -> int:
         ("lane:a:b", (OneOf("lane", ("a:b",)),)),
         ("Lane:ä☃", (OneOf("lane", ("ä☃",)),)),
         ("error:Timeout", (OneOf("error", ("Timeout",)),)),
+        ("fingerprint:1F9d6fb6,abcd", (OneOf("fingerprint", ("1f9d6fb6", "abcd")),)),
         ("late:>5m", (Range("late", 5 * MINUTE + 1, None),)),
         ("late:<=1h30m", (Range("late", None, 90 * MINUTE + 1),)),
         ("scheduled:<2026-12-01", (Range("scheduled", None, us("2026-12-01T00:00:00+00:00")),)),
@@ -56,6 +57,10 @@ def test_terms_mean_what_they_say(text, conditions):
     ("text", "position", "told"),
     [
         ("foo", 1, "no term"),
+        ("fingerprint:abc", 13, "no fingerprint"),
+        ("fingerprint:abcd,xyzw", 18, "no fingerprint"),
+        ("fingerprint:<abcd", 1, "no order"),
+        (f"fingerprint:{'a' * 17}", 13, "no fingerprint"),
         ("queue:mail foo", 12, "no term"),
         ("stat:failed", 1, "Did you mean state?"),
         ("tag.tenant:7", 1, "no term"),
@@ -110,3 +115,10 @@ def test_any_text_is_a_filter_or_an_error_with_a_place(text):
 def test_any_value_can_be_quoted(values):
     quoted = ",".join('"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values)
     assert read_filter(f"lane:{quoted}", NOW).conditions == (OneOf("lane", tuple(values)),)
+
+
+def test_terms_of_some_fields_can_be_taken_out_of_a_text():
+    text = '  state:open,failed lane:"a state:b"   late:>5m key:x '
+    assert without_fields(text, ("state", "late")) == 'lane:"a state:b" key:x'
+    assert without_fields(text, ()) == text.strip().replace("   ", " ")
+    assert without_fields("", ("state",)) == ""

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task_filter import TaskFilter, read_filter
@@ -136,7 +137,9 @@ def test_only_hours_that_changed_are_read_again(path, monkeypatch):
     pages, read = TaskPages(TableReader(path)), []
     kept = TaskPages._hours
     monkeypatch.setattr(
-        TaskPages, "_hours", lambda self, view, hours, until: read.append(list(hours)) or kept(self, view, hours, until)
+        TaskPages,
+        "_hours",
+        lambda self, view, hours, until, **more: read.append(list(hours)) or kept(self, view, hours, until, **more),
     )
     pages.count(ALL, now=NOW)
     append(path, COMPLETIONS, [fact(key(10, 10, "lane-1", "u10"), 1, "succeeded", 20)])
@@ -198,3 +201,40 @@ def test_nothing_stored_is_an_empty_page(path):
     pages = TaskPages(TableReader(path))
     assert pages.page(ALL, 10, now=NOW) == []
     assert (pages.count(ALL, now=NOW), pages.totals(ALL, now=NOW), list(pages.keys(ALL, now=NOW))) == (0, [], [])
+
+
+def test_tasks_are_found_by_the_fingerprint_of_their_last_error(path):
+    """Of ended tasks by their end, of others by their newest attempt; also as it was, and of what is not folded yet."""
+    keys = [key(9, minute) for minute in range(5)]
+    append(path, TASKS, [task(one, number) for number, one in enumerate(keys)])
+    same = [
+        {"error_class": "TimeoutError", "error_message": f"server {number} at 0xab{number} is away"}
+        for number in range(3)
+    ]
+    later = from_us(NOW) + timedelta(minutes=5)
+    append(
+        path,
+        COMPLETIONS,
+        [fact(keys[0], 2, "failed", 5, **same[0]), fact(keys[1], 1, "failed", 6, error_class="TimeoutError")],
+    )
+    append(path, COMPLETIONS, [fact(keys[4], 2, "succeeded", 8, error_class=None, error_message=None)])
+    append(path, ATTEMPTS, [
+        fact(keys[0], 1, "failed", 1, error_class="KeyError", error_message="x", next_at=later),
+        fact(keys[2], 1, "failed", 2, next_at=later, **same[2]), fact(keys[4], 1, "failed", 3, next_at=later, **same[1]),
+    ])  # fmt: skip
+    pages, print_ = TaskPages(TableReader(path)), fingerprint_of("TimeoutError", "server 7 at 0xab is away")
+
+    def found(text, **more):
+        return [
+            row["uniqueness_key"] + str(row["scheduled_time"] - at(9))
+            for row in pages.page(read_filter(text, NOW), 9, now=NOW, **more)
+        ]
+
+    assert found(f"fingerprint:{print_}") == found(f"fingerprint:{print_[:8]}") == ["u0", "u120000000"]
+    assert found(f"fingerprint:{print_[:4]} state:failed") == ["u0"]
+    assert pages.count(read_filter(f"fingerprint:{print_},{fingerprint_of('TimeoutError', '')}", NOW), now=NOW) == 3
+    assert found("fingerprint:0000") == []
+    assert len(pages.page(ALL, 9, now=NOW)) == 5
+    assert found(f"fingerprint:{print_}", as_of_us=at(8)) == []
+    append(path, COMPLETIONS, [fact(keys[3], 1, "failed", 7, **same[1])])
+    assert found(f"fingerprint:{print_}") == ["u0", "u120000000", "u180000000"], "what changed is read again"

@@ -9,7 +9,7 @@ from scylla_spark.clock import from_us
 if TYPE_CHECKING:
     import polars as pl
 
-_OF_ATTEMPTS: Final = ("ended", "ended_at", "last_outcome", "error_class")
+_OF_ATTEMPTS: Final = ("ended", "ended_at", "last_outcome", "error_class", "fingerprint")
 
 
 def as_it_was(rows: pl.DataFrame, moment_us: int) -> pl.DataFrame | None:
@@ -32,7 +32,8 @@ def as_it_was(rows: pl.DataFrame, moment_us: int) -> pl.DataFrame | None:
     if known.select((changed & ~was_later).any()).item():
         return None
     # whoever tells of an end without its instant tells nothing of this moment
-    gone = [pl.when(changed).then(None).otherwise(name).alias(name) for name in _OF_ATTEMPTS]
+    names = [name for name in _OF_ATTEMPTS if name in rows.columns]
+    gone = [pl.when(changed).then(None).otherwise(name).alias(name) for name in names]
     attempts = pl.when(changed).then(0).otherwise("attempts").cast(rows.schema["attempts"]).alias("attempts")
     due = pl.when(changed).then("scheduled_time").otherwise("due_at").alias("due_at")
     return known.with_columns(*gone, attempts, due)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import OneOf, Range, TaskFilter
 from scylla_spark.core.task_state import READY, STATE_SQL
@@ -31,7 +32,12 @@ _LATEST_US: Final = 1 << 62
 
 
 def status_rows(
-    tasks: pl.LazyFrame, completions: pl.LazyFrame, attempts: pl.LazyFrame, until_us: int | None = None
+    tasks: pl.LazyFrame,
+    completions: pl.LazyFrame,
+    attempts: pl.LazyFrame,
+    until_us: int | None = None,
+    *,
+    printed: bool = False,
 ) -> pl.LazyFrame:
     """One row per task, with all that its state at any later moment follows from.
 
@@ -41,6 +47,7 @@ def status_rows(
         attempts: of these tasks.
         until_us: leave out what rows date after this, microseconds since the epoch; an overwritten or cancelled task shows its newest
             data and mark all the same, because rows keep no older ones.
+        printed: with `fingerprint`, of the error; each error that there is costs twenty microseconds.
     """
     import polars as pl
 
@@ -50,18 +57,51 @@ def status_rows(
         completions = completions.filter(pl.col("finished_at") <= moment)
         attempts = attempts.filter(pl.coalesce("finished_at", "started_at") <= moment)
     ends = first_completions(completions).select(
-        *IDENTITY, ended="outcome", last="attempt", ended_at="finished_at", end_error="error_class"
+        *IDENTITY,
+        ended="outcome",
+        last="attempt",
+        ended_at="finished_at",
+        end_error="error_class",
+        end_message="error_message",
     )
-    newest = newest_attempts(attempts, "error_class").rename({"error_class": "last_error"})
+    newest = newest_attempts(attempts, "error_class", "error_message")
+    newest = newest.rename({"error_class": "last_error", "error_message": "last_message"})
     rows = tasks.join(ends, on=IDENTITY, how="left").join(newest, on=IDENTITY, how="left")
+    is_open = pl.col("ended").is_null()
+    error = pl.when(is_open).then("last_error").otherwise("end_error")
+    message = pl.when(is_open).then("last_message").otherwise("end_message")
+    prints = {"fingerprint": pl.struct(kind=error, message=message).map_batches(_prints, pl.String)} if printed else {}
     return rows.select(
         *IDENTITY, "handler", "priority", "enqueued_at", "ended", "ended_at", "last_outcome",
         queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
         cancel_requested=pl.col("cancel_offset").is_not_null(),
         due_at=pl.max_horizontal("scheduled_time", "next_at"),
         attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
-        error_class=pl.when(pl.col("ended").is_null()).then("last_error").otherwise("end_error"),
+        error_class=error,
+        **prints,
     )  # fmt: skip
+
+
+def asks_for_prints(wanted: TaskFilter) -> bool:
+    """Whether a filter needs rows with fingerprints."""
+    return any(one.field == "fingerprint" for one in wanted.conditions)
+
+
+def _prints(errors: pl.Series) -> pl.Series:
+    """The fingerprint of each error, a struct of kind and message; null where there is none."""
+    import polars as pl
+
+    known: dict[tuple[str, str], str] = {}
+    found: list[str | None] = []
+    for error in errors:
+        if error is None or error["kind"] is None:
+            found.append(None)
+            continue
+        pair = (error["kind"], error["message"] or "")
+        if pair not in known:
+            known[pair] = fingerprint_of(*pair)
+        found.append(known[pair])
+    return pl.Series(errors.name, found, pl.String)
 
 
 def with_state(rows: pl.LazyFrame, now: int) -> pl.LazyFrame:
@@ -114,6 +154,9 @@ def _within(queues: QueueBounds) -> pl.Expr:
 def _one_of(one: OneOf) -> pl.Expr:
     import polars as pl
 
+    if one.field == "fingerprint":
+        begins = pl.any_horizontal(pl.col("fingerprint").str.starts_with(value) for value in one.values)
+        return begins.fill_null(value=False)
     if one.field != "error":
         return pl.col(_TEXTS[one.field]).is_in(list(one.values))
     known = pl.col("error_class").str.to_lowercase()

@@ -36,6 +36,7 @@ from scylla_spark.services.api import (
     task_logs,
     task_outputs,
     tasks,
+    tokens,
     workers,
 )
 from scylla_spark.services.api.access import Access
@@ -68,6 +69,7 @@ _ROUTES = (
     stream,
     handlers,
     system,
+    tokens,
     overview,
     identity,
     health,

@@ -75,6 +75,7 @@ NEEDS: Final[dict[str, Need]] = {
     "count_tasks_by_queue_and_state": _LISTS,
     "cancel_all_tasks_of_a_filter": Need(TASKS_WRITE, About.OWN),
     "retry_all_tasks_of_a_filter": Need(TASKS_WRITE, About.OWN),
+    "restore_all_tasks_of_a_filter": Need(TASKS_WRITE, About.OWN),
     "tell_how_late_tasks_started": _LISTS,
     "look_at_a_lane": _LISTS,
     "skip_the_head_of_a_lane": Need(TASKS_WRITE, About.OWN),
@@ -132,6 +133,8 @@ NEEDS: Final[dict[str, Need]] = {
     "list_tables": _READS,
     "list_commits_of_tables": _READS,
     "list_tokens": Need(ADMIN),
+    "create_a_token": Need(ADMIN),
+    "revoke_a_token": Need(ADMIN),
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""

@@ -10,11 +10,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client import arguments
-from scylla_spark.clock import now_us
+from scylla_spark.clock import iso, now_us
 from scylla_spark.core.command import CANCEL, Command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.scopes import QueueBounds
-from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter
+from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter, without_fields
 from scylla_spark.core.task_state import ENDED, OPEN
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
@@ -26,6 +27,8 @@ from scylla_spark.services.api.task_views import KeyView, State, key_view
 routes = router()
 
 _SENT_AT_ONCE = 5_000
+_CLOCKS_US = 5_000_000  # by which clocks may differ: who ends a task tells when
+_OF_OPEN = ("state", "late", "ended", "error", "fingerprint")
 _HINT = "FIELD:VALUE terms, such as `state:failed queue:mail late:>5m scheduled:<2026-12-01`"
 Filter = Annotated[str, Query(max_length=4_000, description=f"Which tasks: {_HINT}; empty: all")]
 NeededFilter = Annotated[str, Query(min_length=1, max_length=4_000, description=f"Which tasks: {_HINT}")]
@@ -81,6 +84,12 @@ class DoneView(BaseModel):
     matched: int
     sent: Annotated[int, Field(description="Commands that Kafka has acknowledged; 0 with `dry_run`")]
     dry_run: bool
+    undo: Annotated[
+        str | None,
+        Field(
+            description="After a cancel: a filter of what it has ended, for `:restore`; null: there is nothing to undo"
+        ),
+    ] = None
 
 
 @routes.get("/v1/tasks", operation_id="list_tasks", responses=answers({200: PageView}, problems.INVALID))
@@ -127,7 +136,8 @@ async def cancel_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun
     """End all open tasks that a filter chooses, without running them again: sends a cancel for each; it does not wait for the ends."""
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), OPEN)
-    return answer(await api.slowly(lambda: _done(api, wanted, now, _cancels, dry_run=dry_run)))
+    done = await api.slowly(lambda: _done(api, wanted, now, _cancels, dry_run=dry_run))
+    return answer(done | {"undo": _undo(filter, now) if done["sent"] else None})
 
 
 @routes.post(
@@ -140,6 +150,18 @@ async def retry_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun 
     return answer(await api.slowly(lambda: _done(api, wanted, now, _copies, dry_run=dry_run)))
 
 
+@routes.post(
+    "/v1/tasks:restore",
+    operation_id="restore_all_tasks_of_a_filter",
+    responses=answers({200: DoneView}, problems.INVALID),
+)
+async def restore_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
+    """Enqueue all cancelled tasks that a filter chooses once more, under new keys, at their own times, or now where those have passed."""
+    now = now_us()
+    wanted = _with_states(_wanted(filter, own, now), (CANCELLED,))
+    return answer(await api.slowly(lambda: _done(api, wanted, now, _restored, dry_run=dry_run)))
+
+
 def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:
     """What a text chooses of the tasks that the caller may see; the bounds hold while rows are read, so pages stay full."""
     return read_filter(text, now)._replace(queues=own)
@@ -148,7 +170,7 @@ def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:
 def _done(api: Api, wanted: TaskFilter, now: int, make: Any, *, dry_run: bool) -> dict[str, Any]:
     """Counts first, then does it: what comes meanwhile is left alone."""
     found = list(api.pages.keys(wanted, now=now))
-    done = {"matched": sum(map(len, found)), "sent": 0, "dry_run": dry_run}
+    done: dict[str, Any] = {"matched": sum(map(len, found)), "sent": 0, "dry_run": dry_run, "undo": None}
     if dry_run:
         return done
     sender = api.scheduler.connection.sender
@@ -160,6 +182,12 @@ def _done(api: Api, wanted: TaskFilter, now: int, make: Any, *, dry_run: bool) -
     return done
 
 
+def _undo(text: str, now: int) -> str:
+    """A filter of what was cancelled since a moment and is chosen by a filter, but for what holds of open tasks alone."""
+    kept = without_fields(text, _OF_OPEN)
+    return f"{kept} state:cancelled ended:>={iso(now - _CLOCKS_US)}".strip()
+
+
 def _cancels(_api: Api, keys: list[TaskKey]) -> Iterator[Command]:
     return (Command(CANCEL, key, 0, enqueued_us=now_us()) for key in keys)
 
@@ -169,6 +197,11 @@ def _copies(api: Api, keys: list[TaskKey]) -> Iterator[Command]:
         yield arguments.retried(old, now_us())
 
 
+def _restored(api: Api, keys: list[TaskKey]) -> Iterator[Command]:
+    for old in stored_commands(api.scheduler.connection.readers, keys):
+        yield arguments.restored(old, now_us())
+
+
 def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
     """The same, of tasks in these states.
 
@@ -176,7 +209,9 @@ def _with_states(wanted: TaskFilter, states: Any) -> TaskFilter:
         ArgumentError: it chooses everything.
     """
     if not wanted.conditions:
-        raise ArgumentError("The filter is empty.", hint="To mean all, say so: state:open, or state:ended.")
+        raise ArgumentError(
+            "The filter is empty.", hint="To mean all, say so: state:open, state:ended or state:cancelled."
+        )
     return wanted._replace(conditions=(*wanted.conditions, OneOf("state", tuple(states))))
 
 

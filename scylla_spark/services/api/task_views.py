@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from scylla_spark.client import arguments
 from scylla_spark.client.arguments import command
 from scylla_spark.core.command import Command
+from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.task import Failure, Retry
@@ -100,6 +101,9 @@ class ErrorView(BaseModel):
     kind: Annotated[str, Field(description="Class of the exception, or a code of ours")]
     message: str
     stack: str
+    fingerprint: Annotated[
+        str, Field(description="The same for errors that differ in nothing but numbers and quoted values")
+    ]
 
 
 class KeyView(BaseModel):
@@ -229,7 +233,10 @@ def output_view(link: OutputLink) -> dict[str, Any]:
 
 def error_view(error: Failure | None) -> dict[str, str] | None:
     """Why something did not succeed."""
-    return None if error is None else {"kind": error.kind, "message": error.message, "stack": error.stack}
+    if error is None:
+        return None
+    told = {"kind": error.kind, "message": error.message, "stack": error.stack}
+    return told | {"fingerprint": fingerprint_of(error.kind, error.message)}
 
 
 new_key = arguments.new_key

@@ -12,11 +12,15 @@ from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.asked import instant_given, number_given
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.words import segment
 
 TABS: Final = (
     ("system", "Processes"), ("system/tables", "Tables and ingest"), ("system/rejected", "Refused records"), ("system/audit", "Audit"),
     ("system/tokens", "Tokens"),
 )  # fmt: skip
+SCOPES: Final = ("read", "tasks:write", "lease", "schedules:write", "queues:write", "admin")
+"""Those for all queues; of single ones they are typed."""
+DAY_US: Final = 86_400_000_000
 _COMMITS: Final = 40
 _REFUSED: Final = 100
 _ENTRIES: Final = 100
@@ -91,8 +95,44 @@ async def audit(page: Page) -> Response:
 
 async def tokens(page: Page) -> Response:
     """Who may use the API, and for what."""
+    return await _tokens(page)
+
+
+async def create_token(page: Page) -> Response:
+    """Makes a token; this one page shows it, and no other ever does, so there is nowhere to go to from here."""
+    days = page.form.get("days", "").strip()
+    body = {
+        "name": page.form.get("name", ""), "namespaces": page.form.get("namespaces", "").split(),
+        "scopes": [name for name in SCOPES if page.form.get(f"scope.{name}")] + page.form.get("scopes", "").split(),
+    }  # fmt: skip
+    if days:
+        if not (days.isascii() and days.isdigit() and 0 < len(days) < 6):
+            return await _tokens(page, why="The number of days is none.")
+        body["expires_at"] = iso(page.now + int(days) * DAY_US)
+    try:
+        made = await page.own.post("/v1/tokens", body, author=page.author)
+    except ApiProblem as problem:
+        if problem.status != 422:
+            raise
+        return await _tokens(page, why=problem.sentence)
+    return page.shown("system_token_made.html", place="system", tab="system/tokens", tabs=TABS, made=made)
+
+
+async def revoke_token(page: Page) -> Response:
+    """Makes a token worthless for ever."""
+    id = page.form.get("id", "")
+    await page.own.send("DELETE", f"/v1/tokens/{segment(id)}", author=page.author)
+    return page.goes(
+        "/ui/system/tokens", f"The token {id} is worth nothing from now on; all processes obey within five seconds."
+    )
+
+
+async def _tokens(page: Page, why: str = "") -> Response:
     found = await page.own.get("/v1/tokens")
-    return page.shown("system_tokens.html", place="system", tab="system/tokens", tabs=TABS, tokens=found["tokens"])
+    return page.shown(
+        "system_tokens.html", 422 if why else 200, place="system", tab="system/tokens", tabs=TABS, tokens=found["tokens"], scopes=SCOPES,
+        given=page.form, why=why,
+    )  # fmt: skip
 
 
 # -- below ----------------------------------------------------------------------------------------------------------------
@@ -168,5 +208,5 @@ async def _refused(page: Page, given: Mapping[str, str], previewed: dict[str, An
 ROUTES: Final = (
     shows("/ui/system", processes), shows("/ui/system/tables", tables), shows("/ui/system/rejected", rejected),
     acts("/ui/system/rejected/preview", preview), acts("/ui/system/rejected/replay", replay), shows("/ui/system/audit", audit),
-    shows("/ui/system/tokens", tokens),
+    shows("/ui/system/tokens", tokens), acts("/ui/system/tokens/create", create_token), acts("/ui/system/tokens/revoke", revoke_token),
 )  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -15,11 +13,11 @@ from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
 from scylla_spark.services.dashboard.tasks import in_utc
 from scylla_spark.services.dashboard.timeline import timeline
-from scylla_spark.services.dashboard.words import filter_term, segment
+from scylla_spark.services.dashboard.words import segment
 
 _OPEN: Final = frozenset({"scheduled", "ready", "running", "retry_wait"})
+_BRIEF: Final = 8  # digits of a fingerprint that people see, and that are enough for a filter
 _LINES: Final = 500
-_CHANGING: Final = re.compile(r"0x[0-9a-f]+|[0-9]+|[0-9a-f]{8,}", re.IGNORECASE)
 
 
 async def look(page: Page) -> Response:
@@ -78,12 +76,6 @@ async def reschedule(page: Page) -> Response:
     return _back(page, copy["id"], "This is the copy at its new time; the other is cancelled.")
 
 
-def error_fingerprint(error: dict[str, str]) -> str:
-    """Eight letters that are the same for errors of one kind and place, whatever numbers they name."""
-    text = f"{error['kind']}\n{error['message']}\n{error['stack'][-2000:]}"
-    return hashlib.sha256(_CHANGING.sub("#", text).encode(errors="replace")).hexdigest()[:8]
-
-
 async def _explained(page: Page, path: str, *, is_open: bool) -> Any:
     """Why it does not run; None where it has ended."""
     return await page.own.get(f"{path}/explain") if is_open else None
@@ -104,8 +96,8 @@ def _alike(task: dict[str, Any]) -> dict[str, str] | None:
     """How others that failed alike are found; None: it did not fail."""
     if task["error"] is None:
         return None
-    wanted = f"state:{task['state']} {filter_term('error', task['error']['kind'])}"
-    return {"fingerprint": error_fingerprint(task["error"]), "filter": wanted}
+    brief = task["error"]["fingerprint"][:_BRIEF]
+    return {"fingerprint": brief, "filter": f"state:{task['state']} fingerprint:{brief}"}
 
 
 def _address(page: Page) -> str:

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
-from scylla_spark.services.dashboard.words import count_text
+from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
+from scylla_spark.services.dashboard.words import count_text, segment
 
 PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10
 TYPED_ABOVE: Final = 100
 """Whoever acts on more tasks than this types their number."""
 _ACTS: Final = {
-    "cancel": ("Cancel", "state:open", "ends them without running them again"),
-    "retry": ("Retry", "state:ended", "enqueues a copy of each that is due now"),
+    "cancel": (
+        "Cancel",
+        "state:open",
+        "ends them without running them again",
+        "It can be undone: what is cancelled can be enqueued once more, as copies under new keys. What runs by then goes on.",
+    ),
+    "retry": (
+        "Retry",
+        "state:ended",
+        "enqueues a copy of each that is due now",
+        "It cannot be undone: the copies begin at once. Those that still wait can be cancelled one by one.",
+    ),
+    "restore": (
+        "Restore",
+        "state:cancelled",
+        "enqueues each that was cancelled once more, at its own time or now where that has passed",
+        "Done twice, it makes two copies.",
+    ),
 }
 _SHORTCUTS: Final = (
     ("open", "state:open"), ("overdue", "state:ready"), ("running", "state:running"), ("waiting to retry", "state:retry_wait"),
@@ -42,7 +60,7 @@ async def look(page: Page) -> Response:
         why, status = problem.sentence, 422
     return page.shown(
         "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
-        cursor=page.asked("cursor"),
+        cursor=page.asked("cursor"), undo=page.asked("undo"),
     )  # fmt: skip
 
 
@@ -64,25 +82,29 @@ async def act(page: Page) -> Response:
         return await _previewed(page, name, wanted, f"Type {counted['matched']} to confirm. Nothing was done yet.")
     done = await page.own.post(f"/v1/tasks:{name}", filter=wanted)
     said = f"{_ACTS[name][0]} was sent for {count_text(done['sent'])} tasks; the lists show it within seconds."
-    return page.goes(page.site.url("/ui/tasks", filter=wanted), said)
+    return page.goes(page.site.url("/ui/tasks", filter=wanted, undo=done["undo"]), said)
 
 
 async def _previewed(page: Page, act: str, wanted: str, why: str = "") -> Response:
     name = _known(act)
     counted = await page.own.post(f"/v1/tasks:{name}", filter=wanted, dry_run=True)
-    label, states, meaning = _ACTS[name]
+    label, states, meaning, undoing = _ACTS[name]
     first = await page.own.get("/v1/tasks", filter=wanted, limit=10 * PREVIEW_ROWS)
-    ended = states == "state:ended"
-    rows = [one for one in first["tasks"] if (one["ended_at"] is not None) == ended][:PREVIEW_ROWS]
+    meant = states.removeprefix("state:")
+    rows = [one for one in first["tasks"] if meant in (one["state"], "ended" if one["ended_at"] else "open")][
+        :PREVIEW_ROWS
+    ]
     return page.shown(
-        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, wanted=wanted, rows=rows,
+        "bulk.html", 409 if why else 200, place="tasks", act=name, label=label, meaning=meaning, undoing=undoing, wanted=wanted, rows=rows,
         matched=counted["matched"], typed=counted["matched"] > TYPED_ABOVE, why=why,
     )  # fmt: skip
 
 
 def _known(act: str) -> str:
     if act not in _ACTS:
-        raise ApiProblem(404, {"title": "There is no such act", "detail": "A filter can be cancelled or retried."})
+        raise ApiProblem(
+            404, {"title": "There is no such act", "detail": "A filter can be cancelled, retried or restored."}
+        )
     return act
 
 
@@ -90,19 +112,48 @@ def _known(act: str) -> str:
 
 
 async def new(page: Page) -> Response:
-    """The form of a task; the query may fill it in."""
-    return page.shown("enqueue.html", place="tasks", given=dict(page.request.query_params), why="")
+    """The form of a task; the query may fill it in. Where a dispatcher tells of the handler's payload, there is a field for each part."""
+    return await _form(page, dict(page.request.query_params))
 
 
 async def enqueue(page: Page) -> Response:
     """Enqueues it, and shows it."""
+    parts = fields_of(await _schema(page, page.form.get("handler", ""))) if page.form.get("typed") else None
+    payload, wrong = read_payload(parts, page.form) if parts is not None else (None, {})
     try:
-        accepted = await page.own.post("/v1/tasks", _body(page.form), wait="none")
+        body = _body(page.form)
+        if wrong:
+            return await _form(page, dict(page.form), "Some fields of the payload cannot be taken.", wrong)
+        accepted = await page.own.post(
+            "/v1/tasks", body | ({"payload": payload} if parts is not None else {}), wait="none"
+        )
     except ApiProblem as problem:
         if problem.status not in (400, 422):
             raise
-        return page.shown("enqueue.html", 422, place="tasks", given=dict(page.form), why=problem.sentence)
-    return page.goes(f"/ui/tasks/{accepted['id']}", "The task was enqueued.")
+        return await _form(page, dict(page.form), problem.sentence, wrong)
+    said = f"The task was enqueued. {accepted['warning'] or ''}"
+    return page.goes(f"/ui/tasks/{accepted['id']}", said.strip())
+
+
+async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping[str, str] | None = None) -> Response:
+    """The form with what was given; by the schema of the handler, unless JSON is asked for or nobody tells of one."""
+    try:
+        known = {one["name"]: one for one in (await page.own.get("/v1/handlers"))["handlers"]}
+    except ApiProblem:
+        known = {}  # who may not look at them, or cannot now, writes JSON
+    chosen = known.get(given.get("handler", ""))
+    parts = fields_of(chosen["payload"]) if chosen is not None and not given.get("raw") else None
+    return page.shown(
+        "enqueue.html", 422 if why else 200, place="tasks", given=filled(parts or [], given), why=why, wrong=wrong or {}, parts_of=parts,
+        names=sorted(known), chosen=chosen,
+    )  # fmt: skip
+
+
+async def _schema(page: Page, handler: str) -> Any:
+    try:
+        return (await page.own.get(f"/v1/handlers/{segment(handler)}"))["payload"] if handler else None
+    except ApiProblem:
+        return None
 
 
 def _body(form: Any) -> dict[str, Any]:

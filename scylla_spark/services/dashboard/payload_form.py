@@ -1,0 +1,255 @@
+"""The form of a payload, made from the JSON schema that its handler declares: a field by type, and what is wrong beside it.
+
+Schemas come from handlers, so nothing is believed of them: what is not understood becomes a field for JSON, and a schema that is no
+object with a bounded number of fields becomes no form at all. The handler judges the payload again when it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.clock import iso
+from scylla_spark.services.dashboard.words import instant_of
+
+PREFIX: Final = "payload."
+_MOST_FIELDS: Final = 60
+_MOST_CHOICES: Final = 200
+_MOST_STEPS: Final = 10  # from one reference to the next
+_MOST_TEXT: Final = 300
+_PLAIN: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "flag"}
+_FORMATS: Final = {"date-time": "moment", "date": "day"}
+
+
+class Field(NamedTuple):
+    """A field of the form.
+
+    Attributes:
+        name: of the part of the payload.
+        kind: "text", "whole", "number", "flag", "choice", "moment", "day" or "json".
+        label: for people.
+        about: what the schema says of it.
+        needed: whether it has to be given.
+        choices: of "choice": JSON texts.
+        default: JSON text of what the handler takes where it is left empty; empty: nothing.
+        limits: of the schema, such as {"minimum": 1}.
+    """
+
+    name: str
+    kind: str
+    label: str
+    about: str
+    needed: bool
+    choices: tuple[str, ...]
+    default: str
+    limits: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """How the form calls it."""
+        return PREFIX + self.name
+
+
+def fields_of(schema: object) -> list[Field] | None:
+    """The fields of a payload; None: the schema does not say which there are, so that it is written as JSON.
+
+    Args:
+        schema: JSON schema as a dispatcher tells it.
+    """
+    if not isinstance(schema, dict):
+        return None
+    whole = _resolved(schema, schema)
+    parts = whole.get("properties")
+    if not isinstance(parts, dict) or not 0 < len(parts) <= _MOST_FIELDS:
+        return None
+    needed = whole.get("required")
+    names = set(map(str, needed)) if isinstance(needed, list) else set()
+    return [_field(name, part, schema, needed=name in names) for name, part in parts.items()]
+
+
+def filled(fields: list[Field], given: Mapping[str, str]) -> dict[str, str]:
+    """What the form shows: what was typed, else what a payload says that came as JSON."""
+    try:
+        payload = json.loads(given.get("payload") or "{}")
+    except (ValueError, RecursionError):
+        payload = {}
+    payload = payload if isinstance(payload, dict) else {}
+    shown = {one.id: _text_of(one, payload[one.name]) for one in fields if one.name in payload}
+    return shown | dict(given)
+
+
+def read_payload(fields: list[Field], form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The payload of a form, and what is wrong by the names of fields; what is left empty is left out.
+
+    Args:
+        fields: of the form.
+        form: what was sent.
+    """
+    payload, wrong = {}, {}
+    for one in fields:
+        text = form.get(one.id, "")
+        if not text.strip():
+            if one.needed:
+                wrong[one.id] = "It is needed."
+            continue
+        try:
+            payload[one.name] = value = _value(one, text)
+        except ValueError as error:
+            wrong[one.id] = str(error)
+        else:
+            if why := _beyond(value, one.limits):
+                wrong[one.id] = why
+    return payload, wrong
+
+
+# -- from schema to field -------------------------------------------------------------------------------------------------
+
+
+def _field(name: str, part: object, root: dict[str, Any], *, needed: bool) -> Field:
+    said = _resolved(part if isinstance(part, dict) else {}, root)
+    choices = _choices(said)
+    kind = "choice" if choices else _kind(said)
+    default = json.dumps(said["default"], ensure_ascii=False) if said.get("default") is not None else ""
+    return Field(
+        name, kind, _short(said.get("title")) or name, _short(said.get("description")), needed, choices, default[:_MOST_TEXT],
+        {word: said[word] for word in _LIMITS if _is_number(said.get(word))},
+    )  # fmt: skip
+
+
+def _kind(said: dict[str, Any]) -> str:
+    named = said.get("type")
+    if named == "string":
+        return _FORMATS.get(str(said.get("format")), "text")
+    return _PLAIN.get(named, "json") if isinstance(named, str) else "json"
+
+
+def _choices(said: dict[str, Any]) -> tuple[str, ...]:
+    values = [said["const"]] if "const" in said else said.get("enum")
+    if not isinstance(values, list) or not 0 < len(values) <= _MOST_CHOICES:
+        return ()
+    return tuple(json.dumps(value, ensure_ascii=False) for value in values)
+
+
+def _resolved(part: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """A schema without references, and without the null of what may be left out; what else it says beside them stays."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(reference := part.get("$ref"), str):
+            part = _without(part, "$ref") | (_at(reference, root) or {"type": "unknown"})
+            continue
+        for word in ("anyOf", "oneOf", "allOf"):
+            some = part.get(word)
+            real = (
+                [one for one in some if isinstance(one, dict) and one.get("type") != "null"]
+                if isinstance(some, list)
+                else []
+            )
+            if len(real) == 1:
+                part = real[0] | _without(part, word)
+                break
+        else:
+            return part
+    return {}
+
+
+def _at(reference: str, root: dict[str, Any]) -> dict[str, Any] | None:
+    place: Any = root
+    for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [""]:
+        place = place.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
+    return place if isinstance(place, dict) else None
+
+
+def _without(part: dict[str, Any], word: str) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != word}
+
+
+def _short(text: object) -> str:
+    return text[:_MOST_TEXT] if isinstance(text, str) else ""
+
+
+# -- from text to value ---------------------------------------------------------------------------------------------------
+
+
+def _value(field: Field, text: str) -> Any:
+    """What a field says.
+
+    Raises:
+        ValueError: it cannot be read; says what to write.
+    """
+    plain = text.strip()
+    if field.kind == "text":
+        return text
+    if field.kind == "choice":
+        return (
+            _json(plain, "one of those that are offered")
+            if plain in field.choices
+            else _refuse("Choose one of those that are offered.")
+        )
+    if field.kind == "flag":
+        return plain == "true" if plain in ("true", "false") else _refuse("Choose yes or no.")
+    if field.kind == "whole":
+        return _number(plain, int, "It is no whole number.")
+    if field.kind == "number":
+        return _number(plain, float, "It is no number.")
+    if field.kind == "moment":
+        return _moment(plain)
+    return plain if field.kind == "day" else _json(text, "JSON")
+
+
+def _number(text: str, kind: type[int] | type[float], why: str) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise ValueError(why) from None
+    return value if math.isfinite(value) else _refuse(why)
+
+
+def _moment(text: str) -> str:
+    us = instant_of(text if text.endswith("Z") or "+" in text else f"{text}Z")
+    if us is None:
+        raise ValueError("It is no instant, such as 2026-01-31T09:00:00.")
+    return iso(us)
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise ValueError(f"It is not {what}.") from None
+
+
+def _refuse(why: str) -> Any:
+    raise ValueError(why)
+
+
+_LIMITS: Final[dict[str, tuple[str, Any]]] = {
+    "minimum": ("It must be at least {}.", lambda value, bound: value >= bound),
+    "maximum": ("It must be at most {}.", lambda value, bound: value <= bound),
+    "exclusiveMinimum": ("It must be more than {}.", lambda value, bound: value > bound),
+    "exclusiveMaximum": ("It must be less than {}.", lambda value, bound: value < bound),
+    "minLength": ("It must have {} characters or more.", lambda value, bound: len(value) >= bound),
+    "maxLength": ("It must have {} characters or fewer.", lambda value, bound: len(value) <= bound),
+}
+"""What limits of a schema mean: what to say, and whether a value keeps to it."""
+
+
+def _beyond(value: Any, limits: Mapping[str, Any]) -> str:
+    """Why a value is beyond the limits of its field; empty: it is not. Those of numbers are for numbers, of texts for texts."""
+    for word, bound in limits.items():
+        says, keeps = _LIMITS[word]
+        concerns = isinstance(value, str) if word.endswith("Length") else _is_number(value)
+        if concerns and not keeps(value, bound):
+            return says.format(bound)
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _text_of(field: Field, value: Any) -> str:
+    """How a value of a payload stands in its field."""
+    if field.kind in ("text", "moment", "day") and isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -25,6 +25,7 @@ HANG_UP: Final = "hang_up"
 LEAVE: Final = "leave"
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
+OUTPUT: Final = "output"
 TOLD: Final = "told"
 
 _read_call = TypeAdapter(Call).validate_python

@@ -11,11 +11,12 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader, BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from scylla_spark.errors import ArgumentError, NotFoundError
 
@@ -77,6 +78,11 @@ class OutputFiles:
                 raise
         return stored
 
+    def scratch(self) -> BinaryIO:
+        """A file without a name on the same disk, to gather what comes in pieces; it is gone when it is closed."""
+        self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=self.root))
+
     def open(self, place: str, name: str, size: int) -> BinaryIO:
         """A file to be read.
 
@@ -133,7 +139,7 @@ def opened(source: Source | BinaryIO) -> Iterator[BinaryIO]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ArgumentError(f"{os.fspath(source)!r} is no plain file.", hint="Pass the path of one, or bytes.")
             yield file
-    elif isinstance(source, BufferedReader):
+    elif isinstance(source, BufferedIOBase):
         yield source
     else:
         kind = type(source).__name__

@@ -21,6 +21,7 @@ from scylla_spark.core.desk_messages import (
     HELLO,
     LEAVE,
     MAX_LINE_BYTES,
+    OUTPUT,
     QUEUE,
     TOLD,
     VERSION,
@@ -32,7 +33,8 @@ from scylla_spark.core.desk_messages import (
     read_answer,
     read_line,
 )
-from scylla_spark.core.lease import Call, Scarcity
+from scylla_spark.core.lease import LOST, UNAVAILABLE, Call, Scarcity, partition_of_token
+from scylla_spark.core.output import OutputLink
 from scylla_spark.errors import SchedulerError, UnreachableError
 
 log = structlog.get_logger("api")
@@ -268,6 +270,29 @@ class Desks:
             *[(await self.at(address)).ask(LEAVE, worker, session) for address in await self.all()]
         )
         return sum(told)
+
+    async def output(self, token: str, link: OutputLink | None) -> dict[str, Any] | str:
+        """A worker leaves a file behind, or asks whether it may; see `LeaseReports.output`.
+
+        Args:
+            token: of its lease.
+            link: to the file; None: it is not stored yet.
+
+        Raises:
+            UnreachableError: the owner does not answer.
+        """
+        number = partition_of_token(token)
+        if number is None or number >= self.partitions:
+            return LOST
+        address = (await self.owners()).get(number) or (await self.owners(again=True)).get(number)
+        if address is None:
+            return UNAVAILABLE
+        try:
+            asked = (await self.at(address)).ask(OUTPUT, token, link)
+            found: dict[str, Any] | str = await asyncio.wait_for(asked, _PATIENCE_S)
+        except TimeoutError:
+            raise UnreachableError("The dispatcher does not answer in time.", hint="Send it again.") from None
+        return found
 
     def close(self) -> None:
         """Lets go of all."""

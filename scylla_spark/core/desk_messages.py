@@ -27,6 +27,7 @@ HURRY: Final = "hurry"  # these calls are to be answered with what there is
 LEAVE: Final = "leave"
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
+OUTPUT: Final = "output"
 TOLD: Final = "told"
 
 _read_call = TypeAdapter(Call).validate_python

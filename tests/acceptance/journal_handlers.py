@@ -187,3 +187,12 @@ def _write(event: str, task: Task, ctx: TaskContext, *, ok: bool | None = None) 
     file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, (json.dumps(line) + "\n").encode())
     os.close(file)
+
+
+@handler("leave")
+def leave(task: Task, ctx: TaskContext) -> None:
+    """Leaves files behind, and dies in its first attempt."""
+    ctx.output("Übersicht.txt", f"of attempt {ctx.attempt}")
+    ctx.output("large.bin", bytes(3_000_000))
+    if ctx.attempt == 1:
+        _exit()

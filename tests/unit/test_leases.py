@@ -3,12 +3,15 @@
 import pytest
 
 from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Call, Report, Sign, Want, folded
+from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND
 from tests.support.worker_harness import PullWorld
+
+FILE = OutputLink("a.txt", 3, "0" * 64, "text/plain")
 
 
 @pytest.fixture
@@ -227,6 +230,25 @@ def test_a_yield_uses_up_no_attempt_and_leaves_its_checkpoint(world):
     assert (again.attempt, again.checkpoint) == (2, '{"row":7}')
     assert world.facts[1].work.progress == 0.1
     assert [fact.used for fact in world.facts if fact.key.uniqueness_key == "u"] == [1, 0, 1]
+
+
+def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attempt(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    told = world.engine.lease_output(lease.token, None, world.now)
+    assert told == {"key": list(lease.key), "attempt": 1, "sizes": {}}
+    for link in (FILE, FILE._replace(name="b"), FILE._replace(bytes=9)):
+        told = world.engine.lease_output(lease.token, link, world.now)
+    assert told["sizes"] == {"a.txt": 9, "b": 3}
+    world.at(2)
+    early = [fact for fact in world.facts if fact.outcome == "started"][-1]
+    assert [link.name for link in read_links(early.work.outputs)] == ["a.txt"], "told about a second later"
+    assert world.report(lease.token, "yielded") == OK
+    assert read_links(world.facts[-1].work.outputs) == (FILE._replace(bytes=9), FILE._replace(name="b"))
+    (again,) = world.leases(world.once(1))
+    assert world.engine.lease_output(again.token, None, world.now)["sizes"] == {}
+    assert world.engine.lease_output(lease.token, FILE, world.now) == LOST
+    assert world.engine.lease_output("7.nonsense", FILE, world.now) == LOST
 
 
 def test_a_lease_without_a_sign_of_life_is_over(world):

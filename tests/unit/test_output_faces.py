@@ -11,7 +11,7 @@ import pytest
 from scylla_spark import cli
 from scylla_spark.cli.context import Context
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.output import links_text
+from scylla_spark.core.output import links_text, outputs_place
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import TaskRow
@@ -92,6 +92,59 @@ def test_a_file_that_was_purged_is_not_found_and_its_link_stays(client, site):
     assert kind(found) == "/problems/not-found"
     assert "purged" in found.json()["hint"]
     assert len(client.get(address(1)).json()["outputs"]) == 2
+
+
+# -- what leased workers leave behind -------------------------------------------------------------------------------------
+
+LEASE = "1." + "a" * 32
+
+
+class Owner:
+    """What the owner of a partition says of leases."""
+
+    def __init__(self, told):
+        self.told, self.links = told, []
+
+    async def output(self, token, link):
+        assert token == LEASE
+        if link is not None:
+            self.links.append(link)
+        return self.told
+
+
+def uploaded(client, site, body, name="ü.txt", told=None, **headers):
+    headers = {given.replace("_", "-"): value for given, value in headers.items()}
+    owner = Owner({"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}} if told is None else told)
+    site.app.state.api.desks.output = owner.output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/{quote(name, safe='')}", content=body, headers=headers)
+    return answer, owner.links
+
+
+def test_a_leased_worker_leaves_a_file_larger_than_other_bodies_behind(client, site):
+    answer, links = uploaded(client, site, CONTENT, content_type="text/html; charset=utf-8")
+    assert answer.status_code == 200, answer.text
+    assert len(CONTENT) > site.settings.api.max_body
+    assert answer.json() == links[0]._asdict()
+    assert (links[0].name, links[0].bytes, links[0].media_type) == ("ü.txt", len(CONTENT), "text/html")
+    place = site.settings.outputs_path / outputs_place(KEY, 2, PARTITIONS)
+    assert (place / "ü.txt").read_bytes() == CONTENT
+    assert sorted(path.name for path in place.iterdir()) == ["a.txt", "ü.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "problem"),
+    [
+        ("../x", None, "/problems/invalid"), (".x", None, "/problems/invalid"), ("x", "lease_lost", "/problems/conflict"),
+        ("x", "unavailable", "/problems/unreachable"),
+        ("x", {"key": list(KEY), "attempt": 2, "sizes": {"other": 256 * 1024 * 1024 - 2}}, "/problems/invalid"),
+        ("x", {"key": list(KEY), "attempt": 2, "sizes": {str(n): 0 for n in range(50)}}, "/problems/conflict"),
+    ],
+)  # fmt: skip
+def test_of_a_lease_that_is_over_or_of_too_much_nothing_is_kept(client, site, name, told, problem):
+    before = {path for path in site.settings.outputs_path.rglob("*") if path.is_file()}
+    answer, links = uploaded(client, site, b"abc", name, told)
+    assert (kind(answer), links) == (problem, [])
+    assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
 
 
 def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
@@ -42,6 +43,7 @@ from scylla_spark.core.engine.worker_session import Lease, WorkerSession
 from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Call, Scarcity
+from scylla_spark.core.output import OutputLink
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known, ScanRow
 from scylla_spark.core.task import Failure, Outcome
@@ -244,6 +246,10 @@ class Engine:
     def leave(self, worker: str, session: str, now: int) -> int:
         """A session of a worker ends; see `Leases.leave`."""
         return self._leases.leave(worker, session, now)
+
+    def lease_output(self, token: str, link: OutputLink | None, now: int) -> dict[str, Any] | str:
+        """An attempt leaves a file behind; see `LeaseReports.output`."""
+        return self._leases.output(token, link, now)
 
     # -- runs, and the log of outcomes ------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE
@@ -20,6 +20,7 @@ from scylla_spark.core.lease import (
     digest_of_token,
     partition_of_token,
 )
+from scylla_spark.core.output import OutputLink, links_text, read_links
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED, YIELDED, Outcome
 from scylla_spark.core.task import CANCELLED as TASK_CANCELLED
 
@@ -100,6 +101,28 @@ class LeaseReports:
             lease.note = lease.note._replace(checkpoint=sign.checkpoint)
             self._book.checkpoint(lease, now)
         return OK
+
+    def output(self, token: str, link: OutputLink | None, now: int) -> dict[str, Any] | str:
+        """A worker leaves a file behind, or asks whether it may.
+
+        Args:
+            token: of the lease.
+            link: to the file, which is stored; None: it is to be stored.
+            now: microseconds since the epoch.
+
+        Returns:
+            Key and attempt of the lease, and the sizes of its files by name; or why it is none.
+        """
+        lease = self._book.get(digest_of_token(token))
+        if lease is None or not lease.held:
+            return LOST if self._is_known(token) else UNAVAILABLE
+        links = {one.name: one for one in read_links(lease.note.outputs)}
+        if link is not None:
+            links[link.name] = link
+            lease.note = lease.note._replace(outputs=links_text(list(links.values())))
+            self._book.checkpoint(lease, now)
+        sizes = {one.name: one.bytes for one in links.values()}
+        return {"key": list(lease.run.entry.key), "attempt": lease.run.invocation.attempt, "sizes": sizes}
 
     def _keep(self, session: WorkerSession, lease: Lease, now: int) -> None:
         """A lease has shown a sign of life; one of an earlier owner, or of a replaced session, joins the session that shows it."""

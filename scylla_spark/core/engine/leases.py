@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.lease_book import LeaseBook
@@ -19,6 +19,7 @@ from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, folded
+from scylla_spark.core.output import OutputLink
 
 SUPERSEDED: Final = "superseded"  # the session has called again
 REPLACED: Final = "worker_replaced"  # another session calls itself by this worker's name
@@ -160,6 +161,10 @@ class Leases:
         session.call = None
         del self._calls[call.number]
         self._leasing.demands.forget(session, call)
+
+    def output(self, token: str, link: OutputLink | None, now: int) -> dict[str, Any] | str:
+        """An attempt leaves a file behind; see `LeaseReports.output`."""
+        return self._reports.output(token, link, now)
 
     # -- ending -----------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 import threading
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, Protocol
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import (
@@ -24,6 +24,13 @@ from scylla_spark.io.host.output_files import OutputFiles, Source
 _TYPES: Final = mimetypes.MimeTypes()  # those that Python knows; what a machine adds would make links differ
 
 
+class WritesOutputs(Protocol):
+    """What stores the files of one call."""
+
+    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
+        """Stores a file; see `TaskContext.output`."""
+
+
 class AttemptOutputs:
     """The files of one call; may be used from any thread, and writes one at a time.
 
@@ -39,7 +46,7 @@ class AttemptOutputs:
         self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
+    def write(self, name: str, source: Source | BinaryIO, media_type: str | None) -> OutputLink:
         """Stores a file; see `TaskContext.output`."""
         checked_output_name(name)
         told = _checked_type(media_type, name)

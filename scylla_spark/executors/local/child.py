@@ -25,9 +25,8 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import UNAVAILABLE
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call import call, clean, failed
 from scylla_spark.executors.local.capture import Output
@@ -69,7 +68,7 @@ class Child:
         wants_output: whether it is sent along.
         confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
         session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
-        outputs: where files are kept that calls leave behind; None: nowhere.
+        outputs: makes what stores the files of a call; None: nothing does.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Child:
         wants_output: bool,
         confinement: Confinement | None = None,
         session_of: SessionOf | None = None,
-        outputs: OutputTerms | None = None,
+        outputs: Callable[[TaskRow], WritesOutputs] | None = None,
     ) -> None:
         self._confinement = confinement
         self._session_of = session_of
@@ -146,7 +145,7 @@ class Child:
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
         row = TaskRow(*order.tasks[0])
-        outputs = None if self._outputs is None else AttemptOutputs(self._outputs, row)
+        outputs = None if self._outputs is None else self._outputs(row)
         return CallNotes(order.number, row, self._send, outputs=outputs)
 
     def _kept(
@@ -236,7 +235,7 @@ def run(
     log_fd: int,
     confinement: Confinement | None = None,
     session_of: SessionOf | None = None,
-    outputs: OutputTerms | None = None,
+    outputs: Callable[[TaskRow], WritesOutputs] | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 

@@ -37,11 +37,13 @@ from scylla_spark.executors.handler_form import form_of
 from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import Isolation
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement, keep_to_itself, tidy
 from scylla_spark.executors.local.messages import ForkserverOrder
+from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.io.host.die_with_parent import die_with
 
 MESSAGE_BYTES: Final = 64 * 1024
@@ -238,7 +240,9 @@ def main() -> NoReturn:
             confinement = Confinement(Isolation.heard(config["isolation"]), config["children"])
             life = partial(life, confinement=confinement)
         if config["outputs"] is not None:
-            life = partial(life, outputs=OutputTerms(*config["outputs"]))
+            life = partial(life, outputs=partial(AttemptOutputs, OutputTerms(*config["outputs"])))
+        elif config["output_desk"] >= 0:
+            life = partial(life, outputs=partial(HandedOutputs, config["output_desk"]))
         handlers = load(config["modules"])
         _prepare_batches(handlers)
     except BaseException as error:

@@ -64,7 +64,8 @@ class ForkserverHandle:
         import_timeout_s: how long the imports may take.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
-        outputs: where files are kept that attempts leave behind; None: nowhere.
+        outputs: where files are kept that attempts leave behind; None: nowhere in reach.
+        output_desk: descriptor on which children hand them over instead; -1: none.
 
     Attributes:
         handlers: what it has imported, by every name that tasks may use.
@@ -87,6 +88,7 @@ class ForkserverHandle:
         apart: sandbox.Sandboxed | None = None,
         children: int = 0,
         outputs: OutputTerms | None = None,
+        output_desk: int = -1,
     ) -> None:
         self._babbles = False
         environment = handler_environment(os.environ, pass_environment) | dict(variables)
@@ -97,7 +99,7 @@ class ForkserverHandle:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with theirs:
-            self._process = _started(cage, theirs, environment | {"PYTHONPATH": path})
+            self._process = _started(cage, theirs, environment | {"PYTHONPATH": path}, output_desk)
         config = {
             "modules": list(modules),
             "parent": 1 if self.boxed else os.getpid(),
@@ -106,6 +108,7 @@ class ForkserverHandle:
             "output": wants_output,
             "child": child,
             "outputs": outputs,
+            "output_desk": output_desk,
             "pythonpath": environment.get("PYTHONPATH"),
         }
         try:
@@ -206,7 +209,9 @@ def _set_apart(environment: dict[str, str], apart: sandbox.Sandboxed) -> tuple[d
     return environment | dict(asked.environment), sandbox.Cage([], ())
 
 
-def _started(cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _started(
+    cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, str], output_desk: int
+) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             [*cage.command, *_COMMAND],
@@ -215,7 +220,7 @@ def _started(cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, s
             stderr=subprocess.PIPE if cage.command else None,
             start_new_session=True,
             env=environment,
-            pass_fds=cage.descriptors,
+            pass_fds=(*cage.descriptors, *([output_desk] if output_desk >= 0 else [])),
         )
     finally:
         for descriptor in cage.descriptors:

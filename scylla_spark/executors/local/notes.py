@@ -15,7 +15,7 @@ from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import follow_ups
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.call import clean
 from scylla_spark.executors.local.framing import pack
 from scylla_spark.executors.local.messages import EXTEND, FOLLOW_UP, NOTE, OUTPUT, TaskRow
@@ -73,7 +73,7 @@ class CallNotes:
         row: TaskRow,
         send: Callable[[bytes], None],
         extended: Callable[[int], object] | None = None,
-        outputs: AttemptOutputs | None = None,
+        outputs: WritesOutputs | None = None,
     ) -> None:
         self.asked = False
         self._number = number

@@ -15,6 +15,7 @@ from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, Out
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import Executor, HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.isolation import SANDBOX, UNAVAILABLE, Isolation
+from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.sandbox import Sandboxed
 
@@ -39,6 +40,7 @@ class OwnPool:
         self._handler = handler
         self._isolation = isolation
         self._refusal = ""
+        self._desk: OutputDesk | None = None
         self._sink: Sink
 
     def keep_logs(self, keeper: LogKeeper) -> None:
@@ -46,13 +48,18 @@ class OwnPool:
         self._pool.keep_logs(keeper)
 
     def keep_outputs(self, terms: OutputTerms) -> None:
-        """Says where files are kept that attempts leave behind, unless they are in a sandbox; before `start`."""
+        """Says where files are kept that attempts leave behind; out of a sandbox they are handed over; before `start`."""
         if self._isolation.level != SANDBOX:
             self._pool.keep_outputs(terms)
+            return
+        self._desk = OutputDesk(terms)
+        self._pool.hand_outputs_over(self._desk.inside.fileno())
 
     def start(self, sink: Sink) -> None:
         """Starts the pool; where that cannot be, says so and refuses all tasks from then on."""
         self._sink = sink
+        if self._desk is not None:
+            self._desk.start()
         try:
             self._pool.start(self._report)
         except Exception as error:  # whatever it is that keeps the pool from being as asked: nothing must run otherwise
@@ -80,6 +87,8 @@ class OwnPool:
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations, or reports a failure of kind `isolation_unavailable` for each."""
         if not self._refusal:
+            if self._desk is not None:
+                self._desk.begin(batch)
             self._pool.submit(batch)
             return
         now = now_us()
@@ -94,8 +103,12 @@ class OwnPool:
     def stop(self, *, drain_s: float) -> None:
         """Stops the pool."""
         self._pool.stop(drain_s=drain_s)
+        if self._desk is not None:
+            self._desk.stop()
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
+        if self._desk is not None:
+            self._desk.end(one.id for one in outcomes)
         self._sink([
             one if one.outcome == NOT_STARTED else one._replace(work=self._marked(one.work or WorkNote()))
             for one in outcomes

@@ -84,6 +84,7 @@ class LocalPool:
         self._on_output = on_output
         self._logs: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
+        self._output_desk = -1
         self._lock = threading.Lock()
         self._wake = -1
         self._look_at = 0
@@ -103,6 +104,10 @@ class LocalPool:
     def keep_outputs(self, terms: OutputTerms) -> None:
         """Says where files are kept that attempts leave behind; before `start`."""
         self._outputs = terms
+
+    def hand_outputs_over(self, descriptor: int) -> None:
+        """Has children hand such files over on a socket, since they reach no folder; before `start`."""
+        self._output_desk = descriptor
 
     def start(self, sink: Sink) -> None:
         """Imports the handlers in a process of their own, starts the first children and begins to accept work.
@@ -320,6 +325,7 @@ class LocalPool:
             apart=self._apart,
             children=self._limits.max_children,
             outputs=self._outputs,
+            output_desk=self._output_desk,
         )
 
     def _replace_forkserver(self) -> None:

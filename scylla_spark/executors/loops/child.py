@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -24,8 +24,7 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.task import TIMED_OUT
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.interface import OutputTerms
-from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.call import (
     arguments_of,
     context_of,
@@ -79,7 +78,7 @@ class LoopChild:
         slot: memory shared with the pool.
         handlers: what tasks may name.
         output: takes what the handlers print; each line belongs to the call whose code writes it.
-        outputs: where files are kept that calls leave behind; None: nowhere.
+        outputs: makes what stores the files of a call; None: nothing does.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class LoopChild:
         slot: SharedMemory,
         handlers: Mapping[str, Handler],
         output: Output,
-        outputs: OutputTerms | None = None,
+        outputs: Callable[[TaskRow], WritesOutputs] | None = None,
     ) -> None:
         self._output = output
         self._outputs = outputs
@@ -149,7 +148,7 @@ class LoopChild:
                 row,
                 self._send,
                 lambda until_ms: self._loop.call_soon_threadsafe(self._extend, number, until_ms),
-                None if self._outputs is None else AttemptOutputs(self._outputs, row),
+                None if self._outputs is None else self._outputs(row),
             )
         work = self._verdict(handler, row, started, running.notes)
         running.task = self._loop.create_task(work, context=context)
@@ -248,7 +247,7 @@ def run(
     forkserver: int,
     wants_output: bool,
     log_fd: int,
-    outputs: OutputTerms | None = None,
+    outputs: Callable[[TaskRow], WritesOutputs] | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 

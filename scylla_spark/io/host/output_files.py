@@ -11,11 +11,12 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from scylla_spark.errors import ArgumentError, NotFoundError
 
@@ -50,7 +51,7 @@ class OutputFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def write(self, place: str, name: str, source: Source, most: int) -> Stored:
+    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
         """Writes a file whole, or not at all; one of that name is replaced.
 
         Args:
@@ -63,7 +64,7 @@ class OutputFiles:
             ArgumentError: it has more, or is no content.
             OSError: it cannot be stored, or its source cannot be read.
         """
-        with _opened(source) as content:
+        with opened(source) as content:
             folder = self.root / place
             folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             scratch = folder / f".{os.getpid()}-{os.urandom(8).hex()}"
@@ -76,6 +77,11 @@ class OutputFiles:
                     scratch.unlink()
                 raise
         return stored
+
+    def scratch(self) -> BinaryIO:
+        """A file without a name on the same disk, to gather what comes in pieces; it is gone when it is closed."""
+        self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=self.root))
 
     def open(self, place: str, name: str, size: int) -> BinaryIO:
         """A file to be read.
@@ -114,7 +120,13 @@ class OutputFiles:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[BinaryIO]:
+def opened(source: Source | BinaryIO) -> Iterator[BinaryIO]:
+    """The content of what can be left behind; what is open already is left open.
+
+    Raises:
+        ArgumentError: it has none.
+        OSError: it cannot be read.
+    """
     if isinstance(source, str):
         try:
             yield BytesIO(source.encode())
@@ -127,6 +139,8 @@ def _opened(source: Source) -> Iterator[BinaryIO]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ArgumentError(f"{os.fspath(source)!r} is no plain file.", hint="Pass the path of one, or bytes.")
             yield file
+    elif isinstance(source, BufferedIOBase):
+        yield source
     else:
         kind = type(source).__name__
         raise ArgumentError(f"A {kind} is no content of a file.", hint="Pass bytes, a text, or a pathlib.Path.")

@@ -21,6 +21,7 @@ from scylla_spark.services.api import (
     identity,
     lanes,
     lateness,
+    lease_outputs,
     notifications,
     overview,
     problems,
@@ -59,6 +60,7 @@ _ROUTES = (
     tasks,
     lanes,
     lateness,
+    lease_outputs,
     notifications,
     queues,
     rejected,
@@ -93,7 +95,7 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
     behind = Access(app, settings.api, view, api.audit.note)
     pages = Dashboard(behind, settings.api.public_url, lambda code: api.login_codes.redeemed(code, boot_us()))
-    return Limits(pages, settings.api, api.metrics)
+    return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:

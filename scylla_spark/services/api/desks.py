@@ -22,6 +22,7 @@ from scylla_spark.core.desk_messages import (
     HURRY,
     LEAVE,
     MAX_LINE_BYTES,
+    OUTPUT,
     QUEUE,
     TOLD,
     VERSION,
@@ -32,7 +33,8 @@ from scylla_spark.core.desk_messages import (
     read_answer,
     read_line,
 )
-from scylla_spark.core.lease import Answer, Call, Report, Scarcity
+from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, partition_of_token
+from scylla_spark.core.output import OutputLink
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import SchedulerError, UnreachableError
 
@@ -348,6 +350,25 @@ class Desks:
                 return error
 
         return await asyncio.gather(*map(ask, await self.all()))
+
+    async def output(self, token: str, link: OutputLink | None) -> dict[str, Any] | str:
+        """A worker leaves a file behind, or asks whether it may; see `LeaseReports.output`.
+
+        Args:
+            token: of its lease.
+            link: to the file; None: it is not stored yet.
+
+        Raises:
+            UnreachableError: the owner does not answer.
+        """
+        number = partition_of_token(token)
+        if number is None or number >= self.partitions:
+            return LOST
+        address = (await self.owners()).get(number) or (await self.owners(again=True)).get(number)
+        if address is None:
+            return UNAVAILABLE
+        found: dict[str, Any] | str = await (await self.at(address)).ask(OUTPUT, token, link)
+        return found
 
     def close(self) -> None:
         """Lets go of all."""

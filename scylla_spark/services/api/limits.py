@@ -25,6 +25,8 @@ _DRAIN_S: Final = 2.0
 MOST_REQUESTS: Final = 256
 MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
 _BULK: Final = "/v1/tasks:bulk"
+_LEASES: Final = "/v1/leases/"
+_OUTPUTS: Final = "/outputs/"
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -37,10 +39,12 @@ class Limits:
         app: what is behind.
         settings: bounds, and names by which the server may be asked.
         metrics: count requests.
+        max_output: most bytes of a file that a leased worker leaves behind.
     """
 
-    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0) -> None:
         self._app = app
+        self._max_output = max_output
         self._settings = settings
         self._metrics = metrics
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
@@ -64,8 +68,7 @@ class Limits:
             self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
 
     async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
-        bulk = scope["path"] == _BULK
-        body = _Body(receive, self._settings.max_bulk if bulk else self._settings.max_body, BULK_S if bulk else BODY_S)
+        body = _Body(receive, *self._bounds(scope["path"]))
         refusal = self._refusal(scope, body)
         if refusal is not None:
             await drained(receive, scope)
@@ -78,6 +81,14 @@ class Limits:
         except Problem as problem:
             if sent.status == 0:
                 await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
+
+    def _bounds(self, path: str) -> tuple[int, float]:
+        """Most bytes of the body of a request, and the seconds in which it must come."""
+        if path == _BULK:
+            return self._settings.max_bulk, BULK_S
+        if self._max_output and path.startswith(_LEASES) and _OUTPUTS in path:
+            return self._max_output, BULK_S
+        return self._settings.max_body, BODY_S
 
     def _refusal(self, scope: Scope, body: _Body) -> tuple[Kind, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -128,6 +128,7 @@ NEEDS: Final[dict[str, Need]] = {
     "fail_leases": _ENDS_LEASES,
     "abort_leases": _ENDS_LEASES,
     "yield_leases": _ENDS_LEASES,
+    "store_an_output_of_a_lease": _ENDS_LEASES,
     "list_workers": _READS,
     "list_partitions": _READS,
     "list_tables": _READS,
@@ -142,7 +143,7 @@ NOT_AUDITED: Final = frozenset({"sync_a_worker", "extend_leases"})
 """Signs of life: they come every few seconds, and what they end is recorded with the name of the worker."""
 NOT_IN_TABLE: Final = NOT_AUDITED | {
     "put_a_task", "enqueue_a_task", "enqueue_many_tasks", "tell_of_an_event", "tell_of_new_partitions", "leave_as_a_worker",
-    "lease_from_a_queue", "lease_a_task", "complete_leases", "fail_leases", "abort_leases", "yield_leases",
+    "lease_from_a_queue", "lease_a_task", "complete_leases", "fail_leases", "abort_leases", "yield_leases", "store_an_output_of_a_lease",
     "tell_what_would_have_been_under_other_limits",
 }  # fmt: skip
 """What comes all the time, and leaves rows of its own: the log has who did it, the table `audit` only who may not."""

@@ -25,6 +25,7 @@ from scylla_spark.core.desk_messages import (
     HURRY,
     LEAVE,
     MAX_LINE_BYTES,
+    OUTPUT,
     QUEUE,
     TOLD,
     VERSION,
@@ -37,6 +38,7 @@ from scylla_spark.core.desk_messages import (
 )
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.lease import Answer, Call, Scarcity
+from scylla_spark.core.output import read_link
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -176,6 +178,10 @@ class Desk:
         elif kind == LEAVE:
             number, worker, session = values
             self._tell(peer, number, lambda now: self._engine.leave(worker, session, now))
+        elif kind == OUTPUT:
+            number, token, link = values
+            told = None if link is None else read_link(link)
+            self._tell(peer, number, lambda now: self._engine.lease_output(str(token), told, now))
         elif kind == WORKERS:
             self._tell(peer, values[0], lambda now: workers(self._engine, now))
         elif kind == QUEUE:

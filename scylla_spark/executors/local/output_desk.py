@@ -1,0 +1,156 @@
+"""Outputs of handlers in a sandbox, which reach no folder: a child hands over an open file, and a thread outside copies it.
+
+A socket leads into the sandbox. A message on it names the invocation, the file and its media type, and carries two descriptors: the
+file, and a socket on which the answer is awaited. Nothing is opened by name here, so a file is worth what the sandbox could read
+anyway; and only invocations that run are known, so no other task's files can be replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO, Final
+
+from scylla_spark.core.output import OutputLink, checked_output_name, read_link
+from scylla_spark.core.task import Invocation
+from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.messages import TaskRow, task_row
+from scylla_spark.io.host.output_files import Source, opened
+
+_log = logging.getLogger(__name__)
+_MESSAGE_BYTES: Final = 4096
+_ANSWER_BYTES: Final = 4096
+_DESCRIPTORS: Final = 2
+
+
+class OutputDesk:
+    """The end outside: stores what children hand over, in a thread of its own.
+
+    Args:
+        terms: where files are kept.
+    """
+
+    def __init__(self, terms: OutputTerms) -> None:
+        self._terms = terms
+        self._running: dict[int, AttemptOutputs] = {}
+        self._ours, self.inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._thread = threading.Thread(target=self._serve, name="output-desk", daemon=True)
+
+    def start(self) -> None:
+        """Begins to take files."""
+        self._thread.start()
+
+    def begin(self, batch: Iterable[Invocation]) -> None:
+        """These invocations may hand over files from now on."""
+        self._running.update((item.id, AttemptOutputs(self._terms, task_row(item))) for item in batch)
+
+    def end(self, ids: Iterable[int]) -> None:
+        """They are over."""
+        for number in ids:
+            self._running.pop(number, None)
+
+    def stop(self) -> None:
+        """Takes no more; returns when the thread has ended."""
+        self.inside.close()
+        with suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join()
+        self._ours.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(
+                    self._ours, _MESSAGE_BYTES, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+                )
+            except OSError:
+                return
+            try:
+                if not data:
+                    return
+                if len(descriptors) == _DESCRIPTORS:
+                    self._take(data, descriptors)
+            except Exception:  # it is about one file, and others are to be taken
+                _log.exception("an output of a sandbox was not stored")
+            finally:
+                for number in descriptors:
+                    os.close(number)
+
+    def _take(self, data: bytes, descriptors: Sequence[int]) -> None:
+        with socket.socket(fileno=os.dup(descriptors[1])) as answer, suppress(OSError):
+            answer.setblocking(False)
+            answer.send(json.dumps(self._answer(data, descriptors[0])).encode())
+
+    def _answer(self, data: bytes, descriptor: int) -> list[Any]:
+        """["stored", *OutputLink], or ["refused", message, hint], or ["failed", number of the error]."""
+        try:
+            id_, name, media_type = json.loads(data)
+            outputs = self._running.get(id_) if type(id_) is int else None
+            if outputs is None:
+                return ["refused", "The attempt is over.", ""]
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return ["refused", "It is no plain file.", ""]
+                file.seek(0)
+                return ["stored", *outputs.write(name, file, media_type)]
+        except ArgumentError as error:
+            return ["refused", error.message, error.hint]
+        except OSError as error:
+            return ["failed", error.errno or 0]
+        except (ValueError, TypeError, RecursionError):
+            return ["refused", "That is no message of ours.", ""]
+
+
+class HandedOutputs:
+    """The end inside, of one call: writes a file to `/tmp`, hands it over, and waits until it is stored.
+
+    Args:
+        descriptor: of the socket that leads out.
+        row: the task of the call.
+    """
+
+    def __init__(self, descriptor: int, row: TaskRow) -> None:
+        self._descriptor = descriptor
+        self._id = row.id
+
+    def write(self, name: str, source: Source, media_type: str | None) -> OutputLink:
+        """Stores a file; see `TaskContext.output`."""
+        message = json.dumps([self._id, checked_output_name(name), media_type]).encode()
+        with opened(source) as content, tempfile.TemporaryFile() as copy:
+            while chunk := content.read(1 << 20):
+                copy.write(chunk)
+            copy.flush()
+            return _stored(self._handed_over(message, copy))
+
+    def _handed_over(self, message: bytes, file: BinaryIO) -> list[Any]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs, socket.socket(fileno=os.dup(self._descriptor)) as way:
+                socket.send_fds(way, [message], [file.fileno(), theirs.fileno()])
+            return list(json.loads(ours.recv(_ANSWER_BYTES) or b"[]"))
+
+
+def _stored(answer: list[Any]) -> OutputLink:
+    """The link of an answer.
+
+    Raises:
+        ArgumentError: it was refused.
+        OSError: it could not be stored.
+    """
+    verb, *rest = answer or ["failed", 5]
+    if verb == "refused":
+        raise ArgumentError(str(rest[0]), hint=str(rest[1]), reason="wrong_value")
+    link = read_link(rest) if verb == "stored" else None
+    if link is None:
+        raise OSError(rest[0], f"The file could not be stored: {os.strerror(int(rest[0]))}")
+    return link

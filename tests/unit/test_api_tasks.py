@@ -255,6 +255,22 @@ def test_a_bulk_of_arrow_has_an_answer_for_each(client, site):
     )
 
 
+@pytest.mark.parametrize("lines", [["{"], []])
+def test_a_bulk_that_is_broken_off_says_what_was_accepted_before(client, site, lines):
+    first = [json.dumps({"handler": "h", "uniqueness_key": "u", "scheduled_time": soon()}), *lines]
+
+    async def pieces():
+        yield "\n".join([*first, ""]).encode()
+        yield b"x" * 2_000_000
+
+    answer = client.post("/v1/tasks:bulk", content=pieces(), headers={"content-type": LINES})
+    assert kind(answer) == "/problems/too-large"
+    told = answer.json()
+    assert (told["accepted"], told["refused"]) == (1, len(lines)) == (len(site.connection.sender.records), len(lines))
+    assert [one["index"] for one in told["items"]] == list(range(len(first)))
+    assert "1 of the" in told["detail"]
+
+
 def test_a_bulk_that_nobody_acknowledges_says_so_of_each(client, site):
     site.connection.down = True
     *told, counts = results(

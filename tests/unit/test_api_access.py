@@ -66,6 +66,22 @@ def give(site, *scopes, **more) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.text}"}
 
 
+def test_a_stranger_is_refused_before_his_body_has_come(site, client):
+    give(site, "read")
+    read = []
+
+    async def never():
+        read.append("a piece")
+        yield b"{"
+        await asyncio.Event().wait()
+
+    answer = client.post(
+        "/v1/tasks", content=never(), headers={"content-type": "application/json", "content-length": "9"}, timeout=60
+    )
+    assert kind(answer) == MISSING
+    assert read == []
+
+
 # -- no route is forgotten ------------------------------------------------------------------------------------------------
 
 

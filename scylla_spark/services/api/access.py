@@ -82,7 +82,8 @@ class Access:
                 self._count(caller)
             scope["caller"] = caller
         except Problem as problem:
-            await drained(receive, scope)
+            if problem.kind is not problems.UNAUTHENTICATED:  # nothing is read, and no place held, for strangers
+                await drained(receive, scope)
             headers = dict(problem.headers or {}) | {"Connection": "close"}
             answer = problems.answer(problem.kind, str(problem.detail), headers, **problem.members)
             await answer(scope, receive, sent)

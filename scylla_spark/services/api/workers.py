@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from contextlib import nullcontext
+from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
 from pydantic import BaseModel
@@ -38,6 +39,7 @@ from scylla_spark.services.api.task_ids import TaskId, key_of
 
 routes = router()
 
+_CROWDED_US: Final = 1_000_000
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
 Worker = Annotated[WorkerName, Path(description="Its name, unique among the workers that run")]
 
@@ -54,7 +56,7 @@ class LeftView(BaseModel):
 )  # fmt: skip
 async def sync(api: Asked, worker: Worker, body: SyncBody) -> Response:
     """Report, keep what is held, and wait for more: the whole conversation of a worker. One call at a time."""
-    told = await api.leases.call(body.call(worker))
+    told = await _waited(api, body.call(worker), keeps=body.held is not None and bool(body.held.count))
     _check(told)
     return answer(sync_view(body, told))
 
@@ -82,7 +84,7 @@ async def workers(api: Asked) -> Response:
 @routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
 async def lease(api: Asked, queue: Name, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
-    told = await api.leases.call(body.call(queue))
+    told = await _waited(api, body.call(queue))
     _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
@@ -97,7 +99,7 @@ async def lease_task(api: Asked, key: TaskId, body: LeaseTaskBody) -> Response:
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
-    told = await api.leases.call(Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,)))
+    told = await _waited(api, Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,)))
     _check(told)
     if not told.leases:
         raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")
@@ -141,6 +143,18 @@ async def abort(api: Asked, body: ReportsBody) -> Response:
 async def give_back(api: Asked, body: ReportsBody) -> Response:
     """Give tasks back; that uses up no attempt."""
     return await _ended(api, body, "yielded")
+
+
+async def _waited(api: Asked, call: Call, *, keeps: bool = False) -> Answer:
+    """What became of a call; one that keeps or ends leases is let in where too many wait, and waits for a moment only.
+
+    Raises:
+        Problem: too many wait, and this would do nothing else.
+    """
+    if not api.waits.has_room() and (keeps or call.reports or call.signs):
+        return await api.leases.call(call._replace(until_us=min(call.until_us, _CROWDED_US)))
+    with api.waits.room() if call.until_us else nullcontext():
+        return await api.leases.call(call)
 
 
 async def _ended(api: Asked, body: ReportsBody, outcome: Outcome) -> Response:

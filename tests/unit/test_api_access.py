@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 import structlog
 
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.core.plan.plan_answer import checked_command
@@ -80,6 +82,39 @@ def test_a_stranger_is_refused_before_his_body_has_come(site, client):
     )
     assert kind(answer) == MISSING
     assert read == []
+
+
+def test_a_token_speaks_for_no_worker_of_another(site, client):
+    spoken, left = [], []
+
+    async def call(asked):
+        spoken.append(asked.worker)
+        return Answer(0, tuple("ok" for _ in (*asked.reports, *asked.signs)))
+
+    async def leave(worker, session):
+        left.append((worker, session))
+        return 0
+
+    site.app.state.api.leases = SimpleNamespace(call=call)
+    site.app.state.api.desks = SimpleNamespace(leave=leave, close=lambda: None)
+    lease = {"lease": "0." + "a" * 32}
+    for headers in (give(site, "lease:mail"), give(site, "admin")):
+        name = f"w@{headers['Authorization'].split('_')[1]}"
+        asked = [
+            client.post("/v1/workers/w/sync", json={"seq": 1, "session": "s"}, headers=headers),
+            client.post("/v1/queues/mail/leases", json={"worker": "w"}, headers=headers),
+            client.post("/v1/leases:extend", json={"worker": "w", "leases": [lease]}, headers=headers),
+            client.post("/v1/leases:complete", json={"worker": "w", "leases": [lease]}, headers=headers),
+            client.delete("/v1/workers/w?session=s", headers=headers),
+        ]
+        assert [one.status_code for one in asked] == [200] * 5
+        assert (spoken, left) == ([name] * 4, [(name, "s")])
+        client.post("/v1/leases:extend", json={"leases": [lease]}, headers=headers)
+        assert spoken.pop() == "", "the token of a lease is proof enough"
+        spoken.clear()
+        left.clear()
+    long = client.post(f"/v1/workers/{'w' * 250}/sync", json={"seq": 1, "session": "s"}, headers=headers)
+    assert (kind(long), spoken) == ("/problems/invalid", [])
 
 
 # -- no route is forgotten ------------------------------------------------------------------------------------------------

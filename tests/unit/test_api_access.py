@@ -23,6 +23,7 @@ from scylla_spark.services.api import access, token_view
 from scylla_spark.services.api.audit_trail import AuditTrail
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED
+from scylla_spark.services.api.refusals import Refusals
 from scylla_spark.services.api.task_ids import path_of
 from scylla_spark.services.api.token_view import TokenView
 from scylla_spark.transforms.plan_rows import plan_rows
@@ -322,6 +323,30 @@ def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site
     ]
     id = headers["Authorization"].split("_")[1]
     assert told == [(id, "t", "enqueue_a_task", 202), (id, "t", "enqueue_a_task", 403), ("", "", "", 401)]
+
+
+def test_of_the_refusals_of_an_address_one_a_minute_is_written_down_and_tells_how_many_were_not(site, monkeypatch):
+    trail, now = [], 10**12
+    monkeypatch.setattr(site.app.state.api.audit, "note", trail.append)
+    monkeypatch.setattr(access, "boot_us", lambda: now)
+    give(site, "read")
+    with site.client() as client, structlog.testing.capture_logs() as lines:
+        assert [client.post("/v1/tasks", json={}).status_code for _ in range(20)] == [401] * 20
+        assert len(trail) == 1
+        now += 60_000_000
+        assert client.get("/v1/tasks").status_code == 401
+    assert len(trail) == 2
+    assert [line.get("not_written_down") for line in lines if line["event"] == "audit"] == [None, 19]
+
+
+def test_refusals_of_many_addresses_take_bounded_memory():
+    refusals = Refusals()
+    said = [refusals.counted(f"10.0.{n // 256}.{n % 256}", 0) for n in range(5_000)]
+    assert said.count(0) == 1_001
+    assert len(refusals._begun) == 1_001
+    assert refusals.counted("10.0.19.135", 60_000_000) == 3_999
+    assert refusals.counted("10.0.0.0", 300_000_000) == 0
+    assert len(refusals._begun) == 1
 
 
 def kept(client, trail, *requests):

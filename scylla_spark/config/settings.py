@@ -296,7 +296,22 @@ class Api(Section):
         description="most bytes of a request; of a bulk, which is read as it comes, of one line or batch",
     )
     max_bulk: int = Field(256 * 1024 * 1024, ge=1024, description="most bytes of a bulk")
-    max_connections: int = Field(512, ge=1, description="connections at once; further ones are told to come again")
+    max_connections: int = Field(1024, ge=1, description="connections at once; further ones are told to come again")
+    max_per_address: int = Field(
+        768,
+        ge=1,
+        description="connections of one client address at once; all that come through a proxy have its address",
+    )
+    max_requests: int = Field(
+        256,
+        ge=1,
+        description="requests at work at once, besides those that only wait, keep leases or ask whether the server lives",
+    )
+    max_waiting: int = Field(
+        512,
+        ge=1,
+        description="requests that wait at once: idle workers, streams, results; fewer than connections leave room for others",
+    )
     threads: int = Field(
         16, ge=1, description="requests that ask Kafka or the tables at once; others wait for their turn"
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 import structlog
 
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.audit_entry import AuditEntry
 from scylla_spark.core.plan.plan_answer import checked_command
@@ -21,6 +23,7 @@ from scylla_spark.services.api import access, token_view
 from scylla_spark.services.api.audit_trail import AuditTrail
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED
+from scylla_spark.services.api.refusals import Refusals
 from scylla_spark.services.api.task_ids import path_of
 from scylla_spark.services.api.token_view import TokenView
 from scylla_spark.transforms.plan_rows import plan_rows
@@ -64,6 +67,55 @@ def give(site, *scopes, **more) -> dict[str, str]:
     fields = {"id": token.id, "digest": digest_of(token), "name": "t", "scopes": list(scopes)} | more
     site.connection.plan.ask("put_token", tokens=[fields])
     return {"Authorization": f"Bearer {token.text}"}
+
+
+def test_a_stranger_is_refused_before_his_body_has_come(site, client):
+    give(site, "read")
+    read = []
+
+    async def never():
+        read.append("a piece")
+        yield b"{"
+        await asyncio.Event().wait()
+
+    answer = client.post(
+        "/v1/tasks", content=never(), headers={"content-type": "application/json", "content-length": "9"}, timeout=60
+    )
+    assert kind(answer) == MISSING
+    assert read == []
+
+
+def test_a_token_speaks_for_no_worker_of_another(site, client):
+    spoken, left = [], []
+
+    async def call(asked):
+        spoken.append(asked.worker)
+        return Answer(0, tuple("ok" for _ in (*asked.reports, *asked.signs)))
+
+    async def leave(worker, session):
+        left.append((worker, session))
+        return 0
+
+    site.app.state.api.leases = SimpleNamespace(call=call)
+    site.app.state.api.desks = SimpleNamespace(leave=leave, close=lambda: None)
+    lease = {"lease": "0." + "a" * 32}
+    for headers in (give(site, "lease:mail"), give(site, "admin")):
+        name = f"w@{headers['Authorization'].split('_')[1]}"
+        asked = [
+            client.post("/v1/workers/w/sync", json={"seq": 1, "session": "s"}, headers=headers),
+            client.post("/v1/queues/mail/leases", json={"worker": "w"}, headers=headers),
+            client.post("/v1/leases:extend", json={"worker": "w", "leases": [lease]}, headers=headers),
+            client.post("/v1/leases:complete", json={"worker": "w", "leases": [lease]}, headers=headers),
+            client.delete("/v1/workers/w?session=s", headers=headers),
+        ]
+        assert [one.status_code for one in asked] == [200] * 5
+        assert (spoken, left) == ([name] * 4, [(name, "s")])
+        client.post("/v1/leases:extend", json={"leases": [lease]}, headers=headers)
+        assert spoken.pop() == "", "the token of a lease is proof enough"
+        spoken.clear()
+        left.clear()
+    long = client.post(f"/v1/workers/{'w' * 250}/sync", json={"seq": 1, "session": "s"}, headers=headers)
+    assert (kind(long), spoken) == ("/problems/invalid", [])
 
 
 # -- no route is forgotten ------------------------------------------------------------------------------------------------
@@ -271,6 +323,30 @@ def test_every_change_is_written_down_with_who_asked_also_if_it_was_refused(site
     ]
     id = headers["Authorization"].split("_")[1]
     assert told == [(id, "t", "enqueue_a_task", 202), (id, "t", "enqueue_a_task", 403), ("", "", "", 401)]
+
+
+def test_of_the_refusals_of_an_address_one_a_minute_is_written_down_and_tells_how_many_were_not(site, monkeypatch):
+    trail, now = [], 10**12
+    monkeypatch.setattr(site.app.state.api.audit, "note", trail.append)
+    monkeypatch.setattr(access, "boot_us", lambda: now)
+    give(site, "read")
+    with site.client() as client, structlog.testing.capture_logs() as lines:
+        assert [client.post("/v1/tasks", json={}).status_code for _ in range(20)] == [401] * 20
+        assert len(trail) == 1
+        now += 60_000_000
+        assert client.get("/v1/tasks").status_code == 401
+    assert len(trail) == 2
+    assert [line.get("not_written_down") for line in lines if line["event"] == "audit"] == [None, 19]
+
+
+def test_refusals_of_many_addresses_take_bounded_memory():
+    refusals = Refusals()
+    said = [refusals.counted(f"10.0.{n // 256}.{n % 256}", 0) for n in range(5_000)]
+    assert said.count(0) == 1_001
+    assert len(refusals._begun) == 1_001
+    assert refusals.counted("10.0.19.135", 60_000_000) == 3_999
+    assert refusals.counted("10.0.0.0", 300_000_000) == 0
+    assert len(refusals._begun) == 1
 
 
 def kept(client, trail, *requests):

@@ -22,7 +22,8 @@ from scylla_spark.services.api.server import MAX_HEADER_BYTES, bounded
 from scylla_spark.services.api.service import listening
 from tests.support.waiting import holds
 
-MOST = 20
+MOST = 40
+OF_ONE = 20
 LIMIT_S = 0.5
 
 
@@ -54,7 +55,7 @@ def site(monkeypatch):
     for module, names in ((server, ("HEADERS_S", "SEND_S", "_DRAIN_S")), (limits, ("BODY_S", "PIECE_S"))):
         for name in names:
             monkeypatch.setattr(module, name, LIMIT_S)
-    settings = Api(max_connections=MOST, max_body=100_000, max_bulk=200_000)
+    settings = Api(max_connections=MOST, max_per_address=OF_ONE, max_body=100_000, max_bulk=200_000)
     listener = listening("127.0.0.1", 0)
     running = Server(bounded(Limits(app, settings, ApiMetrics()), settings))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
@@ -74,8 +75,8 @@ def port(site):
 
 
 @contextlib.contextmanager
-def line(port):
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as found:
+def line(port, of="127.0.0.1"):
+    with socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(of, 0)) as found:
         yield found
 
 
@@ -235,7 +236,7 @@ def test_a_client_that_takes_nothing_of_its_answer_is_let_go_of(site):
 @pytest.mark.slow
 def test_one_connection_too_many_is_told_to_come_again_and_room_comes_back(port):
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(line(port)) for _ in range(MOST + 10)]
+        held = [stack.enter_context(line(port, f"127.0.0.{1 + n % 4}")) for n in range(MOST + 10)]
         answers = [rest(one) for one in held]
     kinds = [problem(answer) for answer in answers if answer]
     assert "/problems/busy" in kinds
@@ -243,9 +244,19 @@ def test_one_connection_too_many_is_told_to_come_again_and_room_comes_back(port)
     assert quick(port)
 
 
+def test_one_address_cannot_take_all_connections(port):
+    with contextlib.ExitStack() as stack:
+        mine = [stack.enter_context(line(port)) for _ in range(OF_ONE + 1)]
+        assert problem(rest(mine[-1])) == "/problems/busy"
+        with line(port, "127.0.0.2") as other:
+            other.sendall(GET + b"Connection: close\r\n\r\n")
+            assert rest(other).startswith(b"HTTP/1.1 200")
+    assert holds(lambda: ask(port)[0] == 200), "its room comes back"
+
+
 def test_many_idle_connections_slow_nobody(port):
     with contextlib.ExitStack() as stack:
-        for _ in range(MOST - 5):
+        for _ in range(OF_ONE - 5):
             stack.enter_context(line(port)).sendall(b"GET / HT")
         assert quick(port)
 

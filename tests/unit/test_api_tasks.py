@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.command import CANCEL
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
+from scylla_spark.services.api.context import SLOW_THREADS
 from scylla_spark.services.api.task_ids import id_of, path_of
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, fact, make, rejected, task
+from tests.support.waiting import holds
 
 KEY = TaskKey(at(10), "cust/9 ä", "inv,17%")
 LATER = TaskKey(at(11), "cust-1", "x")
@@ -128,6 +131,19 @@ def test_an_ended_task_is_retried_under_a_new_key(client, site):
     assert "retryOf" in site.connection.sent[0].extra
     assert kind(client.post(f"/v1/tasks/{id_of(LATER)}:retry")) == "/problems/conflict"
     assert kind(client.post(f"/v1/tasks/{id_of(KEY)}:run_now")) == "/problems/conflict"
+
+
+@pytest.mark.slow
+def test_moves_that_nobody_answers_hold_no_thread_that_others_need(client, site):
+    many = SLOW_THREADS + 4
+    with ThreadPoolExecutor(many) as threads:
+        moves = [threads.submit(client.post, f"/v1/tasks/{id_of(LATER)}:run_now?wait_ms=5000") for _ in range(many)]
+        assert holds(lambda: len(site.connection.sent) == many)
+        assert client.post(f"/v1/tasks/{id_of(KEY)}:retry").status_code == 201
+        assert not any(move.done() for move in moves)
+        assert {kind(move.result(60)) for move in moves} == {"/problems/timed-out"}
+    assert [one.kind for one in site.connection.sent].count(CANCEL) == many, "no copy was made but that of the retry"
+    assert len(site.connection.sent) == many + 1
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------------
@@ -254,6 +270,22 @@ def test_a_bulk_of_arrow_has_an_answer_for_each(client, site):
         kind(client.post("/v1/tasks:bulk", content=b"x", headers={"content-type": "text/csv"}))
         == "/problems/wrong-media-type"
     )
+
+
+@pytest.mark.parametrize("lines", [["{"], []])
+def test_a_bulk_that_is_broken_off_says_what_was_accepted_before(client, site, lines):
+    first = [json.dumps({"handler": "h", "uniqueness_key": "u", "scheduled_time": soon()}), *lines]
+
+    async def pieces():
+        yield "\n".join([*first, ""]).encode()
+        yield b"x" * 2_000_000
+
+    answer = client.post("/v1/tasks:bulk", content=pieces(), headers={"content-type": LINES})
+    assert kind(answer) == "/problems/too-large"
+    told = answer.json()
+    assert (told["accepted"], told["refused"]) == (1, len(lines)) == (len(site.connection.sender.records), len(lines))
+    assert [one["index"] for one in told["items"]] == list(range(len(first)))
+    assert "1 of the" in told["detail"]
 
 
 def test_a_bulk_that_nobody_acknowledges_says_so_of_each(client, site):

@@ -21,6 +21,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.limits import drained
 from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
 from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.refusals import Refusals
 from scylla_spark.services.api.token_view import TokenView
 
 audit = structlog.get_logger("audit")
@@ -68,6 +69,7 @@ class Access:
         self._settings = settings
         self._view = view
         self._buckets: dict[str, _Bucket] = {}
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -82,7 +84,8 @@ class Access:
                 self._count(caller)
             scope["caller"] = caller
         except Problem as problem:
-            await drained(receive, scope)
+            if problem.kind is not problems.UNAUTHENTICATED:  # nothing is read, and no place held, for strangers
+                await drained(receive, scope)
             headers = dict(problem.headers or {}) | {"Connection": "close"}
             answer = problems.answer(problem.kind, str(problem.detail), headers, **problem.members)
             await answer(scope, receive, sent)
@@ -131,15 +134,21 @@ class Access:
     def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
         """Keeps who asked for what that changes something, also where it was refused."""
         operation = getattr(scope.get("route"), "operation_id", None) or ""
+        stranger = status == HTTPStatus.UNAUTHORIZED and not caller.id
+        client = scope.get("client")
+        address = client[0] if client else ""
+        unsaid = self._refusals.counted(address, boot_us()) if stranger else 0
+        if unsaid is None:
+            return
         refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
         changes = scope["method"] not in _SAFE
-        client = scope.get("client")
         entry = AuditEntry(
             now_us(), caller.id, caller.name, operation, scope["method"], scope["path"][:MOST_CHARS], status,
-            client[0] if client else "",
+            address,
         )  # fmt: skip
-        if changes and (operation not in NOT_AUDITED or status >= HTTPStatus.BAD_REQUEST):
-            audit.info("audit", **{name: value for name, value in entry._asdict().items() if name != "at_us"})
+        more = {"not_written_down": unsaid} if unsaid else {}
+        if more or (changes and (operation not in NOT_AUDITED or status >= HTTPStatus.BAD_REQUEST)):
+            audit.info("audit", **{name: value for name, value in entry._asdict().items() if name != "at_us"}, **more)
         if refused or (changes and operation and operation not in NOT_IN_TABLE):
             self._keep(entry)
 

@@ -89,7 +89,7 @@ class Api:
         self.scheduler = scheduler
         self.tail = LogTail(scheduler.connection)
         self.tasks = TaskReader(scheduler.connection, self.tail)
-        self.waits = Waits(self.tail, max(settings.api.max_connections // 2, 1))
+        self.waits = Waits(self.tail, settings.api.max_waiting)
         self.pages = TaskPages(scheduler.connection.readers)
         self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)

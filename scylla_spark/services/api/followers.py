@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.places import waiting
 from scylla_spark.services.api.problems import Problem
 
 _MOST: Final = 16
@@ -38,6 +39,7 @@ class Followers:
             )
         self._count += 1
         try:
-            yield
+            with waiting():
+                yield
         finally:
             self._count -= 1

@@ -301,8 +301,10 @@ class StatusesView(BaseModel):
 class WorkerView(BaseModel):
     """A worker."""
 
-    worker: str
-    session: str
+    worker: Annotated[
+        str, Field(description="Its name; where tokens are needed, with `@` and the id of its token behind")
+    ]
+    session: Annotated[str, Field(description="Tells sessions of a name apart; not what the worker calls it")]
     leases: int
     waits: bool
     silent_ms: int

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,17 +18,18 @@ from scylla_spark.config.settings import Api
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.metrics import ApiMetrics
 from scylla_spark.services.api.origins import SAFE_METHODS, is_foreign
+from scylla_spark.services.api.places import Places
 from scylla_spark.services.api.problems import Kind, Problem
 
 BODY_S: Final = 20.0  # for a whole request …
 BULK_S: Final = 600.0  # … or a whole bulk,
 PIECE_S: Final = 10.0  # and for a piece of either
 _DRAIN_S: Final = 2.0
-MOST_REQUESTS: Final = 256
 MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
 _BULK: Final = "/v1/tasks:bulk"
-_LEASES: Final = "/v1/leases/"
-_OUTPUTS: Final = "/outputs/"
+_LEASES: Final = "/v1/leases:"
+_WORKER: Final = re.compile("/v1/workers/[^/]+/sync")
+_OUTPUT: Final = re.compile("/v1/leases/[^/]+/outputs/.*", re.DOTALL)
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -49,26 +52,26 @@ class Limits:
         self._metrics = metrics
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
-        self._names = (*settings.allowed_hosts, urlsplit(settings.public_url or "").netloc)
-        self._requests = 0
+        public = urlsplit(settings.public_url or "")
+        self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
+        self._places = Places(settings.max_requests)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._requests += 1
         self._metrics.begun()
         begun, sent = asyncio.get_running_loop().time(), _Sent(send)
         try:
             await self._serve(scope, receive, sent)
         finally:
-            self._requests -= 1
             operation = getattr(scope.get("route"), "operation_id", None) or ""
             self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
 
     async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
-        body = _Body(receive, *self._bounds(scope["path"]))
+        path = scope["path"].removeprefix(self._prefix)
+        body = _Body(receive, *self._bounds(path))
         refusal = self._refusal(scope, body)
         if refusal is not None:
             await drained(receive, scope)
@@ -77,7 +80,8 @@ class Limits:
         raw = scope.get("raw_path") or scope["path"].encode()
         scope["path"] = raw.partition(b"?")[0].decode("latin-1")
         try:
-            await self._app(scope, body, sent)
+            with nullcontext() if _is_urgent(path) else self._places.taken():
+                await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
                 await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
@@ -86,7 +90,7 @@ class Limits:
         """Most bytes of the body of a request, and the seconds in which it must come."""
         if path == _BULK:
             return self._settings.max_bulk, BULK_S
-        if self._max_output and path.startswith(_LEASES) and _OUTPUTS in path:
+        if self._max_output and _OUTPUT.fullmatch(path):
             return self._max_output, BULK_S
         return self._settings.max_body, BODY_S
 
@@ -102,8 +106,6 @@ class Limits:
             host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
         ):
             return problems.FOREIGN_SITE, "A page of another site sends this; nothing was done."
-        if self._requests > MOST_REQUESTS:
-            return problems.BUSY, f"{MOST_REQUESTS} requests are being answered."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > body.most:
             return problems.TOO_LARGE, f"The body has more than {body.most} bytes."
@@ -161,6 +163,11 @@ class _Sent:
             more = [pair for pair in _HEADERS if pair[0] not in known]
             message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
         await self._send(message)
+
+
+def _is_urgent(path: str) -> bool:
+    """Whether a request is let in however many there are: it keeps or ends what somebody has, or asks whether we live."""
+    return path == "/healthz" or path.startswith(_LEASES) or _WORKER.fullmatch(path) is not None
 
 
 def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:

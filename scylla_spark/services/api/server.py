@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,20 +27,25 @@ HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connect
 IDLE_S: Final = 15.0  # between two requests
 SEND_S: Final = 30.0  # until a client has taken a piece of its answer
 _DRAIN_S: Final = 3
+_OTHER_FILES: Final = 512  # of tables, brokers, desks
 
 
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended, and one too many is turned away."""
 
     most = 512
+    most_of_one = 512
+    of_one: Counter[str]
 
     def connection_made(self, transport: Any) -> None:
         """Takes a connection, if there is room."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
-        if len(self.connections) > self.most:
-            transport.write(_raw(problems.BUSY, f"{self.most} connections are open."))
+        self._address = self.client[0] if self.client else ""
+        self.of_one[self._address] += 1
+        if len(self.connections) > self.most or self.of_one[self._address] > self.most_of_one:
+            transport.write(_raw(problems.BUSY, "Too many connections are open."))
             transport.close()
         else:
             self._await_headers()
@@ -67,6 +74,9 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Lets go."""
+        self.of_one[self._address] -= 1
+        if not self.of_one[self._address]:
+            del self.of_one[self._address]
         self._forget_deadline()
         super().connection_lost(exc)
 
@@ -135,7 +145,16 @@ def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]
         listener: a socket that listens.
         ready: called once it serves.
     """
+    _allow_files(settings.api.max_connections + _OTHER_FILES)
     _Server(bounded(create_app(settings), settings.api), ready).run(sockets=[listener])
+
+
+def _allow_files(wanted: int) -> None:
+    """Lets the process have so many files and connections open, or as many as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def bounded(app: ASGIApp, settings: Api) -> Config:
@@ -146,7 +165,8 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         settings: its bounds.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    protocol = type("Protocol", (BoundedProtocol,), {"most": settings.max_connections})
+    bounds = {"most": settings.max_connections, "most_of_one": settings.max_per_address, "of_one": Counter()}
+    protocol = type("Protocol", (BoundedProtocol,), bounds)
     return Config(
         Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),

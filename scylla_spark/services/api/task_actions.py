@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Final, Literal
 
 from fastapi import Query
@@ -10,9 +9,8 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.client.arguments import new_key
-from scylla_spark.client.handle import TaskHandle
-from scylla_spark.clock import from_us, now_us
+from scylla_spark.client.arguments import moment, moved, new_key
+from scylla_spark.clock import now_us
 from scylla_spark.core.command import CANCEL, Command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import CANCELLED
@@ -87,9 +85,8 @@ async def cancel(
 )  # fmt: skip
 async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
     """Cancel a task, and enqueue a copy at another time under the new key."""
-    return await _instead(
-        api, key, lambda handle: handle.reschedule(when.scheduled_time, delay=when.delay, timeout=wait_ms / 1000)
-    )
+    now = now_us()
+    return await _moved(api, key_of(key), moment(now, when.scheduled_time, when.delay), wait_ms)
 
 
 @routes.post(
@@ -100,7 +97,7 @@ async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience 
 )
 async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
     """Cancel a task that waits, and enqueue a copy that is due now."""
-    return await _instead(api, key, lambda handle: handle.reschedule(from_us(now_us()), timeout=wait_ms / 1000))
+    return await _moved(api, key_of(key), now_us(), wait_ms)
 
 
 @routes.post(
@@ -108,7 +105,9 @@ async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Respons
 )
 async def retry(api: Asked, key: TaskId) -> Response:
     """Enqueue a copy of an ended task, due now, under a new uniqueness key."""
-    return await _instead(api, key, lambda handle: handle.retry())
+    old = key_of(key)
+    copy = await api.slowly(api.scheduler.task(old).retry)
+    return _copied(old, copy.key)
 
 
 async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> Response:
@@ -123,6 +122,16 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
     Raises:
         Problem: it runs or has ended.
     """
+    state, heard = await _asked_to_end(api, key, wait_ms, grace_ms)
+    if state == CANCELLED:
+        return answer(key_view(key) | {"answer": "cancelled"})
+    if heard:
+        raise Problem(problems.CONFLICT, "The task runs or has ended.", hint="GET it to see how it stands.")
+    return answer(key_view(key) | {"answer": "sent"}, 202)
+
+
+async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> tuple[str, bool]:
+    """Sends a cancel, and waits for the answer without a thread; how the task stands then, and whether there was an answer."""
     request = new_key(now_us())
     async with api.waits.waiting(key, request) as future:
         place = await run_in_threadpool(
@@ -132,17 +141,42 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
         api.tasks.sent(place)
         heard = await came(future, wait_ms / 1000)
     try:
-        state = (await run_in_threadpool(api.tasks.status, key)).state
+        return (await run_in_threadpool(api.tasks.status, key)).state, heard
     except NotFoundError:
-        state = ""
-    if state == CANCELLED:
-        return answer(key_view(key) | {"answer": "cancelled"})
-    if heard:
-        raise Problem(problems.CONFLICT, "The task runs or has ended.", hint="GET it to see how it stands.")
-    return answer(key_view(key) | {"answer": "sent"}, 202)
+        return "", heard
 
 
-async def _instead(api: Api, key: str, act: Callable[[TaskHandle], TaskHandle]) -> Response:
-    old = key_of(key)
-    copy = await api.slowly(lambda: act(api.scheduler.task(old)))
-    return answer(key_view(copy.key) | {"instead_of": id_of(old)}, 201)
+async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response:
+    """Cancels a task, and enqueues a copy at another time once that is answered.
+
+    Raises:
+        Problem: it runs or has ended, or nobody answered in time; nothing was enqueued.
+        ArgumentError: it has that time.
+        NotFoundError: there is no such task.
+    """
+    handle = api.scheduler.task(key)
+    copy = moved(await api.slowly(handle.command), time_us, now_us())
+    if not (await api.slowly(handle.status)).open:
+        raise _not_moved()
+    state, heard = await _asked_to_end(api, key, wait_ms)
+    if state != CANCELLED:
+        if heard:
+            raise _not_moved()
+        raise Problem(
+            problems.TIMED_OUT, "No dispatcher answered the cancel in time: it stands, and no copy was made.",
+            hint="Once the task is cancelled, `:retry` makes a copy that is due at once.",
+        )  # fmt: skip
+    api.tasks.sent(await run_in_threadpool(api.scheduler.connection.send, copy))
+    return _copied(key, copy.key)
+
+
+def _not_moved() -> Problem:
+    return Problem(
+        problems.CONFLICT,
+        "The task cannot be moved: it runs or has ended.",
+        hint="`:retry` enqueues an ended task again.",
+    )
+
+
+def _copied(old: TaskKey, copy: TaskKey) -> Response:
+    return answer(key_view(copy) | {"instead_of": id_of(old)}, 201)

@@ -6,8 +6,7 @@ import json
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import datetime
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -15,9 +14,10 @@ from pydantic_core import from_json
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.clock import iso, now_us, to_us
+from scylla_spark.clock import now_us
 from scylla_spark.errors import ArgumentError, SchedulerError, UnreachableError
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.arrow_rows import rows_of, task_of
 from scylla_spark.services.api.context import Api, Asked, answers, router
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.task_ids import id_of
@@ -57,7 +57,7 @@ _BODY: Final = {
                 "schema": {
                     "type": "string",
                     "format": "binary",
-                    "description": "Arrow IPC stream; `payload` a struct or JSON text",
+                    "description": "Arrow IPC stream of plain values, lists and structs, not compressed; `payload` a struct or JSON text",
                 }
             },
         },
@@ -79,6 +79,19 @@ async def bulk(api: Asked, request: Request) -> Response:
     """Enqueue many tasks. Those that are refused leave the others alone; what was not acknowledged may exist all the same."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     told = _Answers(api)
+    try:
+        await _take(api, request, kind, told)
+    except Problem as problem:
+        raise await run_in_threadpool(told.broken_off, problem) from None
+    return Response(await run_in_threadpool(told.whole), media_type=LINES)
+
+
+async def _take(api: Api, request: Request, kind: str, told: _Answers) -> None:
+    """Reads a bulk, and sends its tasks as they come.
+
+    Raises:
+        Problem: it cannot be read, or not further.
+    """
     if kind in (LINES, "application/jsonl", "application/json-seq"):  # no type that forms of other sites can have
         async for some in _lines(request, api.settings.api.max_body):
             await run_in_threadpool(told.take_lines, some)
@@ -87,12 +100,11 @@ async def bulk(api: Asked, request: Request) -> Response:
             async for piece in request.stream():
                 await run_in_threadpool(file.write, piece)
             file.seek(0)
-            await api.slowly(lambda: told.take_all(_rows(file)))
+            await api.slowly(lambda: told.take_all(rows_of(file)))
     else:
         raise Problem(
             problems.WRONG_MEDIA_TYPE, f"A bulk is {LINES} or {ARROW}, not {kind[:100] or 'without a media type'}."
         )
-    return Response(await run_in_threadpool(told.whole), media_type=LINES)
 
 
 async def _lines(request: Request, most: int) -> AsyncIterator[list[bytes]]:
@@ -120,37 +132,6 @@ def _read_line(line: bytes) -> Item | Exception:
         return error
 
 
-def _rows(file: IO[bytes]) -> Iterator[list[Item | Exception]]:
-    """The rows of an Arrow stream, some at a time.
-
-    Raises:
-        Problem: it is none.
-    """
-    import pyarrow as pa
-
-    try:
-        with pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                batch.validate(full=True)
-                for start in range(0, batch.num_rows, _AT_ONCE):
-                    yield [_of_row(row) for row in batch.slice(start, _AT_ONCE).to_pylist()]
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise Problem(problems.INVALID, f"The body is no Arrow stream that can be read: {str(error)[:300]}") from None
-
-
-def _of_row(row: Item) -> Item | Exception:
-    """A row as a JSON object: what is null is left out."""
-    found = {name: value for name, value in row.items() if value is not None}
-    try:
-        if isinstance(found.get("scheduled_time"), datetime):
-            found["scheduled_time"] = iso(to_us(found["scheduled_time"]))
-        if isinstance(found.get("payload"), str):
-            found["payload"] = from_json(found["payload"], allow_inf_nan=False)
-    except ValueError as error:
-        return error
-    return found
-
-
 class _Answers:
     """Sends tasks, and collects what became of each; used by one thread at a time."""
 
@@ -168,7 +149,7 @@ class _Answers:
     def take_all(self, parts: Iterator[list[Item | Exception]]) -> None:
         """Sends all of some parts."""
         for part in parts:
-            self._take(part, self._begun)
+            self._take(part, self._begun_row)
 
     def _take(self, items: Sequence[T], begin: Callable[[int, T], tuple[int, Any, Any]]) -> None:
         """Hands tasks over; when many are under way, waits for the oldest of them.
@@ -178,9 +159,8 @@ class _Answers:
         """
         if self._index + len(items) > MOST_ITEMS:
             raise Problem(
-                problems.TOO_LARGE, f"A bulk has at most {MOST_ITEMS} tasks; the first {self._index} were sent.",
-                headers={"Connection": "close"},
-            )  # fmt: skip
+                problems.TOO_LARGE, f"A bulk has at most {MOST_ITEMS} tasks.", headers={"Connection": "close"}
+            )
         self._waiting += [begin(number, item) for number, item in enumerate(items, self._index)]
         self._index += len(items)
         self._settle(_UNDER_WAY)
@@ -190,6 +170,20 @@ class _Answers:
         self._settle(0)
         self._say({"accepted": self._accepted, "refused": self._index - self._accepted})
         return bytes(self._text)
+
+    def broken_off(self, problem: Problem) -> Problem:
+        """The problem that ended a bulk before its end, with what became of the tasks before that."""
+        self._settle(0)
+        if not self._index:
+            return problem
+        items = [json.loads(line) for line in self._text.splitlines()]
+        words = f"{problem.detail} {self._accepted} of the {self._index} tasks before that were accepted: `items`."
+        return Problem(
+            problem.kind, words, headers=problem.headers, accepted=self._accepted, refused=self._index - self._accepted, items=items
+        )  # fmt: skip
+
+    def _begun_row(self, index: int, row: Item | Exception) -> tuple[int, Any, Any]:
+        return self._begun(index, row if isinstance(row, Exception) else task_of(row))
 
     def _begun_line(self, index: int, line: bytes) -> tuple[int, Any, Any]:
         """A line, read and judged at once, which is twice as fast; one that is refused so is read again, to say why."""
@@ -206,7 +200,7 @@ class _Answers:
     def _begun(self, index: int, item: Item | Exception) -> tuple[int, Any, Any]:
         try:
             if isinstance(item, Exception):
-                raise ArgumentError(f"It is not JSON: {item}.", reason="not_json")
+                raise ArgumentError(f"It cannot be read: {item}.", reason="not_json")
             return self._sent(index, NewTask.model_validate(item))
         except ValidationError as error:
             faults = [problems.fault(one) for one in error.errors(include_url=False)[:5]]

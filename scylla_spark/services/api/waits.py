@@ -13,6 +13,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.log_memory import Happened
 from scylla_spark.services.api.log_tail import LogTail, answers
+from scylla_spark.services.api.places import waiting
 from scylla_spark.services.api.problems import Problem
 
 _LOOK_S: Final = 0.2
@@ -34,6 +35,10 @@ class Waits:
         self._lock = threading.Lock()
         self._waiters: dict[TaskKey | str, set[tuple[asyncio.AbstractEventLoop, _Future]]] = {}
 
+    def has_room(self) -> bool:
+        """Whether one more may wait."""
+        return self._count < self._most
+
     @contextmanager
     def room(self) -> Iterator[None]:
         """As long as this lasts, one more waits.
@@ -41,11 +46,12 @@ class Waits:
         Raises:
             Problem: too many do.
         """
-        if self._count >= self._most:
+        if not self.has_room():
             raise Problem(problems.BUSY, f"{self._most} requests are waiting.", hint="Ask again without waiting.")
         self._count += 1
         try:
-            yield
+            with waiting():
+                yield
         finally:
             self._count -= 1
 

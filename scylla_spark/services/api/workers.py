@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from contextlib import nullcontext
+from hashlib import sha256
+from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
-from starlette.requests import Request
 from starlette.responses import Response
 
+from scylla_spark.core.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.lease import UNAVAILABLE, Answer, Call, Want
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, answer, answers, router
@@ -40,8 +42,44 @@ from scylla_spark.services.api.task_ids import TaskId, key_of
 
 routes = router()
 
+_CROWDED_US: Final = 1_000_000
+_SHOWN_CHARS: Final = 8
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
 Worker = Annotated[WorkerName, Path(description="Its name, unique among the workers that run")]
+
+
+class Speaker(NamedTuple):
+    """Who speaks for workers.
+
+    Attributes:
+        token: id of the token that the request shows; empty: none was needed.
+    """
+
+    token: str
+
+    def name(self, worker: str) -> str:
+        """The name by which dispatchers know a worker: each token has names of its own, so that none can speak for another's.
+
+        Args:
+            worker: as the request calls it; empty: it calls none.
+
+        Raises:
+            Problem: the name is too long.
+        """
+        if not worker or not self.token:
+            return worker
+        name = f"{worker}@{self.token}"
+        if len(name) > MAX_WORKER_CHARS:
+            most = MAX_WORKER_CHARS - len(name) + len(worker)
+            raise Problem(problems.INVALID, f"The name of a worker that shows a token has at most {most} characters.")
+        return name
+
+
+def _speaker(request: Request) -> Speaker:
+    return Speaker(request.scope["caller"].id)
+
+
+Spoken = Annotated[Speaker, Depends(_speaker)]
 
 
 class LeftView(BaseModel):
@@ -54,17 +92,19 @@ class LeftView(BaseModel):
     "/v1/workers/{worker}/sync", operation_id="sync_a_worker",
     responses=answers({200: SyncView}, *_IN, problems.REPLACED, problems.OUT_OF_ORDER, problems.SUPERSEDED),
 )  # fmt: skip
-async def sync(api: Asked, worker: Worker, body: SyncBody) -> Response:
+async def sync(api: Asked, spoken: Spoken, worker: Worker, body: SyncBody) -> Response:
     """Report, keep what is held, and wait for more: the whole conversation of a worker. One call at a time."""
-    told = await api.leases.call(body.call(worker))
+    told = await _waited(api, body.call(spoken.name(worker)), keeps=body.held is not None and bool(body.held.count))
     _check(told)
     return answer(sync_view(body, told))
 
 
 @routes.delete("/v1/workers/{worker}", operation_id="leave_as_a_worker", responses=answers({200: LeftView}, *_IN))
-async def leave(api: Asked, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]) -> Response:
+async def leave(
+    api: Asked, spoken: Spoken, worker: Worker, session: Annotated[str, Query(min_length=1, max_length=100)]
+) -> Response:
     """End a session: all that it holds goes to others at once."""
-    return answer({"given_back": await api.desks.leave(worker, session)})
+    return answer({"given_back": await api.desks.leave(spoken.name(worker), session)})
 
 
 @routes.get("/v1/workers", operation_id="list_workers", responses=answers({200: list[WorkerView]}))
@@ -72,7 +112,8 @@ async def workers(api: Asked) -> Response:
     """The workers that have called in the last ten minutes."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in await api.desks.workers():
-        told = one | {"about": json.loads(one["about"]) if one["about"] else None}
+        shown = sha256(one["session"].encode(errors="replace")).hexdigest()[:_SHOWN_CHARS]
+        told = one | {"session": shown, "about": json.loads(one["about"]) if one["about"] else None}
         known = found.setdefault((one["worker"], one["session"]), told)
         if known is not told:  # another dispatcher told of it, too
             known["leases"] += told["leases"]
@@ -82,9 +123,10 @@ async def workers(api: Asked) -> Response:
 
 
 @routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
-async def lease(api: Asked, request: Request, queue: Name, body: LeaseBody) -> Response:
+async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
-    told = await while_heard(request, api.leases.call(body.call(queue)))
+    call = body.call(queue)
+    told = await while_heard(request, _waited(api, call._replace(worker=spoken.name(call.worker))))
     _check(told)
     return answer(
         {"leases": [lease_view(one) for one in told.leases], "queues": [scale_view(one) for one in told.queues]}
@@ -95,12 +137,14 @@ async def lease(api: Asked, request: Request, queue: Name, body: LeaseBody) -> R
     "/v1/tasks/{key}:lease", operation_id="lease_a_task",
     responses=answers({200: LeaseView}, *_IN, problems.NOT_READY),
 )  # fmt: skip
-async def lease_task(api: Asked, request: Request, key: TaskId, body: LeaseTaskBody) -> Response:
+async def lease_task(
+    api: Asked, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
+) -> Response:
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
-    call = Call(0, body.worker, until_us=body.wait_ms * 1000, wants=(want,))
-    told = await while_heard(request, api.leases.call(call))
+    call = Call(0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,))
+    told = await while_heard(request, _waited(api, call))
     _check(told)
     if not told.leases:
         raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")
@@ -116,40 +160,54 @@ async def scale(api: Asked, queue: Name) -> Response:
 
 
 @routes.post("/v1/leases:extend", operation_id="extend_leases", responses=answers({200: StatusesView}, *_IN))
-async def extend(api: Asked, body: SignsBody) -> Response:
+async def extend(api: Asked, spoken: Spoken, body: SignsBody) -> Response:
     """Keep leases for another term, and say how far they are."""
     signs = tuple(item.sign() for item in body.leases)
-    return _statuses([sign.token for sign in signs], await api.leases.call(Call(0, body.worker or "", signs=signs)))
+    told = await api.leases.call(Call(0, spoken.name(body.worker or ""), signs=signs))
+    return _statuses([sign.token for sign in signs], told)
 
 
 @routes.post("/v1/leases:complete", operation_id="complete_leases", responses=answers({200: StatusesView}, *_IN))
-async def complete(api: Asked, body: ReportsBody) -> Response:
+async def complete(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
     """End tasks as succeeded; answered once that is recorded."""
-    return await _ended(api, body, "succeeded")
+    return await _ended(api, spoken, body, "succeeded")
 
 
 @routes.post("/v1/leases:fail", operation_id="fail_leases", responses=answers({200: StatusesView}, *_IN))
-async def fail(api: Asked, body: ReportsBody) -> Response:
+async def fail(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
     """End attempts as failed; the retry policy says whether others follow."""
-    return await _ended(api, body, "failed")
+    return await _ended(api, spoken, body, "failed")
 
 
 @routes.post("/v1/leases:abort", operation_id="abort_leases", responses=answers({200: StatusesView}, *_IN))
-async def abort(api: Asked, body: ReportsBody) -> Response:
+async def abort(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
     """End tasks as aborted: for good."""
-    return await _ended(api, body, "aborted")
+    return await _ended(api, spoken, body, "aborted")
 
 
 @routes.post("/v1/leases:yield", operation_id="yield_leases", responses=answers({200: StatusesView}, *_IN))
-async def give_back(api: Asked, body: ReportsBody) -> Response:
+async def give_back(api: Asked, spoken: Spoken, body: ReportsBody) -> Response:
     """Give tasks back; that uses up no attempt."""
-    return await _ended(api, body, "yielded")
+    return await _ended(api, spoken, body, "yielded")
 
 
-async def _ended(api: Asked, body: ReportsBody, outcome: Outcome) -> Response:
+async def _waited(api: Asked, call: Call, *, keeps: bool = False) -> Answer:
+    """What became of a call; one that keeps or ends leases is let in where too many wait, and waits for a moment only.
+
+    Raises:
+        Problem: too many wait, and this would do nothing else.
+    """
+    if not api.waits.has_room() and (keeps or call.reports or call.signs):
+        return await api.leases.call(call._replace(until_us=min(call.until_us, _CROWDED_US)))
+    with api.waits.room() if call.until_us else nullcontext():
+        return await api.leases.call(call)
+
+
+async def _ended(api: Asked, spoken: Spoken, body: ReportsBody, outcome: Outcome) -> Response:
     reports = tuple(item.ended(outcome) for item in body.leases)
     return _statuses(
-        [report.token for report in reports], await api.leases.call(Call(0, body.worker or "", reports=reports))
+        [report.token for report in reports],
+        await api.leases.call(Call(0, spoken.name(body.worker or ""), reports=reports)),
     )
 
 

@@ -1,0 +1,116 @@
+"""Requests that wait keep nobody from being answered, and what keeps leases is let in however many there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scylla_spark.core.lease import Answer, Call
+from scylla_spark.services.api.places import Places, waiting
+from scylla_spark.services.api.problems import Problem
+from tests.support.api_site import Client, Site, kind
+from tests.support.delta_tables import make
+from tests.support.waiting import holds
+
+MOST = 2
+WANTS = {"seq": 1, "want": [{"queue": "gpu"}], "wait_ms": 20_000}
+TOKEN = {"lease": "0." + "a" * 32}
+
+
+class NoWork:
+    """Dispatchers that have no work: who waits for some waits until the test ends."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.waiting = 0
+        self.ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    async def call(self, call: Call) -> Answer:
+        self.calls.append(call)
+        if call.until_us > 1_000_000:
+            end = asyncio.Event()
+            self.ends.append((asyncio.get_running_loop(), end))
+            self.waiting += 1
+            await end.wait()
+        return Answer(0, tuple("ok" for _ in (*call.reports, *call.signs)))
+
+    def end(self) -> None:
+        for loop, event in self.ends:
+            loop.call_soon_threadsafe(event.set)
+
+
+@pytest.fixture
+def work() -> NoWork:
+    return NoWork()
+
+
+@pytest.fixture
+def client(tmp_path, work: NoWork) -> Iterator[Client]:
+    make(f"{tmp_path}/tables")
+    site = Site(str(tmp_path), max_requests=MOST, max_waiting=MOST)
+    site.app.state.api.leases = work
+    with site.client() as client:
+        yield client
+
+
+@pytest.fixture
+def crowded(client: Client, work: NoWork) -> Iterator[Client]:
+    """As many workers wait as may."""
+    with ThreadPoolExecutor(MOST) as threads:
+        idle = [threads.submit(sync, client, f"idle-{number}") for number in range(MOST)]
+        assert holds(lambda: work.waiting == MOST)
+        yield client
+        work.end()
+        assert [one.result(30).status_code for one in idle] == [200] * MOST
+
+
+def sync(client: Client, worker: str, **more):
+    return client.post(f"/v1/workers/{worker}/sync", json=WANTS | {"session": worker} | more)
+
+
+def test_idle_workers_keep_nobody_from_being_answered(crowded: Client) -> None:
+    assert crowded.get("/healthz").status_code == 200
+    assert crowded.get("/v1/tasks").status_code == 200
+    assert crowded.post("/v1/tasks", json={"handler": "h"}).status_code == 202
+
+
+def test_who_only_waits_is_told_to_come_again_where_too_many_do(crowded: Client) -> None:
+    answers = [sync(crowded, "one-more"), crowded.post("/v1/queues/gpu/leases", json={"wait_ms": 20_000})]
+    assert [kind(answer) for answer in answers] == ["/problems/busy"] * 2
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
+    assert crowded.post("/v1/queues/gpu/leases", json={}).status_code == 200, "it does not wait"
+
+
+@pytest.mark.parametrize(
+    "more", [{"held": {"count": 1}}, {"results": [TOKEN | {"outcome": "succeeded"}]}, {"progress": [TOKEN]}]
+)
+def test_what_keeps_leases_is_let_in_where_too_many_wait(crowded: Client, work: NoWork, more) -> None:
+    assert sync(crowded, "one-more", **more).status_code == 200
+    assert work.calls[-1].until_us == 1_000_000, "it waits for a moment, so that nobody asks without a pause"
+    assert crowded.post("/v1/leases:extend", json={"leases": [TOKEN]}).status_code == 200
+
+
+def test_a_place_is_free_while_its_request_waits_and_taken_again_afterwards() -> None:
+    places = Places(1)
+    with places.taken():
+        with waiting(), places.taken(), pytest.raises(Problem), places.taken():
+            pass
+        with pytest.raises(Problem), places.taken():
+            pass
+    with places.taken():
+        pass
+
+
+def test_a_wait_that_outlives_its_request_gives_no_place_away() -> None:
+    places = Places(1)
+    with places.taken():
+        late = waiting()
+        late.__enter__()
+    late.__exit__(None, None, None)
+    with places.taken(), pytest.raises(Problem), places.taken():
+        pass
+    with places.taken():
+        pass

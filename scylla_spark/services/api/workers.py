@@ -137,9 +137,7 @@ async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body:
     "/v1/tasks/{key}:lease", operation_id="lease_a_task",
     responses=answers({200: LeaseView}, *_IN, problems.NOT_READY),
 )  # fmt: skip
-async def lease_task(
-    api: Asked, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
-) -> Response:
+async def lease_task(api: Asked, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody) -> Response:
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)

@@ -35,6 +35,7 @@ OUTPUT: Final = (
     "kind string, message string, stack string, after_ms bigint, "
     "progress double, checkpoint string, follow_ups string"
 )
+_LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
 LOST: Final = "executor_lost"
 _TELL_EVERY_S: Final = 0.2
 
@@ -149,7 +150,7 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
     """Invocations as a pyarrow.Table of the columns `INPUT`."""
     import pyarrow as pa
 
-    rows = [(i.id, *i.key, *i[2:-1], *(i.last_error or (None, None))) for i in chunk]
+    rows = [(i.id, *i.key, *i[2:_LAST_ERROR], *(i.last_error or (None, None))) for i in chunk]
     columns = list(zip(*rows, strict=True))
     schema = _schema(INPUT)
     return pa.table(

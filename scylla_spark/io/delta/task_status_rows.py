@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LISTED: Final = (
     *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
-    "error_class",
+    "error_class", "tags",
 )  # fmt: skip
 _TEXTS: Final = {
     "state": "state",
@@ -54,7 +54,7 @@ def status_rows(
     newest = newest_attempts(attempts, "error_class").rename({"error_class": "last_error"})
     rows = tasks.join(ends, on=IDENTITY, how="left").join(newest, on=IDENTITY, how="left")
     return rows.select(
-        *IDENTITY, "handler", "priority", "enqueued_at", "ended", "ended_at", "last_outcome",
+        *IDENTITY, "handler", "priority", "tags", "enqueued_at", "ended", "ended_at", "last_outcome",
         queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
         cancel_requested=pl.col("cancel_offset").is_not_null(),
         due_at=pl.max_horizontal("scheduled_time", "next_at"),
@@ -100,6 +100,8 @@ def lanes_of(wanted: TaskFilter) -> tuple[str, ...] | None:
 def _one_of(one: OneOf) -> pl.Expr:
     import polars as pl
 
+    if one.field == "tag":
+        return pl.any_horizontal(pl.col("tags").list.contains(value) for value in one.values).fill_null(value=False)
     if one.field != "error":
         return pl.col(_TEXTS[one.field]).is_in(list(one.values))
     known = pl.col("error_class").str.to_lowercase()

@@ -13,7 +13,8 @@ VERSION: Final = 6
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
-6: what attempts leave behind (`outputs`), and tasks expire (`expires_ms`).
+6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
+(`tags`, `traceparent`).
 TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -71,6 +72,10 @@ DATA: Final = (
     Column("data_offset", "bigint", "Kafka offset of the newest enqueue; null where only a cancel was seen"),
     Column("cancel_offset", "bigint", "Kafka offset of the newest cancel; null: not cancelled"),
     Column("expires_ms", "bigint", "the task expires unless it has begun so long after scheduled_time; null: never"),
+    Column("tags", "array<string>", "texts by which it is found; null: none"),
+    Column(
+        "traceparent", "string", "trace and span in which it was enqueued, as W3C Trace Context writes them; null: none"
+    ),
 )
 
 TASKS: Final = Table(

@@ -61,6 +61,8 @@ def enqueue(
     max_retries: Annotated[int | None, typer.Option(help="Attempts after the first")] = None,
     timeout: Annotated[str | None, typer.Option(help="Longest run of an attempt")] = None,
     expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="By which it is found; may be given several times")] = None,
+    traceparent: Annotated[str | None, typer.Option(help="Trace that it belongs to (W3C Trace Context)")] = None,
 ) -> None:
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
@@ -72,7 +74,7 @@ def enqueue(
             handler, _object(file_or_text(payload)), ordering_id=ordering_id, uniqueness_key=uniqueness_key,
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
             retry=None if max_retries is None else Retry(max_retries=max_retries), timeout=timeout,
-            expires=expires,
+            expires=expires, tags=tag, traceparent=traceparent,
         )  # fmt: skip
     cli.output.value("key", str(handle.key))
 
@@ -363,7 +365,8 @@ def _status(status: TaskStatus) -> dict[str, Any]:
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": _us(status.expires_at), "ended_at": _us(status.ended_at), "result": status.result,
+        "expires_at": _us(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
+        "ended_at": _us(status.ended_at), "result": status.result,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
     }  # fmt: skip
     return printable(record, _TIMES)

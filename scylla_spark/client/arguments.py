@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.command import ENQUEUE, Command, WireRetry, payload_text
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Retry
+from scylla_spark.core.task_tags import given_tags
+from scylla_spark.core.trace_context import current_traceparent
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
@@ -43,6 +45,8 @@ def command(
     retry: Retry | None = None,
     timeout: object = None,
     expires: object = None,
+    tags: Iterable[str] | None = None,
+    traceparent: str | None = None,
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
@@ -59,6 +63,8 @@ def command(
         retry: policy of this task; default: its handler's.
         timeout: longest run of an attempt, as `delay`; default: its handler's.
         expires: it ends as expired if it has not begun so long after its scheduled time, as `delay`; default: it never does.
+        tags: at most 16 short texts by which it is found; default: none.
+        traceparent: trace and span that it belongs to, as W3C Trace Context writes them; default: those of OpenTelemetry here.
 
     Raises:
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
@@ -83,7 +89,8 @@ def command(
     key = TaskKey(moment(now, at, delay), lane, unique)
     expires_ms = None if expires is None else duration_ms(expires)
     return Command(
-        ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now, expires_ms=expires_ms
+        ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now, expires_ms=expires_ms, tags=given_tags(tags),
+        traceparent=traceparent or current_traceparent(),
     )  # fmt: skip
 
 

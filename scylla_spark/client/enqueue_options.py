@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TypedDict
 
@@ -23,6 +24,8 @@ class EnqueueOptions(TypedDict, total=False):
         timeout: longest run of an attempt (duration). Default: likewise.
         expires: it ends as expired, without a run, if no attempt has begun so long after its scheduled time (duration). Default: it
             never does.
+        tags: at most 16 texts of at most 64 characters by which it is found. Default: none.
+        traceparent: trace and span that it belongs to, as W3C Trace Context writes them. Default: OpenTelemetry's current span.
     """
 
     ordering_id: str | None
@@ -34,3 +37,5 @@ class EnqueueOptions(TypedDict, total=False):
     retry: Retry | None
     timeout: object
     expires: object
+    tags: Iterable[str] | None
+    traceparent: str | None

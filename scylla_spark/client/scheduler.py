@@ -444,6 +444,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
+        tags: Iterable[str] | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
 
@@ -458,6 +459,7 @@ class Scheduler:
             queue: name, or a column of names.
             priority: 0-255, or a column of integers.
             expires: how long after its time each ends as expired unless it has begun (duration). Default: none does.
+            tags: of all of them, at most 16 short texts.
 
         Returns:
             Once Kafka has acknowledged every row.
@@ -469,7 +471,7 @@ class Scheduler:
         from scylla_spark.client import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
         )
         sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
         return EnqueueResult(self.connection, sent, self.connection.ends())
@@ -487,6 +489,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
+        tags: Iterable[str] | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
@@ -506,11 +509,12 @@ class Scheduler:
             queue: name or column.
             priority: number or column.
             expires: duration.
+            tags: of all tasks.
         """
         from scylla_spark.client import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
         )
         return frames.stream(
             df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)

@@ -23,6 +23,7 @@ _KEY: Final = {"scheduled_time": "time", "ordering_id": "text", "uniqueness_key"
 _OF_TASKS: Final = {
     **_KEY, "state": "text", "queue": "text", "handler": "text", "priority": "number", "attempts": "number",
     "next_attempt_at": "time", "enqueued_at": "time", "ended_at": "time", "cancel_requested": "yes or no", "error_class": "text",
+    "tags": "texts",
 }  # fmt: skip
 _OF_ATTEMPTS: Final = {
     **_KEY, "attempt": "number", "outcome": "text", "planned_at": "time", "started_at": "time", "finished_at": "time",
@@ -84,6 +85,7 @@ def _reader(columns: Mapping[str, str], frames: Iterator[pl.DataFrame]) -> pa.Re
     import pyarrow as pa
 
     kinds = {"text": pa.string(), "time": pa.timestamp("us", "UTC"), "number": pa.int32(), "yes or no": pa.bool_()}
+    kinds |= {"texts": pa.list_(pa.string())}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
     first = next(frames, None)
 

@@ -19,6 +19,8 @@ from scylla_spark.core import rejection
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.task_tags import Tags
+from scylla_spark.core.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms
 from scylla_spark.name import PATTERN
@@ -65,6 +67,8 @@ class _CommandFields(TypedDict, total=False):
     priority: Annotated[int, Field(ge=0, le=255)]
     timeout: Millis | None
     expires: SomeMillis | None
+    tags: Tags | None
+    traceparent: Traceparent | None
     retry: _RetryFields | None
     enqueuedAt: AwareDatetime | None
     requestId: Identifier | None
@@ -98,6 +102,8 @@ class Command(NamedTuple):
         request_id: set where a client waits for an answer.
         grace_ms: of a cancel: end what runs, too, and how long it may go on; None: leave it alone.
         expires_ms: of an enqueue: the task ends as expired if it has not begun so long after its scheduled time; None: it never does.
+        tags: by which it is found.
+        traceparent: of the span in which it was enqueued (W3C Trace Context); None: of none.
     """
 
     kind: str
@@ -114,6 +120,8 @@ class Command(NamedTuple):
     request_id: str | None = None
     grace_ms: int | None = None
     expires_ms: int | None = None
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
 
     @property
     def expires_us(self) -> int | None:
@@ -215,6 +223,7 @@ def _command(
         _check_time(time_us, enqueued_us, append_us, rules)
         if data is None:
             raise _Refused("missing_field", "taskData: Field required.")
+    tags = record.get("tags") if kind == ENQUEUE else None
     unknown = {name: value for name, value in record.items() if name not in _FIELDS}
     return Command(
         kind=kind,
@@ -231,6 +240,8 @@ def _command(
         request_id=record.get("requestId"),
         grace_ms=record.get("grace") if kind == CANCEL else None,
         expires_ms=record.get("expires") if kind == ENQUEUE else None,
+        tags=tuple(dict.fromkeys(tags)) if tags else (),
+        traceparent=record.get("traceparent") if kind == ENQUEUE else None,
     )
 
 
@@ -291,6 +302,8 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "handler": command.handler,
         "priority": command.priority or None,
         "requestId": command.request_id,
+        "tags": command.tags or None,
+        "traceparent": command.traceparent,
     }
     optional["timeout"] = None if command.timeout_ms is None else f"{command.timeout_ms}ms"
     optional["expires"] = None if command.expires_ms is None else f"{command.expires_ms}ms"

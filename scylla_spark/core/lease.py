@@ -114,6 +114,8 @@ class Granted(NamedTuple):
         until_us: how long it can be kept at most.
         checkpoint: JSON text that an earlier attempt left behind.
         last_error: why the attempt before did not succeed.
+        tags: of the task.
+        traceparent: trace and span in which it was enqueued.
     """
 
     token: str
@@ -129,6 +131,8 @@ class Granted(NamedTuple):
     until_us: int
     checkpoint: str | None = None
     last_error: LastError | None = None
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 class Scarcity(NamedTuple):

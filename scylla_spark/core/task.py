@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
@@ -128,6 +128,8 @@ class FollowUpOptions(TypedDict, total=False):
         retry: when it runs again after a failure. Default: as its handler or the deployment says.
         timeout: longest run of an attempt (duration). Default: likewise.
         expires: it ends as expired if it has not begun so long after its time (duration). Default: it never does.
+        tags: texts by which it is found. Default: none.
+        traceparent: trace and span that it belongs to. Default: OpenTelemetry's current span, or that of its parent.
     """
 
     ordering_id: str | None
@@ -138,6 +140,8 @@ class FollowUpOptions(TypedDict, total=False):
     retry: Retry | None
     timeout: object
     expires: object
+    tags: Iterable[str] | None
+    traceparent: str | None
 
 
 class Notes(Protocol):
@@ -193,6 +197,9 @@ class TaskContext:
         session: opens its session of Spark Connect; None: it has none.
         last_error: why the attempt before did not succeed, its `kind` and the first 1,000 characters of its `message`; None: this is
             the first, or the one before yielded, or nobody knows how it ended.
+        tags: of the task.
+        traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none. A span that is to
+            belong to that trace takes it as its parent.
     """
 
     attempt: int
@@ -203,6 +210,8 @@ class TaskContext:
     cancelled: Flag = field(default_factory=threading.Event, repr=False, compare=False)
     session: Session | None = field(default=None, repr=False, compare=False)
     last_error: LastError | None = None
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
 
     @property
     def token(self) -> tuple[int, int]:
@@ -343,6 +352,8 @@ class Invocation(NamedTuple):
         checkpoint: JSON text that an earlier attempt left behind; None: nothing.
         last_error: why the attempt before did not succeed; None: there was none, it yielded, or nobody knows how it ended.
         expires_us: it must not start after this either, microseconds since the epoch: by then it has expired.
+        tags: of the task.
+        traceparent: trace and span in which it was enqueued; None: in none.
     """
 
     id: int
@@ -359,6 +370,8 @@ class Invocation(NamedTuple):
     checkpoint: str | None = None
     last_error: LastError | None = None
     expires_us: int = 1 << 62
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
 
     def in_time(self, offset_us: int) -> Invocation:
         """The same for executors, which know the boot clock alone: it must not start after it has expired.

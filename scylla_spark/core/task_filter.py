@@ -1,4 +1,4 @@
-"""The one grammar by which tasks are chosen: `state:retry_wait queue:mail lane:cust-9 error:Timeout late:>5m scheduled:<2026-12-01`.
+"""The one grammar by which tasks are chosen: `state:retry_wait queue:mail tag:billing error:Timeout late:>5m scheduled:<2026-12-01`.
 
 Terms stand beside each other and must all hold. A term is a field, a colon and a value; several values set apart by commas mean any of
 them; a value in double quotes may hold anything, with a backslash before `"` and a backslash. Numbers, durations and instants may have
@@ -32,9 +32,8 @@ _NUMBER_CHARS: Final = 9
 
 
 class OneOf(NamedTuple):
-    """A field has one of some values; of `error` the class or code of the last failure holds one, in letters of any size.
-
-    Of `fingerprint` that of the last failure begins with one.
+    """A field has one of some values: `tag` among the tags, `error` as a part of the last failure's class or code in any letters,
+    and the `fingerprint` of the last failure begins with one.
     """
 
     field: str
@@ -274,7 +273,8 @@ def _wrong(message: str, place: int, hint: str) -> ArgumentError:
 
 
 FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
-    "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "error": _text, "fingerprint": _fingerprint,
+    "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "tag": _text, "error": _text,
+    "fingerprint": _fingerprint,
     "late": _duration, "scheduled": _instant, "enqueued": _instant, "ended": _instant, "attempts": _number, "priority": _number,
 }  # fmt: skip
 """Field → how its terms are read."""

@@ -67,6 +67,8 @@ class TaskStatus:
         error: why it did not succeed, or why the last attempt did not.
         fresh: False where no broker answered, so that this is only what the tables say.
         expires_at: when it ends as expired unless it has begun; None: never.
+        tags: by which it is found.
+        traceparent: trace and span in which it was enqueued, as W3C Trace Context writes them; None: in none.
         attempt_details: the newest 20 attempts, in order; `TaskHandle.attempts` has all.
     """
 
@@ -85,6 +87,8 @@ class TaskStatus:
     error: Failure | None = None
     fresh: bool = True
     expires_at: datetime | None = None
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
     attempt_details: tuple[Attempt, ...] = ()
 
     @property
@@ -125,6 +129,8 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
         error=final.failure if final else None,
         fresh=fresh,
         expires_at=_instant(data.expires_us or 0) if data else None,
+        tags=data.tags if data else (),
+        traceparent=data.traceparent if data else None,
         attempt_details=tuple(attempt_of(fact) for fact in attempts[-DETAILS:]),
     )
 

@@ -12,6 +12,7 @@ from scylla_spark.core.follow_up_task import read_task
 from scylla_spark.core.instant import EARLIEST_US
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import FollowUpOptions, Retry
+from scylla_spark.core.task_tags import given_tags
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown
@@ -67,6 +68,7 @@ def task(
         command = Command(
             ENQUEUE, key, 0, handler, options.get("queue", DEFAULT_QUEUE), payload_text(payload), options.get("priority", 0),
             timeout_ms, _terms(options.get("retry")), expires_ms=None if expires is None else duration_ms(expires),
+            tags=given_tags(options.get("tags")), traceparent=options.get("traceparent"),
         )  # fmt: skip
         record = encode(command, with_stamp=False).decode()
     except (ValueError, TypeError, RecursionError) as error:

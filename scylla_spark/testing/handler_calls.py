@@ -78,7 +78,8 @@ def call(
     command = arguments.command(begin, target, payload, **task)
     timeout_ms = command.timeout_ms or found.info.timeout_ms or _TIMEOUT_MS
     item = Invocation(
-        1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms
+        1, command.key, attempt, 1, name, command.queue, command.payload, command.priority, command.key.time_us, timeout_ms,
+        tags=command.tags, traceparent=command.traceparent,
     )  # fmt: skip
     (verdict,) = verdicts({name: found}, [item], begin, session=opens(spark))
     return Called(

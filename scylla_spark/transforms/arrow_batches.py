@@ -91,7 +91,8 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
     plain = {
         "string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "boolean": pa.bool_(), "date": pa.date32(),
-        "binary": pa.binary(), "double": pa.float64(), "array<int>": pa.list_(pa.int32()), "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(), "double": pa.float64(), "array<int>": pa.list_(pa.int32()), "array<string>": pa.list_(pa.string()),
+        "timestamp": pa.timestamp("us", "UTC"),
     }  # fmt: skip
 
     def type_of(sql: str) -> pa.DataType:

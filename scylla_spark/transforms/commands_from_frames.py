@@ -7,7 +7,7 @@ passes here is refused later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ from scylla_spark.core.command import (
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
+from scylla_spark.core.task_tags import given_tags
+from scylla_spark.core.trace_context import current_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
@@ -68,6 +70,7 @@ class Columns(NamedTuple):
     queue: str | Column = DEFAULT_QUEUE
     priority: int | Column = 0
     expires: object = None
+    tags: Iterable[str] | None = None
 
 
 def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
@@ -208,7 +211,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
     queue = DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue
     priority = 0 if isinstance(columns.priority, Column) else columns.priority
     sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
-    sample = sample._replace(expires_ms=_expires_ms(columns))
+    sample = sample._replace(expires_ms=_expires_ms(columns), tags=given_tags(columns.tags))
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
     except (TypeError, ValueError) as error:
@@ -226,6 +229,8 @@ def _constant(columns: Columns, stamp: int | None) -> str:
         priority=0 if isinstance(columns.priority, Column) else columns.priority,
         enqueued_us=stamp or 0,
         expires_ms=_expires_ms(columns),
+        tags=given_tags(columns.tags),
+        traceparent=current_traceparent() if stamp else None,
     )  # fmt: skip
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')

@@ -17,7 +17,7 @@ from scylla_spark.schemas import KEY_NAMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "extra")
+_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "tags", "traceparent", "extra")
 
 
 def maybe_open(hours: OpenHours) -> Column:

@@ -320,7 +320,8 @@ def _again(partition: int, command: Command, appended_us: int) -> _Record:
 
 
 _DATA_NAMES: Final = (
-    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset", "expires_ms"
+    "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset", "expires_ms",
+    "tags", "traceparent",
 )  # fmt: skip
 
 
@@ -330,7 +331,7 @@ def _data(data: Command | None) -> tuple[Any, ...]:
     retry = data.retry._asdict() if data.retry is not None else None
     return (
         data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset,
-        data.expires_ms,
+        data.expires_ms, list(data.tags) or None, data.traceparent,
     )  # fmt: skip
 
 
@@ -385,4 +386,6 @@ def _entry_bytes(entry: _Entry) -> int:
     """How large a task's row is, at most."""
     (_, lane, unique), folded = entry
     data = folded.data
-    return FIXED_BYTES + (most_bytes(lane, unique, data.payload, data.extra) if data else most_bytes(lane, unique))
+    return FIXED_BYTES + (
+        most_bytes(lane, unique, data.payload, data.extra, *data.tags) if data else most_bytes(lane, unique)
+    )

@@ -12,7 +12,7 @@ from scylla_spark.core.task_state import STATE_SQL
 from scylla_spark.schemas import KEY_NAMES
 
 _KEY: Final = list(KEY_NAMES)
-_DATA: Final = ("handler", "queue", "priority", "payload", "enqueued_at")
+_DATA: Final = ("handler", "queue", "priority", "payload", "enqueued_at", "tags")
 
 
 def status(
@@ -29,7 +29,7 @@ def status(
             because rows keep no older ones.
 
     Returns:
-        The key columns, `queue`, `handler`, `priority`, `payload`, `enqueued_at`, `state`, `attempts` (begun so far),
+        The key columns, `queue`, `handler`, `priority`, `payload`, `enqueued_at`, `tags`, `state`, `attempts` (begun so far),
         `next_attempt_at` (null when ended), `cancel_requested`, `started_at`, `ended_at`, `result`, `error_class`,
         `error_message`, `error_stack` of the end or of the newest attempt.
     """

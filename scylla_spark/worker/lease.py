@@ -60,6 +60,8 @@ class Lease:
         epoch: (epoch, attempt) grows with every attempt; pass both to stores that can refuse older writers.
         checkpointed: what an earlier attempt left behind; None: nothing.
         last_error: why the attempt before did not succeed; None: nobody knows, or it did not fail.
+        tags: of the task.
+        traceparent: trace and span in which the task was enqueued, as W3C Trace Context writes them; None: in none.
         cancelled: is set when the task was cancelled: stop working on it.
         view: as the server told of it.
         lost: is set when the lease is not held any more, for whatever reason: somebody else may work on the task.
@@ -75,6 +77,8 @@ class Lease:
         self.checkpointed: Any = told["checkpoint"]
         error = told.get("last_error")  # an older server does not tell
         self.last_error = None if error is None else LastError(error["kind"], error["message"])
+        self.tags: tuple[str, ...] = tuple(told.get("tags", ()))
+        self.traceparent: str | None = told.get("traceparent")
         self.cancelled = threading.Event()
         self.lost = threading.Event()
         self.token: str = view["lease"]

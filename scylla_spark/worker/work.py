@@ -37,5 +37,13 @@ def context_of(handler: Handler, lease: Lease) -> TaskContext:
     if timeout_ms is not None:
         deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
     return TaskContext(
-        told.attempt, told.epoch, deadline, lease.checkpointed, lease, lease.lost, last_error=lease.last_error
+        told.attempt,
+        told.epoch,
+        deadline,
+        lease.checkpointed,
+        lease,
+        lease.lost,
+        last_error=lease.last_error,
+        tags=lease.tags,
+        traceparent=lease.traceparent,
     )

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import PropertyMock, patch
 
 from scylla_spark.core.engine import action, feed, recently_ended
+from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.worker_session import Lease
+from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
@@ -72,6 +74,14 @@ FOLLOW_UP_RULES = {
 """The same for worlds in which handlers enqueue tasks."""
 
 
+EXPIRY_RULES = {
+    "what has expired starts": "starts_expired",
+    "what has begun expires": "expires_what_has_begun",
+    "executors are not told until when a task may start": "starts_whenever",
+}
+"""The same for worlds in which tasks expire."""
+
+
 def apply(broken: Iterable[str], process: Process) -> None:
     """Breaks those rules that are broken inside of a process."""
     for switch in broken:
@@ -85,6 +95,14 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
     with ExitStack() as stack:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "starts_expired" in broken:
+            stack.enter_context(patch.object(Entry, "expires_us", NEVER))
+        if "expires_what_has_begun" in broken:
+            stack.enter_context(
+                patch.object(Entry, "expires_us", property(lambda entry: entry.data.expires_us or NEVER))
+            )
+        if "starts_whenever" in broken:
+            stack.enter_context(patch.object(Invocation, "in_time", lambda item, _offset: item))
         if "ignores_calls" in broken:
             stack.enter_context(patch.object(Lease, "extend", lambda _lease, _now: None))
         if "resigns_owing_caution" in broken:

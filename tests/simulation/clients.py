@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _FAR_S = (HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 30 * HOUR_S)
+_EXPIRE_AFTER_MS = (1, 500, 2_000, 6_000, 6_000, 15_000, 40_000)
 _OLDEST_STAMP_US = 50 * MINUTE_S * SECOND  # stamps of clients may be an hour old
 
 
@@ -71,6 +72,10 @@ class Clients:
         lane = rng.choice([*world.lanes, *world.stuck_lanes])
         return TaskKey(world.now + int(due_s * SECOND), lane, f"u{rng.randrange(10**6)}")
 
+    def _expires_ms(self, kind: str) -> int | None:
+        rng, chance = self._world.rng, self._load.expires
+        return rng.choice(_EXPIRE_AFTER_MS) if chance and kind == ENQUEUE and rng.random() < chance else None
+
     def _send(self, kind: str, key: TaskKey) -> None:
         """A record arrives; what is refused is never heard of again."""
         world = self._world
@@ -80,7 +85,7 @@ class Clients:
         lane = key.ordering_id
         command = Command(
             kind, key, len(log), world.handler_of[lane] or None, world.queue_of[lane], f'{{"at":{len(log)}}}',
-            enqueued_us=stamp, request_id=request if kind == CANCEL else None,
+            enqueued_us=stamp, request_id=request if kind == CANCEL else None, expires_ms=self._expires_ms(kind),
         )  # fmt: skip
         if world.append_task(number, lane.encode(), encode(command)) and kind == ENQUEUE:
             self._sent.append(key)

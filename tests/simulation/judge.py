@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
+from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
 from tests.simulation.awaited import sleepers
 from tests.simulation.holdings import excess, held_bytes
@@ -25,6 +26,7 @@ RETRIES = 4
 _LOOK_EVERY = 8  # steps between two looks at all lanes of a process
 _MOST_RECORD_BYTES = 1024 * 1024
 _ONE_MOMENT_US = 2_900_000_000  # a little less than moments are counted from
+_PUNCTUAL_US = 10_000  # clocks are right where tasks expire
 _PATIENCE_US = 3_000_000  # within which a process lets go of what it need not hold
 
 
@@ -87,6 +89,7 @@ class Judge:
         self._senders: dict[tuple[int, Fence], tuple[int, Tenure | None]] = {}
         self._taken: dict[tuple[int, Tenure], int] = {}  # how many fences held when a take began
         self.sent: dict[TaskKey, Sent] = defaultdict(Sent)
+        self._expires: dict[TaskKey, dict[int, int]] = defaultdict(dict)  # offset of an enqueue → when its task expires
         self._lanes: dict[str, dict[TaskKey, int]] = defaultdict(dict)  # open tasks: key → first offset
         self.ended: dict[TaskKey, tuple[str, int]] = {}
         self._recorded: dict[TaskKey, int] = defaultdict(int)
@@ -113,6 +116,8 @@ class Judge:
         if command.kind == ENQUEUE:
             self._note_follow_up(key)
             self.sent[key].enqueues.append(command.offset)
+            if command.expires_us is not None:
+                self._expires[key][command.offset] = command.expires_us
             if key not in self.ended:
                 self._lanes[key.ordering_id].setdefault(key, command.offset)
             return
@@ -285,10 +290,29 @@ class Judge:
             begun |= {attempt for known, attempt in self._announced if known == key}
             if len(begun) < RETRIES + 1:
                 raise Violation(f"{key} failed after attempts {sorted(begun)} only")
+        if fact.outcome == EXPIRED:
+            self._judge_expiry(fact)
         self._judge_follow_up(fact)
         self.ended[key] = (fact.outcome, self._world.now)
         self._lanes[key.ordering_id].pop(key, None)
         self._cut_off.pop(key, None)
+
+    def _judge_expiry(self, fact: Fact) -> None:
+        """A task expires once it should, and unless it is known to have begun."""
+        key = fact.key
+        earliest = min(self._expires[key].values(), default=None)
+        if earliest is None or fact.finished_us < earliest:
+            raise Violation(f"{key} expired at {fact.finished_us}; nobody asked for that before {earliest}")
+        begun = {attempt for known, attempt in self._begun - self._announced if known == key}
+        begun |= {attempt for known, attempt in self._outcomes if known == key and attempt != fact.attempt}
+        if begun or (fact.attempt and (key, fact.attempt) not in self._announced):
+            raise Violation(f"{key} expired in attempt {fact.attempt} after it had begun: {sorted(begun)}")
+
+    def _judge_in_time(self, run: Run, payload: str) -> None:
+        """What has expired does not begin any more; which enqueue the owner knows stands in the payload."""
+        expires_us = self._expires[run.key].get(json.loads(payload)["at"]) if run.key in self._expires else None
+        if expires_us is not None and run.attempt == 1 and self._world.now > expires_us + _PUNCTUAL_US:
+            raise Violation(f"{run.key} began {(self._world.now - expires_us) / 1e6} s after it had expired")
 
     # -- what children do -----------------------------------------------------------------------------------------------
 
@@ -301,6 +325,7 @@ class Judge:
         if not process.member:
             raise Violation(f"{run.key} started in process {process.number}, which the group has put out")
         self._judge_time(run)
+        self._judge_in_time(run, item.payload)
         self._judge_order(run, holding)
         self._judge_overlap(run)
         if holding is not None:
@@ -371,10 +396,15 @@ class Judge:
             raise Violation(f"{run.key} was cut off by a crash, and started again without a record of that")
 
     def _has_ended(self, key: TaskKey, by: Run) -> bool:
-        """Whether a cancel or an attempt of the same owner ended the task, though that may not be recorded yet."""
-        return bool(self.sent[key].cancels) or any(
-            run.outcome and (run.outcome == SUCCEEDED or run.attempt > RETRIES) and run.tenure is by.tenure
-            for run in self._runs_of[key]
+        """Whether a cancel, its expiry or an attempt of the same owner ended it, though that may not be recorded yet."""
+        expired = any(at <= self._world.now for at in self._expires[key].values()) if key in self._expires else False
+        return (
+            expired
+            or bool(self.sent[key].cancels)
+            or any(
+                run.outcome and (run.outcome == SUCCEEDED or run.attempt > RETRIES) and run.tenure is by.tenure
+                for run in self._runs_of[key]
+            )
         )
 
     def _goes_ahead(self, lane: str) -> bool:

@@ -37,6 +37,7 @@ class Load:
         ahead: … and how many more it hands over.
         workers: how many workers lease tasks of half of the lanes.
         asks: share of the tasks that ask for a follow-up.
+        expires: chance that a task expires, some seconds after its time.
     """
 
     tasks: int = 40
@@ -59,6 +60,7 @@ class Load:
     ahead: int = 2
     workers: int = 0
     asks: float = 0
+    expires: float = 0
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,20 @@ ASKING_PROFILES = (
     Profile("asking, moving", _ASKING, replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05)),
 )
 """Worlds in which handlers enqueue tasks; they are played on their own, too."""
+_EXPIRING = Load(tasks=90, dues=SOON, far=0.02, long=0.4, longest_ms=7_000, children=1, expires=0.6)
+_STEADY_CLOCKS = replace(_HARSH, clock_step=0)
+EXPIRING_PROFILES = (
+    Profile("expiring", _EXPIRING, Trouble(clock_step=0)),
+    Profile("expiring, harsh", _EXPIRING, _STEADY_CLOCKS),
+    Profile("expiring, killed", _EXPIRING, replace(_OFTEN_BACK, crash=0.08, leave=0.05, clock_step=0)),
+    Profile("expiring, leased", replace(_EXPIRING, workers=2), replace(_STEADY_CLOCKS, crash=0.03)),
+    Profile("expiring, redefined", _EXPIRING, Trouble(clock_step=0, redefine=0.7)),
+    Profile("expiring, short memory", replace(_EXPIRING, tasks=120), replace(_STEADY_CLOCKS, memory_kb=_SHORT)),
+    Profile(
+        "expiring, behind", _EXPIRING, replace(_OFTEN_BACK, crash=0.03, lag=0.5, records=2, tail=0.1, clock_step=0)
+    ),
+)
+"""Worlds in which tasks expire; clocks are right in them, so that it is known what is too late."""
 REDEFINED = tuple(
     replace(profile, name=f"{profile.name}, redefined", trouble=replace(profile.trouble, redefine=0.7))
     for profile in PROFILES

@@ -303,6 +303,17 @@ def test_without_ordering_id_and_time_the_key_and_the_moment_serve(spark):
     assert [(command.handler, command.payload) for command in commands] == [(None, "{}")] * 2
 
 
+def test_a_frame_may_say_after_what_time_its_tasks_expire(spark):
+    frame = spark.createDataFrame([(17,), (18,)], "id long")
+    rows = enqueue_records(frame, Columns("h", None, "id", expires="10m"), RULES, NOW).collect()
+    assert [command.expires_ms for command in judged(rows)] == [600_000] * 2
+    assert b'"version":2' in bytes(rows[0].value)
+    (plain, _) = enqueue_records(frame, Columns("h", None, "id"), RULES, NOW).collect()
+    assert b'"version":1' in bytes(plain.value)
+    (cancel, _) = cancel_records(frame, Columns("h", None, "id"), NOW).collect()
+    assert b'"version":1' in bytes(cancel.value)
+
+
 def test_an_empty_frame_gives_no_records(spark):
     for schema in (SCHEMA, SCHEMA.replace("struct<x: double, s: string>", "string")):
         assert enqueue_records(spark.createDataFrame([], schema), all_columns(), RULES, NOW).collect() == []
@@ -322,6 +333,8 @@ def test_an_empty_frame_gives_no_records(spark):
         (Columns("a b", "o", "u"), "handler"),
         (Columns("h", "o", "u", queue=""), "queue"),
         (Columns("h", "o", "u", priority=300), "priority"),
+        (Columns("h", "o", "u", expires="soon"), "not a duration"),
+        (Columns("h", "o", "u", expires=0), "expires"),
     ],
 )
 def test_wrong_columns_are_refused_before_any_job(spark, columns, said):

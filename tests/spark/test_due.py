@@ -19,12 +19,12 @@ SECOND = 1_000_000
 def frames(spark):
     from datetime import UTC, datetime
 
-    def task(lane, number, *, queue="q", priority=0, handler="h", payload="{}", cancelled=False):
+    def task(lane, number, *, queue="q", priority=0, handler="h", payload="{}", cancelled=False, expires_ms=None):
         at = datetime.fromtimestamp(NOW / 1e6 - 3600 + number, UTC)
         values = {
             "partition_id": 0, "hour": int(at.timestamp()) // 3600, "scheduled_time": at, "ordering_id": lane,
             "uniqueness_key": "u", "queue": queue, "priority": priority, "handler": handler, "payload": payload, "data_offset": number,
-            "cancel_offset": number if cancelled else None,
+            "cancel_offset": number if cancelled else None, "expires_ms": expires_ms,
         }  # fmt: skip
         return tuple(values.get(name) for name in TASKS.names)
 
@@ -84,6 +84,18 @@ def test_a_lane_whose_head_is_cancelled_comes_before_lanes_that_cannot_start(fra
     found, _, _ = loaded(due(frames(tasks), depth=3), budget=2, paused=["p"])
     assert ("without data", 1) in found
     assert ("paused", 3) in found
+
+
+def test_a_lane_whose_head_has_expired_comes_before_lanes_that_cannot_start(frames):
+    tasks = [(f"parked{number}", 0, {"handler": None, "expires_ms": 7_200_000}) for number in range(5)]
+    tasks += [("expired", 3, {"queue": "p", "expires_ms": 60_000})]
+    tasks += [("begun", 4, {"queue": "p", "expires_ms": 60_000})]
+    rows = due(frames(tasks, waiting={"begun"}), depth=3)
+    found, _, unloaded = loaded(rows, budget=2, paused=["p"])
+    assert ("expired", 3) in found
+    assert fingerprint("begun") in unloaded
+    (expiring,) = [row for row in rows.collect() if row["ordering_id"] == "expired"]
+    assert expiring["expires_ms"] == 60_000
 
 
 def test_a_lane_is_cut_where_a_full_queue_stands_in_it(frames):

@@ -91,7 +91,7 @@ def _task(rng: random.Random, key: TaskKey, offset: int) -> dict[str, Any]:
         key, offset, cancel_offset=cancel, retry=retry, handler=rng.choice(["h", "h", "h", None]),
         queue=rng.choice(QUEUES), priority=rng.choice([None, 0, 0, 5, 255]), timeout_ms=rng.choice([None, 1000]),
         payload=rng.choice([None, "{}", '{"é": "' + "x" * rng.randint(0, 3000) + '"}']),
-        extra=rng.choice([None, '{"more": 1}']),
+        extra=rng.choice([None, '{"more": 1}']), expires_ms=(None, None, 1, 10**9)[offset % 4],
     )  # fmt: skip
 
 

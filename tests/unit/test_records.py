@@ -31,6 +31,9 @@ def raw_batch(values, places=None):
     })  # fmt: skip
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
 def judged(values, marks=None, places=None):
     """Rows of kind → list of dicts, for the values of one partition of `tasks`."""
     found = {}
@@ -44,14 +47,14 @@ def judged(values, marks=None, places=None):
 def test_a_task_has_all_its_columns_to_the_microsecond():
     command = Command(
         "enqueue", KEY, 0, "h", "mail", '{"a":1}', 7, 5_000, WireRetry(None, 20, 30), NOW - 1, '{"trace":"x"}',
-        expires_ms=90_000,
+        expires_ms=90_000, tags=("billing", "eu"), traceparent=TRACE,
     )  # fmt: skip
     (row,) = judged([encode(command)])[records.ROW]
     assert {name: row[name] for name in TASKS.names} == {
         "partition_id": PLACE, "hour": KEY.hour, "scheduled_time": from_us(KEY.time_us), "ordering_id": "lane", "uniqueness_key": "u",
         "handler": "h", "queue": "mail", "priority": 7, "payload": '{"a":1}', "timeout_ms": 5_000,
         "retry": {"max_retries": None, "base_ms": 20, "cap_ms": 30}, "enqueued_at": from_us(NOW - 1), "extra": row["extra"],
-        "data_offset": 0, "cancel_offset": None, "expires_ms": 90_000,
+        "data_offset": 0, "cancel_offset": None, "expires_ms": 90_000, "tags": ["billing", "eu"], "traceparent": TRACE,
     }  # fmt: skip
 
 

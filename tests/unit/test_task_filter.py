@@ -32,6 +32,7 @@ def us(text: str) -> int:
         ("queue:mail handler:remind", (OneOf("queue", ("mail",)), OneOf("handler", ("remind",)))),
         ('lane:"cust 9" key:inv-17', (OneOf("lane", ("cust 9",)), OneOf("key", ("inv-17",)))),
         (r'lane:"a \"b\" \\ c",d', (OneOf("lane", ('a "b" \\ c', "d")),)),
+        ("tag:tenant:7,eu", (OneOf("tag", ("tenant:7", "eu")),)),
         ("lane:a:b", (OneOf("lane", ("a:b",)),)),
         ("Lane:ä☃", (OneOf("lane", ("ä☃",)),)),
         ("error:Timeout", (OneOf("error", ("Timeout",)),)),

@@ -22,6 +22,8 @@ def cost_of(command: Command) -> int:
     _, ordering_id, uniqueness_key = command.key
     payload, extra = command.payload, command.extra
     chars = len(payload) + len(ordering_id) + len(uniqueness_key) + (len(extra) if extra is not None else 0)
+    if command.tags:
+        chars += sum(map(len, command.tags))
     plain = payload.isascii() and ordering_id.isascii() and uniqueness_key.isascii()
     return _ENTRY_BYTES + (chars if plain else 4 * chars)
 

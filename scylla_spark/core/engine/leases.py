@@ -265,5 +265,5 @@ def _granted(lease: Lease) -> Granted:
     return Granted(
         lease.token or "", invocation.key, invocation.attempt, invocation.epoch, invocation.handler or None, invocation.queue,
         invocation.payload, invocation.priority, invocation.planned_us, note.lease_ms, note.until_us, note.checkpoint,
-        lease.run.entry.error,
+        lease.run.entry.error, lease.run.entry.data.tags, lease.run.entry.data.traceparent,
     )  # fmt: skip

@@ -202,7 +202,8 @@ class Release:
         invocation = Invocation(
             self._state.next_number(), entry.key, attempt, partition.mine.epoch, data.handler or turn.policy.handler, data.queue,
             data.payload, data.priority, entry.next_us, data.timeout_ms or turn.policy.timeout_ms, self._start_by_us,
-            entry.work.checkpoint if entry.work is not None else None, entry.error, entry.expires_us,
+            entry.work.checkpoint if entry.work is not None else None, entry.error, entry.expires_us, data.tags,
+            data.traceparent,
         )  # fmt: skip
         turn.lane.hold(entry)
         turn.lane.state = RUNNING

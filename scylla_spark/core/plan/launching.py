@@ -28,6 +28,7 @@ from scylla_spark.core.plan.plan_state import LAUNCHED
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.errors import ArgumentError
 
 SKIPPED: Final = "skipped"
@@ -258,7 +259,7 @@ class Launching:
             return
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
-            work.timeout_ms, work.retry, now,
+            work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
         )  # fmt: skip
         rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
         self._journal.fire(

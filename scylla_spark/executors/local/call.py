@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import traceback
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -89,9 +90,10 @@ def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Fl
     deadline = _EPOCH + timedelta(microseconds=started_us + row.timeout_ms * 1000)
     left = None if row.checkpoint is None else json.loads(row.checkpoint)
     error = None if row.last_error is None else LastError(*row.last_error)
-    if cancelled is None:
-        return TaskContext(row.attempt, row.epoch, deadline, left, notes, last_error=error)
-    return TaskContext(row.attempt, row.epoch, deadline, left, notes, cancelled, last_error=error)
+    return TaskContext(
+        row.attempt, row.epoch, deadline, left, notes, threading.Event() if cancelled is None else cancelled, None, error,
+        tuple(row.tags), row.traceparent,
+    )  # fmt: skip
 
 
 class PayloadInvalid(Exception):

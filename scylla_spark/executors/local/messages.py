@@ -28,6 +28,8 @@ class TaskRow(NamedTuple):
         longest_ms: from the start of the call, if it asks for longer.
         id: of the invocation.
         last_error: kind and message of what ended the attempt before.
+        tags: of the task.
+        traceparent: trace and span in which it was enqueued.
     """
 
     time_us: int
@@ -43,6 +45,8 @@ class TaskRow(NamedTuple):
     longest_ms: int = 0
     id: int = 0
     last_error: tuple[str, str] | None = None
+    tags: tuple[str, ...] = ()
+    traceparent: str | None = None
 
 
 class Order(NamedTuple):
@@ -121,7 +125,7 @@ def task_row(item: Invocation, longest_ms: int = 0) -> TaskRow:
     key = item.key
     return TaskRow(
         key[0], key[1], key[2], item.payload, item.attempt, item.epoch, item.queue, item.priority, item.timeout_ms,
-        item.checkpoint, longest_ms, item.id, item.last_error,
+        item.checkpoint, longest_ms, item.id, item.last_error, item.tags, item.traceparent,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
+from scylla_spark.core.trace_context import current_traceparent
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import follow_ups
@@ -79,6 +80,7 @@ class CallNotes:
         self._number = number
         self._key = TaskKey(*row[:3])
         self._begun_us = boot_us()
+        self._traceparent = row.traceparent
         self._timeout_ms = row.timeout_ms
         self._longest_ms = row.longest_ms
         self._extended = extended
@@ -112,7 +114,12 @@ class CallNotes:
         self, handler: str | Callable[..., Any] | None, payload: Any, name: str | None, options: FollowUpOptions
     ) -> None:
         """See `TaskContext.enqueue`."""
+        options = {**options, "traceparent": self._trace(options)}
         self._ask(follow_ups.task(self._key, self._name(name), handler, payload, options))
+
+    def _trace(self, options: FollowUpOptions) -> str | None:
+        """The trace of a follow-up: as the handler says, else of the span in which it is, else of its own task."""
+        return options.get("traceparent") or current_traceparent() or self._traceparent
 
     def emit(self, event: str, fields: dict[str, Any] | None) -> None:
         """See `TaskContext.emit`."""

@@ -28,13 +28,14 @@ from scylla_spark.executors.start_limit import StartLimit, this_clock
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "
     "queue string, payload string, priority int, planned_us bigint, timeout_ms bigint, start_by_us bigint, "
-    "checkpoint string, error_kind string, error_message string"
+    "checkpoint string, error_kind string, error_message string, tags array<string>, traceparent string"
 )
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint, "
     "progress double, checkpoint string, follow_ups string"
 )
+_LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
 LOST: Final = "executor_lost"
 _TELL_EVERY_S: Final = 0.2
 
@@ -149,7 +150,9 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
     """Invocations as a pyarrow.Table of the columns `INPUT`."""
     import pyarrow as pa
 
-    rows = [(i.id, *i.key, *i[2:-1], *(i.last_error or (None, None))) for i in chunk]
+    rows = [
+        (i.id, *i.key, *i[2:_LAST_ERROR], *(i.last_error or (None, None)), list(i.tags), i.traceparent) for i in chunk
+    ]
     columns = list(zip(*rows, strict=True))
     schema = _schema(INPUT)
     return pa.table(
@@ -184,7 +187,8 @@ def _invocation(row: dict[str, Any], departure: StartLimit, here: StartLimit) ->
     row["start_by_us"] = departure.limit_here(row["start_by_us"], here)
     key = TaskKey(row.pop("time_us"), row.pop("ordering_id"), row.pop("uniqueness_key"))
     kind, message = row.pop("error_kind"), row.pop("error_message")
-    return Invocation(key=key, **row, last_error=None if kind is None else LastError(kind, message))
+    tags = tuple(row.pop("tags") or ())
+    return Invocation(key=key, **row, tags=tags, last_error=None if kind is None else LastError(kind, message))
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Any:
@@ -218,5 +222,11 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
 def _schema(ddl: str) -> Any:
     import pyarrow as pa
 
-    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "double": pa.float64()}
+    types = {
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "string": pa.string(),
+        "double": pa.float64(),
+        "array<string>": pa.list_(pa.string()),
+    }
     return pa.schema([(name, types[kind]) for name, kind in (column.split() for column in ddl.split(", "))])

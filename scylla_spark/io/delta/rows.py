@@ -74,6 +74,8 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         enqueued_us=row["enqueued_at"] or 0,
         extra=row["extra"],
         expires_ms=row["expires_ms"],
+        tags=tuple(row["tags"] or ()),
+        traceparent=row["traceparent"],
     )
     return ScanRow(
         command,
@@ -215,6 +217,8 @@ def polars_type(spark_type: str) -> Any:
     """The polars type of a Spark SQL type, as far as our tables use it."""
     import polars as pl
 
+    if spark_type.startswith("array<"):
+        return pl.List(polars_type(spark_type[len("array<") : -1]))
     if spark_type.startswith("struct<"):
         fields = (field.split(":") for field in spark_type[len("struct<") : -1].split(","))
         return pl.Struct({name.strip(): polars_type(kind.strip()) for name, kind in fields})

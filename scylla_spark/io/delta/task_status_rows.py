@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LISTED: Final = (
     *IDENTITY, "state", "queue", "handler", "priority", "attempts", "next_attempt_at", "enqueued_at", "ended_at", "cancel_requested",
-    "error_class",
+    "error_class", "tags",
 )  # fmt: skip
 _TEXTS: Final = {
     "state": "state",
@@ -72,7 +72,7 @@ def status_rows(
     message = pl.when(is_open).then("last_message").otherwise("end_message")
     prints = {"fingerprint": pl.struct(kind=error, message=message).map_batches(_prints, pl.String)} if printed else {}
     return rows.select(
-        *IDENTITY, "handler", "priority", "enqueued_at", "ended", "ended_at", "last_outcome",
+        *IDENTITY, "handler", "priority", "tags", "enqueued_at", "ended", "ended_at", "last_outcome",
         queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
         cancel_requested=pl.col("cancel_offset").is_not_null(),
         due_at=pl.max_horizontal("scheduled_time", "next_at"),
@@ -157,6 +157,8 @@ def _one_of(one: OneOf) -> pl.Expr:
     if one.field == "fingerprint":
         begins = pl.any_horizontal(pl.col("fingerprint").str.starts_with(value) for value in one.values)
         return begins.fill_null(value=False)
+    if one.field == "tag":
+        return pl.any_horizontal(pl.col("tags").list.contains(value) for value in one.values).fill_null(value=False)
     if one.field != "error":
         return pl.col(_TEXTS[one.field]).is_in(list(one.values))
     known = pl.col("error_class").str.to_lowercase()

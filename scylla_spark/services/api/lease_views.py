@@ -232,6 +232,8 @@ class LeasedTaskView(BaseModel):
     last_error: Annotated[
         LastErrorView | None, Field(description="Why the attempt before did not succeed, if that is known")
     ]
+    tags: list[str]
+    traceparent: Annotated[str | None, Field(description="Trace and span in which it was enqueued (W3C Trace Context)")]
 
 
 class LeaseView(BaseModel):
@@ -340,6 +342,7 @@ def lease_view(granted: Granted) -> dict[str, Any]:
         "attempt": granted.attempt, "epoch": str(granted.epoch),
         "checkpoint": json.loads(granted.checkpoint) if granted.checkpoint is not None else None,
         "last_error": granted.last_error._asdict() if granted.last_error is not None else None,
+        "tags": list(granted.tags), "traceparent": granted.traceparent,
     }  # fmt: skip
     return {
         "lease": granted.token, "expires_in_ms": granted.lease_ms, "beat_every_ms": max(granted.lease_ms // 3, 50),

@@ -49,6 +49,7 @@ class ListedView(KeyView):
     ended_at: str | None
     cancel_requested: bool
     error_class: str | None
+    tags: list[str]
 
 
 class PageView(BaseModel):
@@ -221,7 +222,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
         for name in ("state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class")
     }
     times = {name: iso_us(row[name]) for name in ("next_attempt_at", "enqueued_at", "ended_at")}
-    return key_view(_key(row)) | plain | times
+    return key_view(_key(row)) | plain | times | {"tags": row["tags"] or []}
 
 
 def _key(row: dict[str, Any]) -> TaskKey:

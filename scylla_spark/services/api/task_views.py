@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -14,6 +14,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
+from scylla_spark.core.task_tags import Tags
+from scylla_spark.core.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.services.api.context import Body, Instant, iso_of
 from scylla_spark.services.api.task_ids import id_of
@@ -53,6 +55,16 @@ class TaskBody(Body):
     expires: Annotated[
         Span | None, Field(description="It expires if it has not begun so long after its scheduled time; null: never")
     ] = None
+    tags: Annotated[Tags | None, Field(description="Short texts by which it is found")] = None
+    traceparent: Annotated[
+        Traceparent | None, Field(description="Trace and span that it belongs to, as W3C Trace Context writes them")
+    ] = None
+
+    def within(self, header: str | None) -> Self:
+        """The same as part of the trace of the request, if it names none itself; a header that is none is passed over, as W3C says."""
+        if self.traceparent is not None or header is None or not is_traceparent(header):
+            return self
+        return self.model_copy(update={"traceparent": header})
 
     def command(self, key: TaskKey | None, now: int, **more: Any) -> Command:
         """The command that enqueues it.
@@ -70,7 +82,7 @@ class TaskBody(Body):
         return command(
             now, self.handler, self.payload, queue=self.queue, priority=self.priority,
             retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, expires=self.expires,
-            **more,
+            tags=self.tags, traceparent=self.traceparent, **more,
         )  # fmt: skip
 
 
@@ -145,6 +157,8 @@ class TaskView(KeyView):
     next_attempt_at: str | None
     cancel_requested: bool
     expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
+    tags: list[str]
+    traceparent: str | None
     ended_at: str | None
     result: Any
     error: ErrorView | None
@@ -203,7 +217,8 @@ def task_view(status: TaskStatus) -> dict[str, Any]:
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
-        "expires_at": iso_of(status.expires_at), "ended_at": iso_of(status.ended_at), "result": status.result,
+        "expires_at": iso_of(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
+        "ended_at": iso_of(status.ended_at), "result": status.result,
         "error": error_view(status.error), "fresh": status.fresh,
     }  # fmt: skip
 

@@ -51,6 +51,10 @@ IdempotencyKey = Annotated[
         description="Makes the uniqueness key; `scheduled_time` must be given, or a repeat is another task",
     ),
 ]
+Trace = Annotated[
+    str | None,
+    Header(alias="traceparent", max_length=200, description="The trace that the task belongs to, if it names none"),
+]
 Unique = Annotated[
     bool,
     Query(description="Refuse it (409, `key_exists`) where its lane has a task of its `uniqueness_key`, at any time"),
@@ -60,9 +64,11 @@ _ACCEPTS: dict[int, Any] = {200: ResultView | AcceptedView, 202: AcceptedView}
 
 
 @routes.put("/v1/tasks/{key}", operation_id="put_a_task", status_code=202, responses=answers(_ACCEPTS, *_IN))
-async def put(api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000) -> Response:
+async def put(
+    api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
+) -> Response:  # fmt: skip
     """Enqueue the task of a key, or overwrite its data. The same request again changes nothing; an ended task stays as it is."""
-    return await _enqueued(api, task.command(key_of(key), now_us()), wait, wait_ms)
+    return await _enqueued(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
 
 
 @routes.post(
@@ -71,9 +77,10 @@ async def put(api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait
 )  # fmt: skip
 async def post(
     api: Asked, task: NewTask, wait: Wait = "none", wait_ms: Patience = 10_000, idempotency_key: IdempotencyKey = None,
-    unique: Unique = False,
+    unique: Unique = False, trace: Trace = None,
 ) -> Response:  # fmt: skip
     """Enqueue a task; of its key what is not given is made up. With all three parts given this is the same as PUT."""
+    task = task.within(trace)
     if unique:
         return await _enqueued(api, _unique(task, idempotency_key), wait, wait_ms, api.unique_keys.send)
     if idempotency_key is None:

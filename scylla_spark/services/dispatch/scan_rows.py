@@ -15,8 +15,8 @@ from scylla_spark.io.delta.rows import last_error, work_note
 
 COLUMNS: Final = (
     "partition_id", "time_us", "ordering_id", "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms",
-    "extra", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us", "work", "error",
-    "leased", "more",
+    "tags", "traceparent", "extra", "max_retries", "base_ms", "cap_ms", "enqueued_us", "offset", "cancelled", "attempt", "used", "next_us",
+    "work", "error", "leased", "more",
 )  # fmt: skip
 """The columns of `transforms.due.due` that a task is made of, in the order in which `slices` takes them."""
 
@@ -46,14 +46,15 @@ def slices(rows: Iterable[tuple[Any, ...]], left: Iterable[tuple[int, str]] = ()
     for number, ordering_id in left:
         found.setdefault(number, Slice([], {}, set())).unloaded.add(fingerprint(ordering_id))
     for (
-        partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, expires_ms, extra,
-        max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, error, leased, more,
+        partition, time_us, ordering_id, uniqueness_key, handler, queue, priority, payload, timeout_ms, expires_ms, tags,
+        traceparent, extra, max_retries, base_ms, cap_ms, enqueued_us, offset, cancelled, attempt, used, next_us, work, error, leased,
+        more,
     ) in rows:  # fmt: skip
         key = TaskKey(time_us, ordering_id, uniqueness_key)
         retry = WireRetry(max_retries, base_ms, cap_ms) if base_ms is not None else None
         command = Command(
             ENQUEUE, key, offset, handler, queue or DEFAULT_QUEUE, payload or "{}", priority or 0, timeout_ms, retry,
-            enqueued_us or 0, extra, expires_ms=expires_ms,
+            enqueued_us or 0, extra, expires_ms=expires_ms, tags=tuple(tags or ()), traceparent=traceparent,
         )  # fmt: skip
         part = found.get(partition)
         if part is None:

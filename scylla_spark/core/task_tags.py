@@ -1,0 +1,46 @@
+"""Tags of tasks: short texts by which tasks are found; they change nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from scylla_spark.errors import ArgumentError
+
+MOST_TAGS: Final = 16
+MAX_TAG_CHARS: Final = 64
+
+
+def is_tag(text: object) -> bool:
+    """Whether a text may be a tag: 1 to 64 printable characters, without spaces around them."""
+    return isinstance(text, str) and 0 < len(text) <= MAX_TAG_CHARS and text.isprintable() and text == text.strip()
+
+
+def _tag(text: str) -> str:
+    if not is_tag(text):
+        raise ValueError(f"a tag has 1 to {MAX_TAG_CHARS} printable characters, without spaces around them")
+    return text
+
+
+Tags = Annotated[list[Annotated[str, AfterValidator(_tag)]], Field(max_length=MOST_TAGS)]
+"""The tags of one record, as they are read."""
+
+
+def given_tags(tags: Iterable[str] | None) -> tuple[str, ...]:
+    """Tags as people pass them, each once, in their order; whether they are tags is judged with the record.
+
+    Raises:
+        ArgumentError: it is one text, or no collection at all.
+    """
+    if tags is None:
+        return ()
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise ArgumentError(f"tags is {tags!r}.", hint='Pass several texts, such as ["billing"].', reason="wrong_value")
+    return tuple(dict.fromkeys(tags))
+
+
+def tags_of_runs(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags that the runs of a schedule have: the first 16 of its own that may be tags of tasks."""
+    return tuple(dict.fromkeys(filter(is_tag, tags)))[:MOST_TAGS]

@@ -32,8 +32,10 @@ _NUMBER_CHARS: Final = 9
 
 
 class OneOf(NamedTuple):
-    """A field has one of some values: `tag` among the tags, `error` as a part of the last failure's class or code in any letters,
-    and the `fingerprint` of the last failure begins with one.
+    """A field has one of some values.
+
+    `tag`: among the tags. `error`: as a part of the last failure's class or code, in any letters. `fingerprint`: that of the last
+    failure begins with one.
     """
 
     field: str

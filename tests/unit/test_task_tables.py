@@ -100,7 +100,9 @@ def test_a_stream_reads_some_at_a_time(path, monkeypatch):
     read = []
     kept = TaskPages._hours
     monkeypatch.setattr(
-        TaskPages, "_hours", lambda self, view, hours, until: read.append(list(hours)) or kept(self, view, hours, until)
+        TaskPages,
+        "_hours",
+        lambda self, view, hours, until, **more: read.append(list(hours)) or kept(self, view, hours, until, **more),
     )
     with sched(path) as one:
         reader = one.stream_tasks()

@@ -58,7 +58,7 @@ class KnownHandlers:
         if known is None or not known.asked or known.silent or not command.handler or command.handler in known.handlers:
             return None
         return (
-            f"No dispatcher that runs has a handler {command.handler!r}: unless workers run it, the task fails. "
+            f"No dispatcher that runs has a handler {command.handler!r}: unless workers run it, its attempts fail. "
             "`scylla-spark handler list` shows those that are there."
         )
 

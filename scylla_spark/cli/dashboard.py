@@ -26,7 +26,7 @@ def ui(
     ca: Authority = None,
     print_: Annotated[bool, typer.Option("--print", help="Print the link instead of opening it")] = False,
 ) -> None:
-    """Open the dashboard. Where tokens are needed, the link logs the browser in, once and within a minute."""
+    """Open the dashboard. Where tokens are needed, the link shows a button that logs in, once and within a minute."""
     import webbrowser
 
     cli = context(ctx)

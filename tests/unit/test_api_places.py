@@ -104,6 +104,15 @@ def test_a_place_is_free_while_its_request_waits_and_taken_again_afterwards() ->
         pass
 
 
+def test_parts_of_a_request_that_wait_together_give_one_place_away() -> None:
+    places = Places(2)
+    with places.taken():
+        with waiting(), waiting(), places.taken(), places.taken(), pytest.raises(Problem), places.taken():
+            pass
+        with places.taken(), pytest.raises(Problem), places.taken():
+            pass
+
+
 def test_a_wait_that_outlives_its_request_gives_no_place_away() -> None:
     places = Places(1)
     with places.taken():

@@ -153,11 +153,26 @@ def test_a_login_leads_only_to_pages_of_ours(site, client, place):
 def test_a_code_logs_in_once(site, client):
     text = token_of(site, "read")
     code = client.post("/v1/login_codes", headers={"Authorization": f"Bearer {text}"}).json()["code"]
-    assert client.get(f"/ui/login?code={code}").headers["location"] == "/ui/now"
+    page = client.get(f"/ui/login?code={code}")
+    (given,) = re.findall(r'name="code" value="([^"]+)"', page.text)
+    assert sent(client, "/ui/login", page, code=given).headers["location"] == "/ui/now"
     assert client.get("/ui/now").status_code == 200
-    again = client.get(f"/ui/login?code={code}")
+    again = sent(client, "/ui/login", client.get(f"/ui/login?code={code}"), code=given)
     assert again.status_code == 401
     assert "worth nothing" in seen(again)
+
+
+def test_a_link_alone_logs_nobody_in(site, client):
+    text = token_of(site, "read")
+    code = client.post("/v1/login_codes", headers={"Authorization": f"Bearer {text}"}).json()["code"]
+    for headers in ({}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "none"}):
+        page = client.get(f"/ui/login?code={code}", headers=headers)
+        assert (page.status_code, "set-cookie" in page.headers) == (200, False)
+    foreign = {"origin": "https://evil.example"}
+    fields = {"code": code, "form_token": form_token(page)}
+    assert client.post("/ui/login", data=fields, headers=foreign).status_code == 403
+    assert client.get("/ui/now").headers["location"].startswith("/ui/login")
+    assert sent(client, "/ui/login", page, code=code).status_code == 303, "it was not used up by looking"
 
 
 def test_where_no_token_is_needed_there_is_no_code(client):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from scylla_spark.cli.top import NOTHING, screen, span
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import Site
-from tests.support.dashboard_site import token_of
+from tests.support.dashboard_site import form_token, token_of
 from tests.support.delta_tables import append, at, make, task
 from tests.support.served_site import served
 
@@ -71,9 +72,11 @@ def test_ui_gives_a_link_that_logs_in_once_where_tokens_are_needed(run, site, tm
         )  # the server of this process logs there, too
         assert (code, "ss_" in link) == (0, False), "the token itself stands in no address"
         with httpx.Client(trust_env=False) as browser:
-            assert browser.get(link).headers["location"] == "/ui/now"
-            assert browser.get(f"{url}/ui/now").status_code == 200
-            assert browser.get(link).status_code == 401, "it logs in once"
+            for status in (303, 401):  # it logs in once
+                page = browser.get(link)
+                fields = {"form_token": form_token(page), "code": parse_qs(urlsplit(link).query)["code"][0]}
+                assert browser.post(f"{url}/ui/login", data=fields, headers={"Origin": url}).status_code == status
+                assert browser.get(f"{url}/ui/now").status_code == 200
 
 
 def test_ui_opens_the_browser(run, site, monkeypatch):

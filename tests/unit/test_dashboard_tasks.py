@@ -10,15 +10,20 @@ from html import unescape
 import pytest
 
 from scylla_spark.core.command import CANCEL
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.dashboard.asked import instant_text
 from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.lane import expected
+from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
 from scylla_spark.services.dashboard.words import filter_term
 from scylla_spark.visible import visible
 from tests.support.api_site import Site
 from tests.support.dashboard_site import foreign, seen, sent
 from tests.support.dashboard_tables import HOSTILE, fill
+from tests.support.delta_tables import append, at, task
 
 _S = 1_000_000
 
@@ -185,6 +190,42 @@ def test_a_wait_is_never_negative():
 
 
 # -- a new one ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("2026-01-31T09:00:00-05:00", "2026-01-31T14:00:00Z"), ("2026-01-31T09:00:00+01:00", "2026-01-31T08:00:00Z"),
+     ("2026-01-31T09:00", "2026-01-31T09:00:00Z"), ("2026-01-31T09:00:00Z", "2026-01-31T09:00:00Z"),
+     ("1969-12-31T00:00:00.5-00:30", "1969-12-31T00:30:00.500Z")],
+)  # fmt: skip
+def test_an_instant_may_have_any_zone_and_without_one_it_is_of_utc(given, meant):
+    assert instant_text("at", given) == meant
+
+
+@pytest.mark.parametrize("given", ["", "x", "09:00", "2026-01-31T09:00:00-05:00Z", "0001-01-01T00:00:00+23:59", "1e9"])
+def test_what_is_no_instant_is_told_with_how_one_is_written(client, given):
+    with pytest.raises(ApiProblem, match="is"):
+        instant_text("at", given)
+    if given:
+        assert "Write it like" in seen(client.get("/ui/time", params={"from": given, "to": given}))
+
+
+def test_the_form_is_filled_in_like_a_task_with_a_payload_that_fits_no_address(client, site):
+    payload = {"text": "<b>" + "x" * 100_000}
+    key = TaskKey(at(11), "cust-1", "large")
+    append(
+        f"{site.settings.data_dir}/tables",
+        TASKS,
+        [task(key, 99, payload=json.dumps(payload), handler="send", queue="mail")],
+    )
+    page = client.get(f"/ui/tasks/{id_of(key)}")
+    (link,) = re.findall(r'href="([^"]*tasks:new[^"]*)"', page.text)
+    assert len(link) < 500
+    form = client.get(unescape(link))
+    (filled,) = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", form.text)
+    assert json.loads(unescape(filled)) == payload
+    assert 'value="send"' in form.text
+    assert client.get("/ui/tasks:new", params={"like": "nothing"}).status_code in (404, 422)
 
 
 def test_the_form_enqueues(client, site):

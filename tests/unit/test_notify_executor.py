@@ -116,6 +116,22 @@ def test_a_receiver_that_hangs_is_cut_off_in_time_and_tried_again(answer: int) -
     assert (done.failure.kind, done.final) == ("timed_out", False)
 
 
+def test_a_resolver_that_hangs_is_left_behind_in_time_and_hangs_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ends.wait(60) or [])
+    try:
+        for _ in range(20):
+            began = time.monotonic()
+            done = deliver(MESSAGE, notify("https://hangs.example/"), total_s=0.05)
+            assert time.monotonic() - began < 5
+            assert done.failure is not None
+            assert (done.failure.kind, done.final) == ("timed_out", False)
+        assert sum(thread.name == "notify-resolver" for thread in threading.enumerate()) == 16
+    finally:
+        ends.set()
+    assert holds(lambda: not any(thread.name == "notify-resolver" for thread in threading.enumerate()))
+
+
 def test_a_receiver_that_is_not_there_is_tried_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -254,9 +270,9 @@ def test_a_host_is_resolved_once_and_refused_if_one_of_its_addresses_is_private(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolver)
     with pytest.raises(address.AddressRefusedError):
-        address.places("rebinds.example", 80, private=False)
+        address.places("rebinds.example", 80, private=False, within_s=10)
     assert asked == ["rebinds.example"]
-    assert [one.address[0] for one in address.places("rebinds.example", 80, private=True)] == [
+    assert [one.address[0] for one in address.places("rebinds.example", 80, private=True, within_s=10)] == [
         "93.184.215.14",
         "127.0.0.1",
     ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.notify.resolving import resolved
 
 _Address = IPv4Address | IPv6Address
 _NEVER: Final = tuple(
@@ -42,20 +42,22 @@ class Place(NamedTuple):
     address: tuple[str, int]
 
 
-def places(host: str, port: int, *, private: bool) -> list[Place]:
+def places(host: str, port: int, *, private: bool, within_s: float) -> list[Place]:
     """Addresses of a host, all of which may be connected to; asks the resolver once.
 
     Args:
         host: name or address.
         port: of TCP.
         private: whether addresses of private networks and of this machine are allowed.
+        within_s: longest that the resolver may take, seconds.
 
     Raises:
         AddressRefusedError: one of them is not allowed.
         OSError: there is no such host.
+        TimeoutError: the resolver did not answer in time.
     """
     found: list[Place] = []
-    for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, _, _, _, address in resolved(host, port, within_s):
         text = str(address[0])
         if not is_allowed(ip_address(text.partition("%")[0]), private=private):
             raise AddressRefusedError(

@@ -79,7 +79,7 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, *, private: bo
         headers: besides those that HTTP needs.
         body: what.
         private: whether private addresses are allowed.
-        total_s: longest that connecting, sending and reading may take, seconds.
+        total_s: longest that resolving, connecting, sending and reading may take, seconds.
 
     Raises:
         AddressRefusedError: the host is where webhooks are not sent.
@@ -88,7 +88,8 @@ def post(target: Target, headers: Mapping[str, str], body: bytes, *, private: bo
         HTTPException: it does not speak HTTP.
     """
     deadline = time.monotonic() + total_s
-    with _connected(places(target.host, target.port, private=private), deadline) as sock, _ended_at(sock, deadline):
+    found = places(target.host, target.port, private=private, within_s=total_s)
+    with _connected(found, deadline) as sock, _ended_at(sock, deadline):
         failure: Exception | None = None
         try:
             answer = _exchange(sock, target, headers, body)

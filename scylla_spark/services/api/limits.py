@@ -70,17 +70,18 @@ class Limits:
             self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
 
     async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
+        raw = scope.get("raw_path") or scope["path"].encode()
+        scope["path"] = raw.partition(b"?")[0].decode("latin-1")
         path = scope["path"].removeprefix(self._prefix)
         body = _Body(receive, *self._bounds(path))
-        refusal = self._refusal(scope, body)
+        urgent = _is_urgent(path)
+        refusal = self._refusal(scope, body, urgent=urgent)
         if refusal is not None:
             await drained(receive, scope)
             await _refuse(*refusal, scope, receive, sent)
             return
-        raw = scope.get("raw_path") or scope["path"].encode()
-        scope["path"] = raw.partition(b"?")[0].decode("latin-1")
         try:
-            with nullcontext() if _is_urgent(path) else self._places.taken():
+            with nullcontext() if urgent else self._places.taken():
                 await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
@@ -94,7 +95,7 @@ class Limits:
             return self._max_output, BULK_S
         return self._settings.max_body, BODY_S
 
-    def _refusal(self, scope: Scope, body: _Body) -> tuple[Kind, str] | None:
+    def _refusal(self, scope: Scope, body: _Body, *, urgent: bool) -> tuple[Kind, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         if not permits(host, self._hosts):
@@ -106,6 +107,8 @@ class Limits:
             host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
         ):
             return problems.FOREIGN_SITE, "A page of another site sends this; nothing was done."
+        if not urgent and not self._places.has_room():
+            return problems.BUSY, f"{self._settings.max_requests} requests are being answered."
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > body.most:
             return problems.TOO_LARGE, f"The body has more than {body.most} bytes."

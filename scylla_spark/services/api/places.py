@@ -32,16 +32,19 @@ class Places:
         Raises:
             Problem: too many are.
         """
-        if self._at_work >= self._most:
+        if not self.has_room():
             raise Problem(problems.BUSY, f"{self._most} requests are being answered.")
         place = _Place(self)
-        place.move(1)
         reset = _place.set(place)
         try:
             yield
         finally:
             _place.reset(reset)
             place.end()
+
+    def has_room(self) -> bool:
+        """Whether one more may begin."""
+        return self._at_work < self._most
 
     def move(self, by: int) -> None:
         """One more is at work, or one less."""
@@ -53,17 +56,24 @@ class _Place:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._held = 0
+        self._waits = 0  # parts of the request may wait at the same time
         self._ended = False
+        places.move(1)
 
-    def move(self, by: int) -> None:
-        if not self._ended:
-            self._held += by
-            self._places.move(by)
+    def wait(self) -> None:
+        self._waits += 1
+        if self._waits == 1 and not self._ended:
+            self._places.move(-1)
+
+    def go_on(self) -> None:
+        self._waits -= 1
+        if not self._waits and not self._ended:
+            self._places.move(1)
 
     def end(self) -> None:
-        self._places.move(-self._held)
         self._ended = True
+        if not self._waits:
+            self._places.move(-1)
 
 
 _place: Final[ContextVar[_Place | None]] = ContextVar("place", default=None)
@@ -76,8 +86,8 @@ def waiting() -> Iterator[None]:
     if place is None:  # of those that need none
         yield
         return
-    place.move(-1)
+    place.wait()
     try:
         yield
     finally:
-        place.move(1)
+        place.go_on()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from scylla_spark.clock import iso, to_us
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.words import instant_of
 
 
 def instant_given(name: str, text: str) -> int:
@@ -14,10 +15,22 @@ def instant_given(name: str, text: str) -> int:
     Raises:
         ApiProblem: it is none.
     """
-    us = instant_of(text if text.endswith("Z") or "+" in text else f"{text}Z")
-    if us is None:
-        raise unreadable(name, text, "Write it like 2026-01-31T09:00:00Z.")
+    try:
+        moment = datetime.fromisoformat(text)
+        us = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+        iso(us)
+    except (ValueError, OverflowError):  # no text of an instant, or of one that no clock here can show
+        raise unreadable(name, text, "Write it like 2026-01-31T09:00:00Z.") from None
     return us
+
+
+def instant_text(name: str, text: str) -> str:
+    """The same as RFC 3339 text in UTC, as the API takes it.
+
+    Raises:
+        ApiProblem: it is none.
+    """
+    return iso(instant_given(name, text))
 
 
 def number_given(text: str) -> Any:

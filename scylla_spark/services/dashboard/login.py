@@ -15,24 +15,38 @@ _FIRST: Final = "/ui/now"
 
 
 async def ask(page: Page) -> Response:
-    """The form that takes a token; a code in the query is used up at once."""
-    if code := page.asked("code"):
-        token = page.site.redeem(code)
-        if token:
-            return await _begun(page, token)
-        why = "The code is worth nothing any more: each logs in once, within a minute."
-        return page.shown("login.html", 401, place="", next=_FIRST, why=why)
-    return page.shown("login.html", place="", next=_place(page.asked("next")), why="")
+    """The form that takes a token; or, for a code in the query, the button that uses it up.
+
+    A link alone logs nobody in: another site, or a message, could lead somebody into a session that is not his own.
+    """
+    return page.shown("login.html", place="", next=_place(page.asked("next")), code=page.asked("code"), why="")
 
 
 async def enter(page: Page) -> Response:
-    """Begins a session, if the API lets the token in."""
+    """Begins a session of a token, or of the one that a code stands for, if the API lets it in."""
     try:
-        return await _begun(page, page.form.get("token", "").strip())
+        return await _begun(page, _token(page))
     except ApiProblem as problem:
         if problem.status != 401:
             raise
-        return page.shown("login.html", 401, place="", next=_place(page.form.get("next", "")), why=problem.sentence)
+        following = _place(page.form.get("next", ""))
+        return page.shown("login.html", 401, place="", next=following, code="", why=problem.sentence)
+
+
+def _token(page: Page) -> str:
+    """The token that a form has, or its code stands for.
+
+    Raises:
+        ApiProblem: the code is worth nothing.
+    """
+    code = page.form.get("code", "")
+    if not code:
+        return page.form.get("token", "").strip()
+    token = page.site.redeem(code)
+    if not token:
+        why = "The code is worth nothing any more: each logs in once, within a minute."
+        raise ApiProblem(401, {"detail": why, "hint": "`scylla-spark ui` makes another."})
+    return token
 
 
 async def leave(page: Page) -> Response:

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from scylla_spark.services.dashboard.asked import instant_text
 from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.live import PassedOn
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
-from scylla_spark.services.dashboard.tasks import in_utc
 from scylla_spark.services.dashboard.timeline import timeline
 from scylla_spark.services.dashboard.words import segment
 
@@ -71,7 +71,7 @@ async def run_now(page: Page) -> Response:
 async def reschedule(page: Page) -> Response:
     """Ends it, and enqueues a copy for another time."""
     at, delay = page.form.get("scheduled_time", ""), page.form.get("delay", "")
-    body = {"scheduled_time": in_utc(at)} if at else {"delay": delay}
+    body = {"scheduled_time": instant_text("The new time", at)} if at else {"delay": delay}
     copy = await page.own.post(f"{_path(page)}:reschedule", body)
     return _back(page, copy["id"], "This is the copy at its new time; the other is cancelled.")
 

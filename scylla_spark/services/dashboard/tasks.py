@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from scylla_spark.services.dashboard.asked import instant_text
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, acts, shows
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
@@ -42,6 +43,8 @@ _SHORTCUTS: Final = (
     ("failed today", "state:failed ended:>-24h"), ("late by 5 min", "late:>5m"), ("next hour", "state:scheduled scheduled:<+1h"),
 )  # fmt: skip
 _TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout")
+
+_ALIKE: Final = ("handler", "queue", "ordering_id", "priority")
 
 
 async def look(page: Page) -> Response:
@@ -112,8 +115,21 @@ def _known(act: str) -> str:
 
 
 async def new(page: Page) -> Response:
-    """The form of a task; the query may fill it in. Where a dispatcher tells of the handler's payload, there is a field for each part."""
-    return await _form(page, dict(page.request.query_params))
+    """The form of a task; the query may fill it in, or name a task that it is to be like.
+
+    Where a dispatcher tells of the handler's payload, there is a field for each part.
+    """
+    return await _form(page, await _given(page))
+
+
+async def _given(page: Page) -> dict[str, str]:
+    """What the form is filled in with. Of another task only the name stands in the address: a payload would be too long for one."""
+    given = dict(page.request.query_params)
+    if like := given.pop("like", ""):
+        task = await page.own.get(f"/v1/tasks/{segment(like)}")
+        payload = {"payload": json.dumps(task["payload"], ensure_ascii=False)}
+        given = {name: str(task[name]) for name in _ALIKE if task[name] is not None} | payload | given
+    return given
 
 
 async def enqueue(page: Page) -> Response:
@@ -173,13 +189,8 @@ def _body(form: Any) -> dict[str, Any]:
             422, {"detail": f"The payload is JSON and the priority a number: {str(error)[:200]}."}
         ) from None
     if form.get("scheduled_time"):
-        body["scheduled_time"] = in_utc(form["scheduled_time"])
+        body["scheduled_time"] = instant_text("Due at", form["scheduled_time"])
     return body
-
-
-def in_utc(text: str) -> str:
-    """What browsers send of a field for an instant, which has no zone, as an instant of UTC."""
-    return text if text.endswith("Z") or "+" in text else f"{text}Z"
 
 
 ROUTES: Final = (

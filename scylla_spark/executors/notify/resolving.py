@@ -1,0 +1,47 @@
+"""Names of hosts resolved within a time: the system's resolver takes none, so it is asked in a thread that can be left behind."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from typing import Any, Final
+
+_MOST: Final = 16
+_asking: Final = threading.BoundedSemaphore(_MOST)
+
+
+def resolved(host: str, port: int, within_s: float) -> list[tuple[Any, ...]]:
+    """What `socket.getaddrinfo` says of a host for TCP.
+
+    A resolver that does not answer costs a thread until the system gives up; there are sixteen at most.
+
+    Args:
+        host: name or address.
+        port: of TCP.
+        within_s: longest that it may take, seconds.
+
+    Raises:
+        OSError: there is no such host.
+        TimeoutError: the resolver did not answer in time, or too many others are still waited for.
+    """
+    if not _asking.acquire(timeout=max(within_s, 0)):
+        raise TimeoutError("too many names wait for the resolver")
+    told: queue.SimpleQueue[list[tuple[Any, ...]] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            told.put(list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except Exception as error:  # also a UnicodeError of a name that is none
+            told.put(error if isinstance(error, OSError) else OSError(str(error)))
+        finally:
+            _asking.release()
+
+    threading.Thread(target=ask, name="notify-resolver", daemon=True).start()
+    try:
+        found = told.get(timeout=max(within_s, 0))
+    except queue.Empty:
+        raise TimeoutError("the resolver did not answer in time") from None
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -63,6 +63,7 @@ POINTS: Final = {
     "dispatch.send.acknowledged": "one record is acknowledged; the engine does not know yet",
     "engine.offer": "a record of the tail is offered to its lane",
     "engine.row": "a row of the tables is offered to its lane",
+    "engine.expire": "the head of a lane has expired, and is about to end",
     "engine.release": "the head of a lane is about to be released",
     "engine.fact": "a fact that counts is about to be applied",
     "plan.take.fencing": "the planner's log is read; its fence is decided, not sent",

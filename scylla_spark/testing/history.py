@@ -57,6 +57,7 @@ class Enqueue(NamedTuple):
         asked: when it was sent.
         at: when the outcome was known.
         attempts: how many attempts the task may use up.
+        expires: when it expires unless it has begun; NEVER: it does not.
     """
 
     key: TaskKey
@@ -64,6 +65,7 @@ class Enqueue(NamedTuple):
     asked: int
     at: int
     attempts: int = NEVER
+    expires: int = NEVER
 
 
 class Cancel(NamedTuple):
@@ -167,7 +169,14 @@ def runs(
 def enqueues(lines: Iterable[Mapping[str, Any]]) -> list[Enqueue]:
     """The enqueues among a client's lines."""
     return [
-        Enqueue(TaskKey(*line["key"]), line["outcome"], line["asked"], line["at"], line.get("attempts") or NEVER)
+        Enqueue(
+            TaskKey(*line["key"]),
+            line["outcome"],
+            line["asked"],
+            line["at"],
+            line.get("attempts") or NEVER,
+            line.get("expires") or NEVER,
+        )
         for line in lines
         if line["event"] == "enqueue"
     ]

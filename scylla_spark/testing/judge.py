@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from scylla_spark.core.fact import TOO_LATE
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED
+from scylla_spark.core.task import CANCELLED, EXPIRED, STARTED, SUCCEEDED
 from scylla_spark.testing.history import NEVER, OK, UNKNOWN, Enqueue, Fault, History, Recorded, Run
 
 G = TypeVar("G", bound=Hashable)
@@ -33,8 +33,9 @@ class Breach(NamedTuple):
 def judge(history: History) -> dict[str, list[Breach]]:
     """Every promise that a history can break: its name → the breaches. Reruns are not among them: see `reruns`.
 
-    - lost: an acknowledged task runs to a good end, uses up its attempts, or is cancelled; unrecorded: and the log says so.
+    - lost: an acknowledged task runs to a good end, uses up its attempts, is cancelled, or expires; unrecorded: and the log says so.
     - early: nothing starts before its time, or before its wait between two attempts is over.
+    - expired: nothing begins once it has expired.
     - after completion, after cancel: nothing starts once its task has ended, or its cancel was granted.
     - overlap, order: tasks of a lane run one at a time, in key order if they were enqueued in that order.
     - numbers, facts, verdicts: attempts are numbered one by one, facts follow each other, and tell what happened.
@@ -45,6 +46,7 @@ def judge(history: History) -> dict[str, list[Breach]]:
         "lost": unended(history),
         "unrecorded": lost(history.acknowledged(), ended),
         "early": early(history.runs, history.waits()),
+        "expired": begun_too_late(history),
         "after completion": revived(history.runs, ended),
         "overlap": overlapping(history.runs, history.faults),
         "order": overtaken(history.runs, history.enqueues),
@@ -61,7 +63,7 @@ def judge(history: History) -> dict[str, list[Breach]]:
 
 
 def unended(history: History) -> list[Breach]:
-    """Acknowledged tasks that neither ran to a good end, nor used up their attempts, nor were cancelled.
+    """Acknowledged tasks that neither ran to a good end, nor used up their attempts, nor were cancelled, nor expired.
 
     A cancel that was asked for and never answered excuses a task only if the log says that it was cancelled.
     """
@@ -69,6 +71,8 @@ def unended(history: History) -> list[Breach]:
     good |= {cancel.key for cancel in history.cancels if cancel.answer == CANCELLED}
     asked = {cancel.key for cancel in history.cancels}
     good |= {key for key, fact in history.completions().items() if fact.outcome == CANCELLED and key in asked}
+    expiring = {item.key for item in history.enqueues if item.expires < NEVER}
+    good |= {key for key, fact in history.completions().items() if fact.outcome == EXPIRED and key in expiring}
     used = {key: max(run.attempt for run in group) for key, group in _grouped(history.runs, _key).items()}
     return [
         Breach(key, "it was acknowledged and did not come to its end")
@@ -90,6 +94,18 @@ def early(history: Iterable[Run], waits: Mapping[tuple[TaskKey, int], int] | Non
         Breach(run.key, f"attempt {run.attempt} started {(at - run.start) / 1e3:.3f} ms early")
         for run, at in due
         if run.start < at
+    ]
+
+
+def begun_too_late(history: History) -> list[Breach]:
+    """First attempts that began after every enqueue of their key said that it expires."""
+    latest: dict[TaskKey, int] = {}
+    for item in history.enqueues:
+        latest[item.key] = max(item.expires, latest.get(item.key, 0))
+    return [
+        Breach(run.key, f"{run} began after it had expired at {latest[run.key]}")
+        for run in history.runs
+        if run.attempt == 1 and run.start > latest.get(run.key, NEVER)
     ]
 
 
@@ -281,11 +297,13 @@ def misjudged(history: History) -> list[Breach]:
     good = {(run.key, run.attempt) for run in history.runs if run.ok}
     asked = {cancel.key for cancel in history.cancels}
     used = {item.key: item.attempts for item in history.enqueues}
+    expires = {key: min(item.expires for item in group) for key, group in _grouped(history.enqueues, _key).items()}
     breaches = []
     for key, fact in history.completions().items():
         true = {
             SUCCEEDED: (key, fact.attempt) in good,
             CANCELLED: key in asked,
+            EXPIRED: fact.finished_us >= expires.get(key, NEVER),
         }.get(fact.outcome, fact.attempt >= used.get(key, NEVER))
         if not true:
             breaches.append(Breach(key, f"it is recorded as {fact.outcome} in attempt {fact.attempt}"))

@@ -4,6 +4,7 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.core.command import Command
+from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.fact import Fact, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.stored import ScanRow
@@ -49,6 +50,15 @@ def test_a_row_of_the_tables_that_meets_a_defect_is_set_aside(planted):
     world.engine.rows(world.tenure, rows, Basis(), NOW)
     assert [i.key.uniqueness_key for i in world.pump()] == ["sound"]
     assert told(world) == [("poison", FAILED, "defect")]
+
+
+def test_a_task_that_meets_a_defect_when_it_expires_is_set_aside_and_its_lane_goes_on(planted):
+    world = Harness(queues={"paused": QueueLimits(paused=True)})
+    world.enqueue(unique="poison", queue="paused", expires_ms=1000)
+    world.enqueue(unique="sound", due=1)
+    planted("engine.expire")
+    assert [i.key.uniqueness_key for i in [*world.at(2), *world.at(3)]] == ["sound"]
+    assert ("poison", FAILED, "defect") in told(world)
 
 
 def test_a_fact_that_meets_a_defect_keeps_no_other_fact_from_counting(planted):

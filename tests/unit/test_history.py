@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
+from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED
 from scylla_spark.testing import history, judge, measures
 from scylla_spark.testing.history import NEVER, Cancel, Enqueue, Fault, History, Recorded, Run
 
@@ -283,3 +283,17 @@ def test_only_the_killed_driver_ends_its_runs():
 def test_lateness_counts_from_the_time_or_the_acknowledgement():
     whole = History(enqueues=[sent(100, at=50), sent(110, at=130)], runs=[run(100, 107), run(110, 132)])
     assert measures.lateness(whole) == [2, 7]
+
+
+def test_a_task_may_expire_once_it_should_and_does_not_begin_after_that():
+    expiring = Enqueue(key(100), "ok", 10, 20, NEVER, 140)
+    late = Run(key(100), 1, 1, 150, 160, True)
+    ended = recorded(100, EXPIRED, 0, 140, started=0)
+
+    def breaches(*runs, facts):
+        return [name for name, found in judge.judge(History([expiring], (), runs, (), facts)).items() if found]
+
+    assert breaches(facts=[ended]) == []
+    assert breaches(facts=[recorded(100, EXPIRED, 0, 139, started=0)]) == ["verdicts"]
+    assert breaches(late, facts=[recorded(100, SUCCEEDED, 1, 160)]) == ["expired"]
+    assert breaches(late._replace(start=139), facts=[recorded(100, SUCCEEDED, 1, 160)]) == []

@@ -10,7 +10,7 @@ import pytest
 from scylla_spark import Queue, Retry
 from scylla_spark.clock import to_us
 from scylla_spark.testing import World, world
-from scylla_spark.testing.history import OK, Cancel, Enqueue, History, Recorded, Run
+from scylla_spark.testing.history import NEVER, OK, Cancel, Enqueue, History, Recorded, Run
 from scylla_spark.testing.judge import judge
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -32,12 +32,15 @@ def story(w: World, chance: random.Random) -> History:
     for _ in range(60):
         deeds = [chance.choice(("fail", "fail", "done")) for _ in range(4)] + ["done"]
         attempts = chance.randint(1, 6)
-        now = to_us(w.now)
+        now, span = to_us(w.now), chance.choice((None, None, 1, 60, 300))
         task = w.enqueue(
             "work", {"deeds": deeds}, ordering_id=f"lane-{chance.randrange(8)}", delay=timedelta(seconds=chance.randrange(300)),
             queue=chance.choice(("default", "few", "fast")), retry=Retry(attempts - 1, base="1s", cap="1m"), priority=chance.randrange(3),
+            expires=span,
         )  # fmt: skip
-        enqueues.append(Enqueue(task.key, OK, now, now, attempts))
+        enqueues.append(
+            Enqueue(task.key, OK, now, now, attempts, NEVER if span is None else task.key.time_us + span * 1_000_000)
+        )
         if chance.random() < 0.2:
             w.takes("work", f"{chance.randrange(60)}s")
         if chance.random() < 0.2:

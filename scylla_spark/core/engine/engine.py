@@ -85,7 +85,7 @@ class Engine:
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
         self._ownership, self._unloading, self._release = ownership, unloading, release
-        self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels)
+        self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels, defects)
         self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
         self._book, self._leases = book, Leases(state, book, self._leasing)
         self._queue_changes = QueueChanges(state, gates, ready, pulls, waiting=waiting, runs=runs, book=book)

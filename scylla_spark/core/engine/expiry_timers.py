@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Final
 
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, READY, Entry, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.state import EngineState
 
-_AGAIN_US: Final = 50_000  # until a lane is looked at again whose partition has to wait for its facts
+_Timer = tuple[int, int, int, Partition, Lane]  # when, number, stamp, …
 
 
 class ExpiryTimers:
@@ -22,7 +21,8 @@ class ExpiryTimers:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
+        self._timers: list[_Timer] = []
+        self._held_up: dict[Partition, list[_Timer]] = {}  # by partitions that have to wait for their facts
 
     def watch(self, partition: Partition, lane: Lane, head: Entry) -> None:
         """A lane is ready; its head may expire before it starts."""
@@ -33,15 +33,17 @@ class ExpiryTimers:
 
         Lanes of a partition wait whose facts are not being recorded, or of which too many wait for the tables.
         """
+        self._let_go()
         while self._timers and self._timers[0][0] <= now:
-            _, _, stamp, partition, lane = heappop(self._timers)
+            timer = heappop(self._timers)
+            _, _, stamp, partition, lane = timer
             head = lane.active
             if stamp != lane.stamp or lane.state is not READY or partition.state is not ACTIVE or head is None:
                 continue
             if head.expires_us > now:
                 self._push(head.expires_us, stamp, partition, lane)
             elif partition.backed_up(self._state.limits):
-                self._push(now + _AGAIN_US, stamp, partition, lane)
+                self._held_up.setdefault(partition, []).append(timer)
             else:
                 yield partition, lane, head
 
@@ -51,6 +53,13 @@ class ExpiryTimers:
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)
         return timers[0][0] if timers else NEVER_EXPIRES_US
+
+    def _let_go(self) -> None:
+        """Partitions that need not wait any longer, or are left, are looked at again."""
+        for partition in list(self._held_up):
+            if partition.state is not ACTIVE or not partition.backed_up(self._state.limits):
+                for timer in self._held_up.pop(partition):
+                    heappush(self._timers, timer)
 
     def _push(self, when_us: int, stamp: int, partition: Partition, lane: Lane) -> None:
         if when_us < NEVER_EXPIRES_US:

@@ -6,15 +6,21 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, outputs_place
 from scylla_spark.core.task_status import Attempt
 from scylla_spark.errors import ConflictError
-from scylla_spark.io.host.output_files import OutputFiles
 
 _CHUNK_BYTES: Final = 1024 * 1024
+
+
+class ReadsFiles(Protocol):
+    """What has the files."""
+
+    def open(self, place: str, name: str, size: int) -> BinaryIO:
+        """A file to be read; see `OutputFiles.open`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class TaskOutput:
 
     attempt: int
     link: OutputLink
-    files: OutputFiles = field(repr=False, compare=False)
+    files: ReadsFiles = field(repr=False, compare=False)
     place: str = field(repr=False, compare=False)
 
     @property
@@ -82,7 +88,7 @@ class TaskOutput:
         return copy
 
 
-def outputs_of(attempts: Iterable[Attempt], key: TaskKey, files: OutputFiles, partitions: int) -> list[TaskOutput]:
+def outputs_of(attempts: Iterable[Attempt], key: TaskKey, files: ReadsFiles, partitions: int) -> list[TaskOutput]:
     """The files of some attempts of a task, in order.
 
     Args:

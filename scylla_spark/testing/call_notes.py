@@ -5,6 +5,7 @@ from __future__ import annotations
 from scylla_spark.core import fast_json
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.work_note import WorkNote
+from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.framing import FrameReader
 from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import TaskRow
@@ -19,15 +20,16 @@ class HeardCall:
 
     Args:
         row: its task.
+        outputs: stores its files.
 
     Attributes:
         notes: where the handler says it.
     """
 
-    def __init__(self, row: TaskRow) -> None:
+    def __init__(self, row: TaskRow, outputs: WritesOutputs) -> None:
         self._heard = Heard()
         self._reader = FrameReader(fast_json.load)
-        self.notes = CallNotes(_NUMBER, row, self._hear)
+        self.notes = CallNotes(_NUMBER, row, self._hear, outputs=outputs)
 
     def end(self) -> tuple[WorkNote | None, tuple[FollowUp, ...]]:
         """The handler has returned: how far it was and what it left behind, and what it asks to be sent."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import Final
+from typing import BinaryIO, Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import Command
@@ -18,6 +18,7 @@ from scylla_spark.core.fold import Folded
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call
+from scylla_spark.core.output import OutputLink, outputs_place
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import Known
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
@@ -27,6 +28,7 @@ from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.errors import NotFoundError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import task_row
 from scylla_spark.services.dispatch.engine_terms import (
     engine_limits,
@@ -39,6 +41,8 @@ from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
 from scylla_spark.testing.call_notes import HeardCall
 from scylla_spark.testing.handler_calls import failure_in, verdicts
+from scylla_spark.testing.world_outputs import MemoryFiles, terms_of
+from scylla_spark.worker.lease import Output
 
 _ALL_READ: Final = Basis(1 << 62, 1 << 62)
 _LONG_HELD_US: Final = (
@@ -65,6 +69,7 @@ class VirtualDispatcher:
         lasts_us: handler → how long its calls take; of others, no time at all.
         answers: to calls of workers, by their number.
         last_called: handler that was called last.
+        files: that handlers leave behind.
     """
 
     def __init__(
@@ -81,6 +86,8 @@ class VirtualDispatcher:
         self.queues = QueuesInForce(start_definitions(settings))
         self.lasts_us: dict[str, int] = {}
         self.session: Session | None = None
+        self.files = MemoryFiles()
+        self._output_terms = terms_of(settings)
         self.answers: dict[int, Answer] = {}
         self.last_called = ""
         self._handlers = handlers
@@ -227,6 +234,23 @@ class VirtualDispatcher:
         if facts:
             self._counted(facts)
 
+    def keep_output(self, token: str, output: Output, content: BinaryIO) -> bool:
+        """A leased worker leaves a file behind; whether it holds the lease.
+
+        Args:
+            token: of the lease.
+            output: what it is to be called.
+            content: of the file.
+        """
+        held = self._engine.lease_output(token, None, self._now)
+        if isinstance(held, str):
+            return False
+        place = outputs_place(TaskKey(*held["key"]), held["attempt"], 1)
+        left = self._output_terms.max_bytes - sum(held["sizes"].values())
+        stored = self.files.write(place, output.name, content, left)
+        self._engine.lease_output(token, OutputLink(output.name, *stored, output.media_type), self._now)
+        return True
+
     def _known(self, key: TaskKey) -> Known:
         facts = self.facts(key)
         attempts, ended = attempts_of(facts), completion_of(facts) is not None
@@ -260,7 +284,8 @@ class VirtualDispatcher:
         if end - begin > limit_us:
             failure = Failure(TIMED_OUT, f"It had not ended after {limit_us / 1e6:g} s and was killed.")
             return [Outcome(item.id, TIMED_OUT, begin, begin + limit_us, failure=failure) for item in call]
-        heard = HeardCall(task_row(call[0]))
+        row = task_row(call[0])
+        heard = HeardCall(row, AttemptOutputs(self._output_terms, row, self.files))
         found = verdicts(self._handlers, call, begin, heard.notes, self.session)
         work, follow_ups = heard.end()
         return [

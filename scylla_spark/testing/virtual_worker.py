@@ -10,7 +10,7 @@ from scylla_spark.core.lease import Answer, Call, Granted, Report, Sign, Want
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
-from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.lease import Lease, Output
 
 
 class VirtualWorker:
@@ -53,6 +53,12 @@ class VirtualWorker:
             _text(said.get("checkpoint")), _text(said.get("metrics")),
         )  # fmt: skip
         lease.settle(self._call("", reports=(report,)).statuses[0])
+
+    def output(self, lease: Lease, output: Output) -> None:
+        """A file is left behind."""
+        with open(output.file, "rb") as file:
+            if not self._here.dispatcher.keep_output(lease.token, output, file):
+                raise ArgumentError("The lease is over.")
 
     def sign(self, lease: Lease, **fields: str) -> None:
         """A lease goes on."""

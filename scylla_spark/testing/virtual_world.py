@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.client import arguments, queues, schedule_sets
 from scylla_spark.client.queue_handle import QueueHandle
+from scylla_spark.client.task_outputs import TaskOutput, outputs_of
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.command import CANCEL, Command, Rejection
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.task import Invocation, Outcome
-from scylla_spark.core.task_status import TaskStatus
+from scylla_spark.core.task_state import attempts_of
+from scylla_spark.core.task_status import TaskStatus, attempt_of
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
@@ -190,6 +192,15 @@ class World:
         """
         every = self._here.dispatcher.statuses(self._here.now)
         return [one for one in every if handler in (None, one.handler) and state in (None, one.state)]
+
+    def outputs(self, key: TaskKey | str) -> list[TaskOutput]:
+        """The files that attempts of a task have left behind, in order.
+
+        Raises:
+            NotFoundError: nobody has enqueued it.
+        """
+        here, found = self._here.dispatcher, self.task(key).key
+        return outputs_of(map(attempt_of, attempts_of(here.facts(found))), found, here.files, 1)
 
     def ran(self, handler: str, *, times: int | None = None) -> bool:
         """Whether a handler was called.

@@ -15,6 +15,7 @@ from scylla_spark.errors import NotFoundError, WaitTimeoutError
 if TYPE_CHECKING:
     from scylla_spark.client.planner_link import PlannerLink
     from scylla_spark.client.schedule_handle import ScheduleStatus
+    from scylla_spark.client.task_outputs import TaskOutput
 
 
 class Surroundings(Protocol):
@@ -33,6 +34,9 @@ class Surroundings(Protocol):
 
     def cancel(self, key: TaskKey | str) -> str:
         """Ends a task."""
+
+    def outputs(self, key: TaskKey | str) -> list[TaskOutput]:
+        """The files of a task."""
 
 
 class TaskOfWorld:
@@ -69,6 +73,10 @@ class TaskOfWorld:
         if found.state != SUCCEEDED:
             raise task_failed(self.key, found.state, found.attempts, found.error)
         return found.result
+
+    def outputs(self) -> list[TaskOutput]:
+        """The files that its attempts have left behind, in order."""
+        return self._world.outputs(self.key)
 
     def cancel(self) -> str:
         """Ends it without running it (again): "cancelled", or "too_late"."""

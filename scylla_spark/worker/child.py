@@ -15,13 +15,15 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
-from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.lease import Lease, Output
 from scylla_spark.worker.work import work
 
 READY: Final = "ready"
 BROKEN: Final = "broken"
 REPORT: Final = "report"
 SIGN: Final = "sign"
+OUTPUT: Final = "output"
+STORED: Final = "stored"
 DONE: Final = "done"
 TASK: Final = "task"
 LOST: Final = "lost"
@@ -35,6 +37,8 @@ class _Channel:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._outputs = threading.Lock()  # one at a time, so that each answer is to the last question
+        self.stored: SimpleQueue[Exception | None] = SimpleQueue()
 
     def say(self, *message: Any) -> None:
         with self._lock:
@@ -48,6 +52,13 @@ class _Channel:
 
     def sign(self, lease: Lease, **fields: str) -> None:
         self.say(SIGN, lease.token, fields)
+
+    def output(self, lease: Lease, output: Output) -> None:
+        with self._outputs:
+            self.say(OUTPUT, lease.token, output)
+            error = self.stored.get()
+        if error is not None:
+            raise error
 
     def refuse(self) -> SchedulerError | None:
         return None
@@ -89,6 +100,8 @@ def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease
             if kind == TASK:
                 running = Lease(values[0], channel)
                 orders.put(running)
+            elif kind == STORED:
+                channel.stored.put(values[0])
             elif kind == END:
                 resources.end_all()
                 os._exit(0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import socket
 import ssl
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from scylla_spark.errors import ArgumentError, UnreachableError
@@ -145,6 +146,32 @@ class Connection:
             return self._request(method, path, body, patience_s)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._unreachable(f"gives no answer: {type(error).__name__}: {error}") from None
+
+    def send_file(self, path: str, file: BinaryIO, media_type: str, patience_s: float) -> Reply:
+        """Sends a file by PUT, and waits for the answer.
+
+        Args:
+            path: after the prefix.
+            file: at its beginning.
+            media_type: of it.
+            patience_s: how long each step may take.
+
+        Raises:
+            UnreachableError: there was no answer.
+        """
+        headers = {"Content-Type": media_type, "Content-Length": str(os.fstat(file.fileno()).st_size)}
+        try:
+            connection = self._http = self._http or self._open()
+            connection.timeout = patience_s
+            connection.request("PUT", self._site.prefix + path, file, self._headers | headers)
+            answer = connection.getresponse()
+            return Reply(
+                answer.status, _json(answer.read(_MOST_ANSWER_BYTES)), _seconds(answer.headers.get("Retry-After"))
+            )
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._unreachable(f"gives no answer: {type(error).__name__}: {error}") from None
+        finally:
+            self._forget()
 
     def close(self) -> None:
         """Ends it; a request that waits for its answer fails."""

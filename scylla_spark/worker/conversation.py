@@ -14,14 +14,15 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us
-from scylla_spark.errors import ConflictError, SchedulerError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
-from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.lease import Lease, Output
 from scylla_spark.worker.ledger import Call, Ledger
 from scylla_spark.worker.refusal import refusal
 
 LONGEST_WAIT_MS: Final = 20_000
 _PATIENCE_S: Final = 25.0  # beyond the time that the server holds a call
+_UPLOAD_S: Final = 60.0  # without a byte going on
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _OVERTAKEN_S: Final = 2.0  # an overtaken call is answered within this, or its answer does not matter
@@ -175,6 +176,16 @@ class Conversation:
         with self._changed:
             self._ledger.sign(lease, fields)
             self._changed.notify_all()
+
+    def output(self, lease: Lease, output: Output) -> None:
+        """A file is left behind; see `Reporter`. It has a connection of its own: calls do not wait for it."""
+        path = f"/v1/leases/{segment(lease.token)}/outputs/{segment(output.name)}"
+        with open(output.file, "rb") as file:
+            reply = Connection(self._site).send_file(path, file, output.media_type, _UPLOAD_S)
+        if reply.status in (429, 503):
+            raise UnreachableError(reply.detail, hint="Leave it behind again in a moment.")
+        if reply.status != 200:
+            raise ArgumentError(f"The file {output.name!r} was not stored: {reply.detail}")
 
     def refuse(self) -> SchedulerError | None:
         """Why nothing can be brought to the server any more."""

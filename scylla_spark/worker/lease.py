@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import CANCELLED, LOST, OK
+from scylla_spark.core.output import checked_output_name
 from scylla_spark.core.task import (
     ABORTED,
     FAILED,
@@ -25,10 +28,26 @@ from scylla_spark.core.task import (
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
+from scylla_spark.executors.local.attempt_outputs import checked_media_type
 from scylla_spark.executors.local.call import verdict_of
+from scylla_spark.io.host.output_files import Source, opened
 from scylla_spark.worker.messages import error_text, item_text, json_text
 
 _NOT_YET: Final = ""
+
+
+class Output(NamedTuple):
+    """A file that is to be left behind.
+
+    Attributes:
+        name: what it is to be called.
+        media_type: what it is said to be.
+        file: where it lies on this machine.
+    """
+
+    name: str
+    media_type: str
+    file: str
 
 
 class Reporter(Protocol):
@@ -39,6 +58,9 @@ class Reporter(Protocol):
 
     def sign(self, lease: Lease, **fields: str) -> None:
         """A lease goes on; `fields` are JSON texts."""
+
+    def output(self, lease: Lease, output: Output) -> None:
+        """A file is left behind; returns when the server has stored it, or raises why not."""
 
     def refuse(self) -> SchedulerError | None:
         """Why nothing can be brought any more; None: it can."""
@@ -149,13 +171,30 @@ class Lease:
         """
         raise ArgumentError("A leased worker cannot emit through its context.", hint="POST /v1/events does it.")
 
-    def output(self, name: str, data: Any, media_type: str | None) -> None:
-        """Leased workers keep no files yet; see `TaskContext.output` for what is not done here.
+    def output(self, name: str, data: Source, media_type: str | None = None) -> None:
+        """Leaves a file behind; see `TaskContext.output`. It is sent to the server, and stored there when this returns.
+
+        Args:
+            name: file name, without folders.
+            data: bytes, a text, or the path of a file.
+            media_type: default: as the name ends.
 
         Raises:
-            ArgumentError: always.
+            ArgumentError: it is refused, or the lease is over.
+            UnreachableError: the server cannot be reached.
+            OSError: the file cannot be read.
         """
-        raise ArgumentError("A leased worker cannot leave files behind.", hint="Store them elsewhere.")
+        output = Output(checked_output_name(name), checked_media_type(media_type, name), "")
+        with opened(data) as content, tempfile.NamedTemporaryFile(prefix="scyllaspark-output-") as copy:
+            shutil.copyfileobj(content, copy)
+            copy.flush()
+            self.send_output(output._replace(file=copy.name))
+
+    def send_output(self, output: Output) -> None:
+        """Sends a file that lies in this machine; errors as of `output`."""
+        if self._reported or self.lost.is_set():
+            raise ArgumentError("The attempt is over.", hint="Leave files behind before the handler returns.")
+        self._reporter.output(self, output)
 
     def extend(self, by_us: int) -> int:
         """Until when it may go on, microseconds since the epoch: heartbeats keep it that long, and nothing longer."""

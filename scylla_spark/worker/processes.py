@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.task import CHILD_DIED
-from scylla_spark.errors import SetupError
+from scylla_spark.errors import ArgumentError, SchedulerError, SetupError, UnreachableError
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.exit_status import exit_text
@@ -78,6 +78,9 @@ class ChildPlace:
         try:
             channel.send((child.TASK, lease.view))
             while (said := self._said(_LOOK_S)) is None or said[0] != child.DONE:
+                if said is not None and said[0] == child.OUTPUT:
+                    channel.send((child.STORED, _sent(lease, said)))
+                    continue
                 if said is not None:
                     _pass_on(lease, said)
                     continue
@@ -161,3 +164,17 @@ def _pass_on(lease: Lease, said: tuple[Any, ...]) -> None:
         lease.forward_report(what)
     elif kind == child.SIGN:
         lease.forward_sign(what)
+
+
+def _sent(lease: Lease, said: tuple[Any, ...]) -> Exception | None:
+    """Sends a file that a handler leaves behind; why it was not, as an exception that travels."""
+    _, token, output = said
+    try:
+        if token != lease.token:
+            return ArgumentError("The attempt is over.")
+        lease.send_output(output)
+    except UnreachableError as error:
+        return UnreachableError(str(error))
+    except (SchedulerError, OSError) as error:
+        return ArgumentError(str(error))
+    return None

@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from scylla_spark import TaskKey
+from scylla_spark import Queue, TaskKey, Worker
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api.task_ids import id_of
 from tests.acceptance.place import PATIENCE, now
 from tests.support.waiting import eventually
@@ -50,6 +51,26 @@ def test_files_of_each_attempt_can_be_listed_read_and_saved_also_of_one_that_die
     assert eventually(stored, PATIENCE, "the links are in the table") == [
         one.link._asdict() for one in found if one.attempt == 2
     ]
+
+
+def test_files_of_a_leased_worker_are_kept_while_it_holds_its_lease(deployment, scheduler, tmp_path):
+    scheduler.put_queue(Queue("leaves", mode="pull"))
+    source = tmp_path / "source"
+    source.write_bytes(bytes(2_000_000))
+    handle = scheduler.enqueue(None, {}, queue="leaves")
+    for lease in Worker(deployment.api, "leaves").leases(1, idle="60s"):
+        lease.output("ü 1.bin", source)
+        lease.output("note.txt", "done")
+        lease.complete()
+        assert lease.recorded(PATIENCE)
+        with pytest.raises(ArgumentError, match="over"):
+            lease.output("late", "x")
+        break
+    found = eventually(handle.outputs, PATIENCE, "its links are there")
+    assert [(one.name, one.link.bytes, one.link.media_type) for one in found] == [
+        ("ü 1.bin", 2_000_000, "application/octet-stream"), ("note.txt", 4, "text/plain"),
+    ]  # fmt: skip
+    assert found[1].read() == b"done"
 
 
 def _all(scheduler, key):

@@ -40,7 +40,17 @@ ALLOWED: dict[str, set[str]] = {
     # the world of a test stands where a deployment would
     "testing": _ENGINE
     | _PLAN
-    | {"client", "config", "executors", "executors.local", "io.kafka", "services.dispatch", "testing", "worker"},
+    | {
+        "client",
+        "config",
+        "executors",
+        "executors.local",
+        "io.host",
+        "io.kafka",
+        "services.dispatch",
+        "testing",
+        "worker",
+    },
     "transforms": _PLAN | {"transforms"},
     "io": set(),
     "io.host": _LEAVES | {"config", "io.host"},

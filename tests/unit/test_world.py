@@ -535,3 +535,37 @@ def test_an_attempt_is_told_why_the_one_before_failed():
         kind, message = task.result()
         assert (kind, message[:13]) == ("ValueError", "in attempt 2,")
         assert "in attempt 1, after None" in message
+
+
+def leave_files(task, ctx):
+    ctx.output("a.txt", f"of attempt {ctx.attempt}")
+    ctx.output("b", bytes(task.payload["size"]))
+    if ctx.attempt == 1:
+        raise ValueError("after it has left them")
+
+
+def test_files_that_handlers_leave_behind_are_those_of_their_attempts_and_bounded_as_in_a_deployment():
+    with world([leave_files], START, Settings(outputs={"max_bytes": 1_000}, _env_file=None)) as w:
+        good, large = w.enqueue("leave_files", {"size": 900}), w.enqueue("leave_files", {"size": 1_000})
+        w.advance("10m")
+        assert [(one.attempt, one.name, len(one.read())) for one in good.outputs()] == [
+            (1, "a.txt", 12), (1, "b", 900), (2, "a.txt", 12), (2, "b", 900),
+        ]  # fmt: skip
+        assert good.outputs()[2].read() == b"of attempt 2"
+        assert {one.name for one in large.outputs()} == {"a.txt"}
+        assert "more bytes than it may leave behind" in large.status().error.message
+
+
+def test_files_that_a_leased_worker_leaves_behind_are_those_of_its_attempt():
+    with world([], START) as w:
+        w.put_queue(Queue("gpu", mode="pull"))
+        task = w.enqueue(None, {}, queue="gpu")
+        w.advance()
+        (lease,) = w.lease("gpu")
+        lease.output("a.csv", "1;2")
+        lease.complete()
+        assert [(one.attempt, one.name, one.link.media_type, one.read()) for one in task.outputs()] == [
+            (1, "a.csv", "text/csv", b"1;2")
+        ]
+        with pytest.raises(ArgumentError, match="over"):
+            lease.output("b", "too late")

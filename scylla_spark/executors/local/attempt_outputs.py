@@ -19,7 +19,7 @@ from scylla_spark.core.output import (
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.io.host.output_files import OutputFiles, Source
+from scylla_spark.io.host.output_files import OutputFiles, Source, Stored
 
 _TYPES: Final = mimetypes.MimeTypes()  # those that Python knows; what a machine adds would make links differ
 
@@ -31,16 +31,24 @@ class WritesOutputs(Protocol):
         """Stores a file; see `TaskContext.output`."""
 
 
+class StoresFiles(Protocol):
+    """What keeps files: a folder."""
+
+    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
+        """Writes a file whole; see `OutputFiles.write`."""
+
+
 class AttemptOutputs:
     """The files of one call; may be used from any thread, and writes one at a time.
 
     Args:
         terms: where files are kept, and how much of an attempt.
         row: its task.
+        files: what keeps them; default: the folder.
     """
 
-    def __init__(self, terms: OutputTerms, row: TaskRow) -> None:
-        self._files = OutputFiles(Path(terms.folder))
+    def __init__(self, terms: OutputTerms, row: TaskRow, files: StoresFiles | None = None) -> None:
+        self._files: StoresFiles = OutputFiles(Path(terms.folder)) if files is None else files
         self._place = outputs_place(TaskKey(*row[:3]), row.attempt, terms.partitions)
         self._max_bytes = terms.max_bytes
         self._sizes: dict[str, int] = {}
@@ -49,7 +57,7 @@ class AttemptOutputs:
     def write(self, name: str, source: Source | BinaryIO, media_type: str | None) -> OutputLink:
         """Stores a file; see `TaskContext.output`."""
         checked_output_name(name)
-        told = _checked_type(media_type, name)
+        told = checked_media_type(media_type, name)
         with self._lock:
             if name not in self._sizes and len(self._sizes) >= MAX_OUTPUTS:
                 raise ArgumentError(
@@ -61,7 +69,16 @@ class AttemptOutputs:
         return OutputLink(name, stored.bytes, stored.sha256, told)
 
 
-def _checked_type(media_type: str | None, name: str) -> str:
+def checked_media_type(media_type: str | None, name: str) -> str:
+    """What a file is said to be.
+
+    Args:
+        media_type: as the handler says; None: it does not.
+        name: of the file.
+
+    Raises:
+        ArgumentError: it is no media type.
+    """
     if media_type is None:
         return _TYPES.guess_type(name)[0] or UNKNOWN_TYPE
     if not is_media_type(media_type):

@@ -146,6 +146,20 @@ def opened(source: Source | BinaryIO) -> Iterator[BinaryIO]:
         raise ArgumentError(f"A {kind} is no content of a file.", hint="Pass bytes, a text, or a pathlib.Path.")
 
 
+def too_much(most: int) -> ArgumentError:
+    """The error of a file that has more bytes than it may have."""
+    return ArgumentError(
+        f"The outputs of the attempt have more bytes than it may leave behind; {most} are left for this one.",
+        hint="Raise outputs.max_bytes, or store it elsewhere and leave behind where.",
+        reason="too_large",
+    )
+
+
+def stored_of(data: bytes) -> Stored:
+    """Size and digest of a content."""
+    return Stored(len(data), hashlib.sha256(data).hexdigest())
+
+
 def _copied(content: BinaryIO, scratch: Path, most: int) -> Stored:
     """Writes at most so many bytes to a new file, and syncs it."""
     digest, size = hashlib.sha256(), 0
@@ -154,11 +168,7 @@ def _copied(content: BinaryIO, scratch: Path, most: int) -> Stored:
         while chunk := content.read(_CHUNK_BYTES):
             size += len(chunk)
             if size > most:
-                raise ArgumentError(
-                    f"The outputs of the attempt have more bytes than it may leave behind; {most} are left for this one.",
-                    hint="Raise outputs.max_bytes, or store it elsewhere and leave behind where.",
-                    reason="too_large",
-                )
+                raise too_much(most)
             digest.update(chunk)
             file.write(chunk)
         file.flush()

@@ -1,0 +1,39 @@
+"""Files that handlers of a world leave behind: kept in memory, within the bounds of a deployment."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import BinaryIO
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import NotFoundError
+from scylla_spark.executors.interface import OutputTerms
+from scylla_spark.io.host.output_files import Source, Stored, opened, stored_of, too_much
+
+
+class MemoryFiles:
+    """Stands for a folder of outputs."""
+
+    def __init__(self) -> None:
+        self._content: dict[tuple[str, str], bytes] = {}
+
+    def write(self, place: str, name: str, source: Source | BinaryIO, most: int) -> Stored:
+        """Keeps a file; see `OutputFiles.write`."""
+        with opened(source) as content:
+            data = content.read(most + 1)
+        if len(data) > most:
+            raise too_much(most)
+        self._content[place, name] = data
+        return stored_of(data)
+
+    def open(self, place: str, name: str, size: int) -> BinaryIO:
+        """A file to be read; see `OutputFiles.open`."""
+        found = self._content.get((place, name))
+        if found is None or len(found) != size:
+            raise NotFoundError(f"The file {name!r} is not the one that was left behind.")
+        return BytesIO(found)
+
+
+def terms_of(settings: Settings) -> OutputTerms:
+    """What a world says of outputs; its one partition has no folder."""
+    return OutputTerms("", 1, settings.outputs.max_bytes)

@@ -9,11 +9,14 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
+from scylla_spark.client.handlers import gathered
 from scylla_spark.services.dashboard.words import segment
 from tests.browser.visit import Visit
 from tests.support.api_site import Site
 from tests.support.browser_site import opened, served
 from tests.support.dashboard_tables import fill
+from tests.unit.test_handler_catalogue import row
+from tests.unit.test_payload_form import SCHEMA
 
 SCHEDULE = "team-a/x:y@" + "z" * 180
 
@@ -29,6 +32,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     keys = fill(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
     site.keys = keys
+    told = gathered([("http://127.0.0.1:1", {"handlers": [row(name="remind", payload=SCHEMA, about="Reminds.")]})])
+    site.app.state.api.handlers._look = lambda: told
     with served(site) as address:
         site.address = address
         for name in ("nightly", SCHEDULE):

@@ -30,6 +30,8 @@ SCREENS = {
     "long": "/ui/tasks/{hostile 1}",
     "bulk": "/ui/tasks:bulk?act=cancel&filter=state:ready",
     "enqueue": "/ui/tasks:new",
+    "enqueue by fields": "/ui/tasks:new?handler=remind",
+    "undo": "/ui/tasks?filter=lane:cust-9&undo=lane:cust-9",
     "lanes": "/ui/lanes",
     "lane": "/ui/lanes?name=cust-9",
     "hostile lane": "/ui/lanes?" + urlencode({"name": MARKUP}),

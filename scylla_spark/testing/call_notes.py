@@ -20,13 +20,13 @@ class HeardCall:
 
     Args:
         row: its task.
-        outputs: stores its files.
+        outputs: stores its files; None: nobody does.
 
     Attributes:
         notes: where the handler says it.
     """
 
-    def __init__(self, row: TaskRow, outputs: WritesOutputs) -> None:
+    def __init__(self, row: TaskRow, outputs: WritesOutputs | None = None) -> None:
         self._heard = Heard()
         self._reader = FrameReader(fast_json.load)
         self.notes = CallNotes(_NUMBER, row, self._hear, outputs=outputs)

@@ -1,4 +1,4 @@
-"""What all tests share: at the end the core-seconds are told that they and their processes have cost."""
+"""What all tests share: hypothesis waits, and at the end the core-seconds are told that they and their processes have cost."""
 
 import contextlib
 import os
@@ -6,6 +6,12 @@ import resource
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile(
+    "busy", deadline=None
+)  # machines are slow for seconds at a time; what hangs is seen by the time of the run
+settings.load_profile("busy")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

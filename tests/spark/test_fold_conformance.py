@@ -12,7 +12,7 @@ from scylla_spark.transforms.fold import folded, is_news, newest
 from tests.support.fold_conformance import by_key, expected, tables
 
 pytestmark = pytest.mark.spark
-few = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def as_frame(spark, rows):

@@ -32,7 +32,7 @@ PACKED = {
 
 @pytest.mark.parametrize("name", PACKED)
 @given(data=st.binary(min_size=1, max_size=100_000) | st.integers(1, 300_000).map(lambda n: b"x" * n))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_what_was_packed_comes_back(name, data):
     codec, pack = PACKED[name]
     packed = pack(data)
@@ -57,7 +57,7 @@ def test_a_bomb_is_refused_within_the_bound(name):
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD, 7])
 @given(data=st.binary(max_size=200))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_bytes_are_unpacked_or_refused(codec, data):
     with contextlib.suppress(TooLarge, ValueError):
         assert len(unpacked(codec, data, 10_000)) <= 10_000

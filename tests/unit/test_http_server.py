@@ -152,7 +152,7 @@ LINES = st.sampled_from(
 
 
 @given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):
     with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
         with contextlib.suppress(ConnectionError):  # it may have closed already; a time-out is a failure

@@ -1,7 +1,7 @@
 """A portion of a micro-batch: the first bytes of each partition, whatever the sizes and however batches are cut."""
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.core.rejection import DEFECT
@@ -41,7 +41,6 @@ def judged(batches, portion, fail=None):
     return seen, rows
 
 
-@settings(deadline=None)  # the first call imports
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=8), max_size=6),
     st.integers(1, 200),

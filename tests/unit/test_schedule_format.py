@@ -205,7 +205,7 @@ def _paths(value, at=()):
 PATHS = [path for path in _paths(WHOLE) if path]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), VALUES), min_size=1, max_size=3))
 @pytest.mark.slow
 def test_any_change_of_a_definition_is_read_or_refused_with_words(changes):

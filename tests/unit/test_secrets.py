@@ -137,7 +137,7 @@ MISTAKES = st.sampled_from(
 
 
 @given(PLACES, SHAPES, MISTAKES)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.slow
 def test_wherever_a_secret_stands_and_whatever_else_is_wrong_no_error_tells_it(place, value, mistake):
     tree: object = value

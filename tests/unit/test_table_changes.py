@@ -25,7 +25,7 @@ from scylla_spark.errors import ArgumentError
 
 SECOND = 1_000_000
 NOW = 10**15
-UNHURRIED = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+UNHURRIED = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 ORDERS = OnTable("orders")
 DAILY = OnTable("orders", per="day")
 

@@ -88,11 +88,11 @@ def test_a_lane_whose_head_is_cancelled_comes_before_lanes_that_cannot_start(fra
 
 def test_a_lane_whose_head_has_expired_comes_before_lanes_that_cannot_start(frames):
     tasks = [(f"parked{number}", 0, {"handler": None, "expires_ms": 7_200_000}) for number in range(5)]
-    tasks += [("expired", 3, {"queue": "p", "expires_ms": 60_000})]
-    tasks += [("begun", 4, {"queue": "p", "expires_ms": 60_000})]
+    tasks += [("begun", 3, {"queue": "p", "expires_ms": 60_000})]
+    tasks += [("expired", 4, {"queue": "p", "expires_ms": 60_000})]
     rows = due(frames(tasks, waiting={"begun"}), depth=3)
-    found, _, unloaded = loaded(rows, budget=2, paused=["p"])
-    assert ("expired", 3) in found
+    found, _, unloaded = loaded(rows, budget=1, paused=["p"])
+    assert ("expired", 4) in found
     assert fingerprint("begun") in unloaded
     (expiring,) = [row for row in rows.collect() if row["ordering_id"] == "expired"]
     assert expiring["expires_ms"] == 60_000

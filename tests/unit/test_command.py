@@ -174,6 +174,22 @@ def test_what_version_1_wrote_is_read():
     }
 
 
+def newest_command():
+    """What `tasks_v2/enqueue.json` was made from: version 2 is that of tasks that expire."""
+    key = TaskKey(NOW + 5_000_000, LANE, "u-2")
+    return Command(
+        "enqueue", key, 7, "remind", "mail", '{"invoice":17}', 7, 30_000, None, NOW, None, "req-1", None, 600_000,
+        ("eu", "a b"), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )  # fmt: skip
+
+
+def test_what_version_2_wrote_is_read():
+    value = (FROZEN.parent / "tasks_v2" / "enqueue.json").read_bytes()
+    assert json.loads(value)["version"] == 2
+    assert judge(value) == newest_command()
+    assert judge(encode(newest_command())) == newest_command()
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_make_validate_raise(value):
     assert isinstance(judge(value), Rejection)

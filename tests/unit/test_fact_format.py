@@ -22,6 +22,7 @@ from scylla_spark.core.fact import (
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
+from scylla_spark.core.work_note import WorkNote
 
 KEY = TaskKey(1, "a", "b")
 FENCE = Fence(4, "n")
@@ -55,6 +56,27 @@ def test_what_version_1_wrote_is_read():
         "resign": OutcomeRecord(fence, "resign"),
         "facts": OutcomeRecord(fence, "facts", frozen_facts()),
     }
+
+
+def newer_facts():
+    """What versions 2 and 3 were made from: leases, notes, files; and, in version 3, tasks that expire."""
+    key, trace = TaskKey(T, "cust-9", "inv-17"), WorkNote(checkpoint='{"row":7}', progress=0.5, isolation="sandbox")
+    lease = WorkNote("w-1", "d1g3st", 30_000, T, T + 60_000_000, 1.0, None, '{"cpu":1}', None, '[{"name":"a.csv"}]')
+    return (
+        Fact(key, 1, "started", T + 5, 0, T, 0, work=lease),
+        Fact(key, 1, "succeeded", T + 5, T + 9, T, 1, result="null", work=lease, queue="mail", handler="remind"),
+        Fact(key._replace(uniqueness_key="inv-18"), 2, "yielded", T + 5, T + 9, T, 1, T + 99, work=trace),
+    )
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_newer_versions_wrote_is_read(version):
+    expired = Fact(TaskKey(T, "cust-9", "inv-19"), 0, "expired", finished_us=T + 9, queue="mail")
+    facts = newer_facts() if version == 2 else (*newer_facts(), expired)
+    (value,) = encode_facts(Fence(3, "0198c0de-aaaa"), facts)
+    frozen = (FROZEN.parent / f"outcomes_v{version}" / "facts.json").read_bytes()
+    assert json.loads(frozen)["v"] == version
+    assert decode(frozen) == decode(value) == OutcomeRecord(Fence(3, "0198c0de-aaaa"), "facts", facts)
 
 
 def test_what_is_written_reads_back_as_it_was():

@@ -13,7 +13,7 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
-from scylla_spark.services.api.log_memory import Happened
+from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.needs import NEEDS, About
 from scylla_spark.services.api.stream import _Reader
 from scylla_spark.services.api.task_ids import path_of

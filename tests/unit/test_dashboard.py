@@ -15,7 +15,7 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api import overview
-from scylla_spark.services.api.log_memory import Happened, Standing
+from scylla_spark.services.api.beyond_tables import Happened, Standing
 from scylla_spark.services.dashboard import words
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_SESSIONS, Sessions

@@ -20,7 +20,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.kafka import topics
-from scylla_spark.services.api.log_memory import Beyond, Happened, LogMemory, Raw, Standing
+from scylla_spark.services.api.beyond_tables import Beyond, BeyondTables, Happened, Raw, Standing
 
 log = structlog.get_logger("api")
 
@@ -44,7 +44,7 @@ class LogTail:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Condition()
-        self._memory: LogMemory | None = None
+        self._memory: BeyondTables | None = None
         self._caught_up = False
         self._heard_us = 0
         self._asked_us = 0
@@ -146,7 +146,7 @@ class LogTail:
             memory = self._asked()
             return memory.standing(self._marks) if memory is not None else {}
 
-    def _asked(self) -> LogMemory | None:
+    def _asked(self) -> BeyondTables | None:
         """The memory, if it can be relied on; the lock is held."""
         self._asked_us = boot_us()
         self._wanted.set()
@@ -174,7 +174,7 @@ class LogTail:
         rules, marks = self._connection.rules, joined(self._connection.readers.marks())
         consumer = topics.consumer(self._connection.located, **_OPTIONS)
         try:
-            memory = LogMemory(marks, rules)
+            memory = BeyondTables(marks, rules)
             ends = self._begin(consumer, memory)
             with self._lock:
                 self._memory, self._marks = memory, marks
@@ -182,7 +182,7 @@ class LogTail:
         finally:
             consumer.close(autocommit=False)
 
-    def _begin(self, consumer: KafkaConsumer, memory: LogMemory) -> dict[TopicPartition, int]:
+    def _begin(self, consumer: KafkaConsumer, memory: BeyondTables) -> dict[TopicPartition, int]:
         """Goes to where the tables are; the ends of now."""
         names = self._connection.located.topics
         numbers = memory.positions()
@@ -198,7 +198,7 @@ class LogTail:
                 consumer.seek(TopicPartition(topic, number), start)
         return dict(consumer.end_offsets(places))
 
-    def _read(self, consumer: KafkaConsumer, memory: LogMemory, ends: dict[TopicPartition, int]) -> None:
+    def _read(self, consumer: KafkaConsumer, memory: BeyondTables, ends: dict[TopicPartition, int]) -> None:
         tidied_us = self._heard_us = boot_us()
         held: list[tuple[int, dict[int, Mark]]] = []  # marks and when they were read
         while not self._stop.is_set():
@@ -222,7 +222,7 @@ class LogTail:
                     memory.let_go(held.pop(0)[1])
             tidied_us = now
 
-    def _take(self, found: Mapping[TopicPartition, list[object]], memory: LogMemory) -> None:
+    def _take(self, found: Mapping[TopicPartition, list[object]], memory: BeyondTables) -> None:
         if not found:
             return
         tasks = self._connection.located.topics.tasks

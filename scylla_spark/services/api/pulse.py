@@ -12,7 +12,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task import FAILED, STARTED
-from scylla_spark.services.api.log_memory import Happened
+from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.log_tail import LogTail
 
 STEP_US: Final = 15_000_000

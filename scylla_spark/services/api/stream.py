@@ -18,8 +18,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
+from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
-from scylla_spark.services.api.log_memory import Happened
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.stream_replay import replayed

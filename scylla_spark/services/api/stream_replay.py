@@ -12,7 +12,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.fact import Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
-from scylla_spark.services.api.log_memory import Happened
+from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.stream_positions import Position
 
 _POLL_MS: Final = 200

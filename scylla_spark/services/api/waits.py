@@ -11,7 +11,7 @@ from typing import Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.log_memory import Happened
+from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.log_tail import LogTail, answers
 from scylla_spark.services.api.places import waiting
 from scylla_spark.services.api.problems import Problem

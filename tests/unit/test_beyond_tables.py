@@ -9,7 +9,7 @@ from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.log_memory import LogMemory, Raw
+from scylla_spark.services.api.beyond_tables import BeyondTables, Raw
 from scylla_spark.services.api.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.stream_replay import _Fences
 from tests.support.delta_tables import at
@@ -24,14 +24,14 @@ def raw(offset: int, key: TaskKey = KEY, *, keyed: bool = True, pad: int = 0) ->
     return Raw(offset, at(9), key.ordering_id.encode() if keyed else None, encode(command))
 
 
-def said(memory: LogMemory, offset: int, *facts: Fact, fence: Fence = FENCE):
+def said(memory: BeyondTables, offset: int, *facts: Fact, fence: Fence = FENCE):
     (value,) = encode_facts(fence, facts)
     return memory.read_outcome(0, offset, value)
 
 
 @pytest.fixture
 def memory():
-    found = LogMemory({0: Mark(10, 20, FENCE)}, RULES)
+    found = BeyondTables({0: Mark(10, 20, FENCE)}, RULES)
     found.skip(0, 0, 0)
     return found
 
@@ -76,7 +76,7 @@ def test_what_the_tables_hold_is_let_go_of(memory):
 
 
 def test_what_takes_too_much_room_is_let_go_of_and_said_to_be_missing():
-    memory = LogMemory({0: Mark(0, 0, FENCE)}, RULES, most_bytes=20_000)
+    memory = BeyondTables({0: Mark(0, 0, FENCE)}, RULES, most_bytes=20_000)
     for offset in range(10):
         memory.read_task(0, raw(offset, pad=5_000))
     assert memory.beyond(KEY, 0, Mark()) is None

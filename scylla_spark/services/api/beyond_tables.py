@@ -72,7 +72,7 @@ class Standing(NamedTuple):
         return max(self.end - self.mark, 0)
 
 
-class LogMemory:
+class BeyondTables:
     """The memory of all partitions; its user sees to it that one thread at a time is in it.
 
     Args:

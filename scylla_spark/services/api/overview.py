@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from fastapi import Request
 from pydantic import BaseModel, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from scylla_spark.client.explain import ask_partitions
 from scylla_spark.clock import boot_us, iso, now_us
@@ -20,8 +20,8 @@ from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
 from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.services.api.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.pulse import STEP_US, STEPS, Beat, Pulse
-from scylla_spark.services.api.stream import MEDIA_TYPE
 from scylla_spark.services.api.task_views import KeyView, State, key_view
 
 routes = router()
@@ -281,24 +281,20 @@ async def overview(api: Asked, own: Own, request: Request) -> Response:
         return answer(json.loads(await overviews.now()))
     room = ExitStack()
     room.enter_context(api.waits.room())
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(overviews, room), media_type=MEDIA_TYPE, headers=headers)
+    return EventStream(_events(overviews), room.close)
 
 
-async def _events(overviews: Overviews, room: ExitStack) -> AsyncIterator[bytes]:
+async def _events(overviews: Overviews) -> AsyncIterator[bytes]:
     """An event for each overview that tells something new, and a comment where there was none for a while."""
     loop, known, said = asyncio.get_running_loop(), b"", 0.0
-    try:
-        yield b": welcome\nretry: 3000\n\n"
-        while True:
-            text = await overviews.now()
-            news = text.partition(b",")[2]  # all but the moment at which it was made
-            if news != known:
-                known, said = news, loop.time()
-                yield b"event: overview\ndata: " + text + b"\n\n"
-            elif loop.time() - said > _QUIET_S:
-                said = loop.time()
-                yield b": still here\n\n"
-            await asyncio.sleep(_LEAST_US / 1e6)
-    finally:
-        room.close()
+    yield b": welcome\nretry: 3000\n\n"
+    while True:
+        text = await overviews.now()
+        news = text.partition(b",")[2]  # all but the moment at which it was made
+        if news != known:
+            known, said = news, loop.time()
+            yield b"event: overview\ndata: " + text + b"\n\n"
+        elif loop.time() - said > _QUIET_S:
+            said = loop.time()
+            yield b": still here\n\n"
+        await asyncio.sleep(_LEAST_US / 1e6)

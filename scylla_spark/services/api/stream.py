@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import structlog
 from fastapi import Header
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from scylla_spark.core.fact import TOO_LATE, Fact
 from scylla_spark.core.key import TaskKey
@@ -20,6 +20,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.beyond_tables import Happened
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
+from scylla_spark.services.api.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.stream_replay import replayed
@@ -28,7 +29,6 @@ from scylla_spark.services.api.task_views import ErrorView, KeyView, error_view,
 log = structlog.get_logger("api")
 routes = router()
 
-MEDIA_TYPE: Final = "text/event-stream"
 _QUIET_S: Final = 10.0  # then a comment is sent, so that both sides know of each other
 _BEGIN_S: Final = 10.0
 _MOST_WAITING: Final = 2_000  # records that a reader may be behind; then it must come back by Last-Event-ID
@@ -70,8 +70,7 @@ async def stream(
     begin = read_positions(last_event_id, partitions) if last_event_id is not None else None
     reader = _Reader(api, begin, own)
     await reader.begin()
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(reader.events(), media_type=MEDIA_TYPE, headers=headers)
+    return EventStream(reader.events(), reader.end)
 
 
 class _Reader:
@@ -114,7 +113,7 @@ class _Reader:
             if self._first is None:
                 self._begin_in_the_log()
         except BaseException:
-            self._end()
+            self.end()
             raise
 
     def _begin_in_the_log(self) -> None:
@@ -145,8 +144,6 @@ class _Reader:
                     yield self._text(await self._seen(one))
         except Exception as error:
             log.warning("a reader of the stream is let go", why=str(error))
-        finally:
-            self._end()
 
     async def _seen(self, one: Happened) -> Happened:
         """What of a record is in queues of the caller; a fact that does not name its queue is looked up."""
@@ -188,7 +185,8 @@ class _Reader:
             self._lost = True
             self._api.tail.leave(self._heard)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Listens no longer."""
         self._api.tail.leave(self._heard)
         self._room.close()
 

@@ -14,13 +14,13 @@ import anyio.to_thread
 import structlog
 from fastapi import Header, Query, Request
 from pydantic import BaseModel
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from scylla_spark.client.task_lines import LineFilter, TaskLine, followed, lines_of, place_of
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
+from scylla_spark.services.api.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.stream import MEDIA_TYPE
 from scylla_spark.services.api.task_ids import TaskId, key_of
 
 log = structlog.get_logger("api")
@@ -88,11 +88,10 @@ async def logs(
     room = ExitStack()
     room.enter_context(api.followers.room())
     source = followed(connection, task, wanted, handle.has_ended)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(api, source, room), media_type=MEDIA_TYPE, headers=headers)
+    return EventStream(_events(api, source), room.close)
 
 
-async def _events(api: Api, source: Generator[list[TaskLine], None, None], room: ExitStack) -> AsyncIterator[bytes]:
+async def _events(api: Api, source: Generator[list[TaskLine], None, None]) -> AsyncIterator[bytes]:
     """The text of the stream; a comment where nothing is new, so that both sides know of each other."""
     threads = api.followers.threads
     try:
@@ -103,7 +102,6 @@ async def _events(api: Api, source: Generator[list[TaskLine], None, None], room:
     except Exception as error:
         log.warning("one who follows the lines of a task is let go", why=str(error))
     finally:
-        room.close()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(source.close, limiter=threads)
 

@@ -45,6 +45,7 @@ POINTS: Final = {
     "ingest.tasks.rejected": "its refused records are appended to `rejected`",
     "ingest.tasks.progressed": "its `progress` is written; the checkpoint does not know yet",
     "ingest.fold.merged": "a slice of `deferred` is merged into `tasks`; `folded_until` has not moved",
+    "ingest.purge.queue": "of what a queue keeps no longer attempts and their lines are deleted, its tasks are not yet",
     "ingest.purge.deleted": "old hours of one of `tasks`, `completions` and `attempts` are deleted",
     "ingest.outcomes.judged": "a batch of `outcomes` is judged; nothing of it is written",
     "ingest.outcomes.appended": "one of `completions` and `attempts` is appended",

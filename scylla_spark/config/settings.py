@@ -238,7 +238,9 @@ class Queue(Section):
     key_reuse: Literal["never", "when_done"] = Field(
         "never", description="whether a key may be used again once its task has ended"
     )
-    retention: Duration | None = Field(None, description="how long its history is kept; left out: ingest.retention")
+    retention: Duration | None = Field(
+        None, description="how long its history is kept, at most ingest.retention; left out: as long"
+    )
     default_handler: str | None = Field(None, description="handler of its tasks that name none")
     description: str = Field("", max_length=1_024, description="for people")
     isolation: Literal["handler", "sandbox"] = Field(

@@ -54,12 +54,17 @@ def bounds() -> list[Column]:
     return [F.count(F.lit(1)).alias("rows"), F.min(time).alias("first_us"), F.max(time).alias("last_us")]
 
 
-def in_places(places: Collection[HourBucket]) -> Column:
-    """Predicate on partition columns alone: in one of these places; at least one."""
+def in_places(places: Collection[HourBucket], prefix: str = "") -> Column:
+    """Predicate on partition columns alone: in one of these places; at least one.
+
+    Args:
+        places: that are meant.
+        prefix: of the names of columns, such as "old.".
+    """
     hours: dict[int, list[int]] = {}
     for place in places:
         hours.setdefault(place.partition, []).append(place.hour)
-    partition, hour = F.col("partition_id"), F.col("hour")
+    partition, hour = F.col(f"{prefix}partition_id"), F.col(f"{prefix}hour")
     return reduce(
         operator.or_, ((partition == number) & hour.isin(sorted(found)) for number, found in sorted(hours.items()))
     )

@@ -118,6 +118,10 @@ class OutputFiles:
         """Deletes all files of an hour of a partition; what cannot be deleted stays for the next time."""
         shutil.rmtree(self.root / str(partition) / str(hour), ignore_errors=True)
 
+    def remove_task(self, place: str) -> None:
+        """Deletes all files of a task, of which `place` names an attempt; what cannot be deleted stays."""
+        shutil.rmtree((self.root / place).parent, ignore_errors=True)
+
 
 @contextmanager
 def opened(source: Source | BinaryIO) -> Iterator[BinaryIO]:

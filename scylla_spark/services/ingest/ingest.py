@@ -29,7 +29,6 @@ from scylla_spark.io.delta.migration import migrate
 from scylla_spark.io.delta.new_tables import ensure_tables, fold_target_us
 from scylla_spark.io.delta.spark_tables import Tables
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Guard, Poison
 from scylla_spark.io.kafka.single_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
@@ -97,7 +96,7 @@ class Ingest:
         self.outcomes_lock = threading.Lock()
         readers = TableReader(settings.tables_path)
         kept = LockedTables(self.tables, readers, self.progress, self.tasks_lock, self.outcomes_lock)
-        self.maintenance = Maintenance(kept, settings.ingest, self._ends, OutputFiles(settings.outputs_path))
+        self.maintenance = Maintenance(kept, settings, self._ends)
         self._stopping = threading.Event()
         self._timer: threading.Thread | None = None
         self._queries: list[StreamingQuery] = []

@@ -13,7 +13,8 @@ from functools import partial
 import structlog
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.settings import Ingest
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.duration import duration_us
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import TABLES
@@ -21,6 +22,7 @@ from scylla_spark.services.ingest.close_hours import HourCloser
 from scylla_spark.services.ingest.compact import COMPACTED, Compactor
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.purge import Purger
+from scylla_spark.services.ingest.queue_retention import QueueRetention
 
 log = structlog.get_logger("ingest")
 
@@ -40,9 +42,8 @@ class Maintenance:
 
     Args:
         kept: the tables.
-        settings: retention, and when an hour may be closed.
+        settings: of the deployment: retention, queues, and when an hour may be closed.
         ends: asks Kafka for the end offset of each partition of `tasks`.
-        outputs: files that attempts left behind.
 
     Attributes:
         closer: closes hours.
@@ -50,12 +51,13 @@ class Maintenance:
         purger: deletes rows and files.
     """
 
-    def __init__(
-        self, kept: LockedTables, settings: Ingest, ends: Callable[[], Mapping[int, int]], outputs: OutputFiles
-    ) -> None:
-        self.closer = HourCloser(kept, duration_us(settings.close_after))
+    def __init__(self, kept: LockedTables, settings: Settings, ends: Callable[[], Mapping[int, int]]) -> None:
+        ingest, outputs = settings.ingest, OutputFiles(settings.outputs_path)
+        queues = {name: read_queue(queue.definition(name)) for name, queue in settings.queues.items()}
+        of_queues = QueueRetention(kept, queues, outputs, settings.partitions)
+        self.closer = HourCloser(kept, duration_us(ingest.close_after))
         self.compactor = Compactor(kept)
-        self.purger = Purger(kept, duration_us(settings.retention), ends, outputs)
+        self.purger = Purger(kept, duration_us(ingest.retention), ends, outputs=outputs, of_queues=of_queues)
         self._chores = list(self._all_chores())
 
     def _all_chores(self) -> Iterator[_Chore]:

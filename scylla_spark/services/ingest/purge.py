@@ -2,6 +2,7 @@
 
 - Whole closed hours older than the retention: tasks first, then completions, attempts, their lines and the files that they left
   behind; refused records by day.
+- Before that, what single queues keep for a shorter time: see `queue_retention`.
 - Folded rows of `deferred` some time after `folded_until` has passed them: a reader may have an older progress.
 """
 
@@ -22,6 +23,7 @@ from scylla_spark.io.delta.spark_tables import HourBucket, before, in_places
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import ATTEMPT_LOGS, ATTEMPTS, COMPLETIONS, DEFERRED, FIRES, JOBS, REJECTED, TASKS, Table
 from scylla_spark.services.ingest.locked_tables import LockedTables, maybe_open
+from scylla_spark.services.ingest.queue_retention import QueueRetention
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -41,15 +43,18 @@ class Purger:
         retention_us: how long history is kept, in microseconds.
         ends: asks Kafka for the end offset of each partition of `tasks`.
         outputs: files that attempts left behind.
+        of_queues: deletes what single queues keep for a shorter time.
     """
 
     def __init__(
-        self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]], outputs: OutputFiles
-    ) -> None:
+        self, kept: LockedTables, retention_us: int, ends: Callable[[], Mapping[int, int]], *, outputs: OutputFiles,
+        of_queues: QueueRetention,
+    ) -> None:  # fmt: skip
         self._kept = kept
         self._retention_us = retention_us
         self._ends = ends
         self._outputs = outputs
+        self._of_queues = of_queues
         self._edges: list[tuple[int, int]] = []  # when folded_until was first seen at which value
         self._dropped_us = 0
 
@@ -76,6 +81,7 @@ class Purger:
         What counts is the append time up to which records were read: no later one can be of these hours, since it is refused.
         """
         ends = self._ends()
+        self._of_queues.purge(self._retention_us, lambda place, us: self._is_past(place, us, ends, now))
         for table in (TASKS, COMPLETIONS, ATTEMPTS, ATTEMPT_LOGS):
             with self._kept.lock_of(table):
                 marks = self._kept.progress.tasks()  # a batch may have opened an hour
@@ -108,6 +114,12 @@ class Purger:
             if place.partition in marks and self._past(place, marks, read):
                 self._outputs.remove_hour(*place)
                 log.info("purged outputs", partition=place.partition, hour=place.hour)
+
+    def _is_past(self, place: HourBucket, retention_us: int, ends: Mapping[int, int], now: int) -> bool:
+        mark = self._kept.progress.tasks().get(place.partition)
+        if mark is None or maybe_open(place, mark):
+            return False
+        return place.hour < (_read_us(mark, ends.get(place.partition), now) - retention_us) // HOUR_US
 
     def _past(self, place: HourBucket, marks: Mapping[int, Mark], read: Mapping[int, int]) -> bool:
         past = (read[place.partition] - self._retention_us) // HOUR_US

@@ -6,6 +6,7 @@ import pytest
 
 from scylla_spark import TaskKey
 from scylla_spark.clock import iso
+from scylla_spark.core.command import VERSION
 from scylla_spark.core.key import partition_of
 from scylla_spark.io.host.http_get import fetch
 from tests.acceptance.place import PATIENCE, SECOND, Foreign, now
@@ -50,7 +51,7 @@ def bad_records(due: int) -> dict[str, tuple[str, bytes]]:
             record(scheduledTime="0001-01-01T00:00:00+05:00", type="cancel"),
         ),
         "more retries than a table counts": ("wrong_value", record(retry={"maxRetries": 2**31})),
-        "a newer version": ("unknown_version", record(version=2)),
+        "a newer version": ("unknown_version", record(version=VERSION + 1)),
         "no time zone": ("no_time_zone", record(scheduledTime="2099-01-01T00:00:00")),
         "long ago": ("too_late", record(scheduledTime=iso(due - 3600 * SECOND))),
         "10 MB": ("too_large", record(taskData={"x": "x" * 10_000_000})),

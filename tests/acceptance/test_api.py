@@ -142,11 +142,18 @@ def test_a_bulk_is_listed_counted_and_cancelled_by_a_filter(api):
         cursor = f"&cursor={page['next']}" if page["next"] else None
     assert len(found) == len(set(found)) == 200
     assert set(found) < {one.get("id") for one in told}
-    assert api("POST", f"/v1/tasks:cancel?{chosen}&dry_run=true")[1] == {"matched": 200, "sent": 0, "dry_run": True}
-    assert api("POST", f"/v1/tasks:cancel?{chosen}")[1] == {"matched": 200, "sent": 200, "dry_run": False}
+    tried = api("POST", f"/v1/tasks:cancel?{chosen}&dry_run=true")[1]
+    assert tried == {"matched": 200, "sent": 0, "dry_run": True, "undo": None}
+    done = api("POST", f"/v1/tasks:cancel?{chosen}")[1]
+    assert done | {"undo": ...} == {"matched": 200, "sent": 200, "dry_run": False, "undo": ...}
     assert eventually(lambda: api("GET", f"/v1/tasks/{found[0]}")[1]["state"] == "cancelled", 60, "the cancel counts")
     eventually(
         lambda: api("GET", f"/v1/tasks:count?{chosen}%20state:cancelled")[1]["matched"] == 200, 120, "all are cancelled"
+    )
+    undone = api("POST", f"/v1/tasks:restore?filter={quote(done['undo'])}")[1]
+    assert (undone["matched"], undone["sent"]) == (200, 200)
+    eventually(
+        lambda: api("GET", f"/v1/tasks:count?{chosen}%20state:scheduled")[1]["matched"] == 200, 120, "all wait again"
     )
 
 

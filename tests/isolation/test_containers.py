@@ -128,7 +128,7 @@ def test_it_has_no_network_and_does_not_reach_this_machine(ended):
 
 def test_it_writes_nowhere_but_in_its_own_small_tmp(ended):
     script = """
-        for place in / /bin /etc /run /proc/sys/kernel /sys /dev; do touch $place/x 2>/dev/null && echo wrote $place >&2; done
+        for place in / /open /bin /etc /run /proc/sys/kernel /sys /dev; do touch $place/x 2>/dev/null && echo wrote $place >&2; done
         echo spoiled > /task.json && echo wrote task >&2
         echo free > /tmp/x && echo wrote tmp >&2
         dd if=/dev/zero of=/tmp/large bs=1M count=100; ls -l /tmp/large >&2; exit 1"""
@@ -146,17 +146,28 @@ def test_it_has_no_rights_and_is_not_root(ended):
     assert "mount" in said
 
 
-def test_it_sees_no_other_process_no_file_and_no_variable_of_this_machine(ended, monkeypatch, tmp_path):
+def test_it_sees_no_other_process(ended):
+    seen = ended(shell("cd /proc; echo [$(ls -d [0-9]* | sed 's/$/,/') 0]"))["result"]
+    assert seen[0] == 1
+    assert len(seen) < 6, "the shell and what it starts for this line"
+
+
+def test_it_sees_no_variable_of_this_machine(ended, monkeypatch):
     canary = f"canary-{os.getpid()}"
-    (tmp_path / "secret").write_text(canary)
     monkeypatch.setenv("KAFKA_PASSWORD", canary)
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{canary}@proxy.invalid")
-    script = f"env >&2; ps >&2; cat {tmp_path}/secret >&2; cat /proc/*/environ >&2; cat /proc/mounts >&2; exit 1"
-    said = output(ended(shell(script)))
-    assert canary not in said.replace(f"cat {tmp_path}", "")
-    seen = [line for line in said.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
-    assert len(seen) <= 3, "only the shell and its own children"
-    assert str(tmp_path) not in [line.split()[0] for line in said.splitlines() if line.strip()]
+    said = output(ended(shell("env >&2; cat /proc/*/environ >&2; exit 1")))
+    assert canary not in said
+    assert {line.partition("=")[0] for line in said.split("\0")[0].splitlines() if "=" in line} <= {
+        "HOME", "HOSTNAME", "PATH", "PWD", "SHLVL", "TERM", "container"
+    }  # fmt: skip
+
+
+def test_it_sees_no_file_of_this_machine_but_its_task(ended, tmp_path):
+    (tmp_path / "secret").write_text("canary")
+    assert "canary" not in output(ended(shell(f"cat {tmp_path}/secret /proc/1/root{tmp_path}/secret >&2; exit 1")))
+    seen = ended(shell("echo \\\"$(ls /)\\\" | tr '\\n' ' '"))["result"].split()
+    assert seen == ["bin", "dev", "etc", "open", "proc", "run", "sys", "task.json", "tmp"]
 
 
 def test_a_fork_bomb_is_bounded_and_ends_with_its_container(ended, site):
@@ -257,15 +268,18 @@ def test_the_command_leases_and_reports_and_ends_gracefully(site):
     assert site.containers() == []
 
 
-def test_no_container_outlives_a_runner_that_is_killed(site):
+def test_no_container_outlives_a_runner_that_is_killed(site, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Tasks(2, shell("trap '' TERM; sleep 1000")) as server:
         runner = _runner(site, server.url)
         try:
             eventually(lambda: len(site.containers()) == 2, 60, "two containers", site.containers)
+            assert len(list(tmp_path.iterdir())) == 1
         finally:
             runner.kill()
             runner.communicate()
     eventually(lambda: not site.containers(), 60, "none is left", site.containers)
+    eventually(lambda: not list(tmp_path.iterdir()), 60, "nothing of what they were given, either")
 
 
 def test_what_is_left_of_a_runner_that_is_gone_is_removed_at_the_next_start_and_others_are_not(site, yard):

@@ -27,6 +27,11 @@ class LastLines:
             piece: some bytes, wherever lines end.
         """
         *ended, rest = piece.split(b"\n")
+        if len(ended) > MOST_LINES:  # nothing before these will be kept
+            ended = ended[-MOST_LINES:]
+            self._ended.clear()
+            self._open.clear()
+            self._size = 0
         for part in ended:
             self._add(part)
             self._end()
@@ -51,7 +56,7 @@ class LastLines:
         Args:
             most_chars: that are kept.
         """
-        return b"\n".join(self.lines()).decode(errors="replace").strip()[-most_chars:]
+        return b"\n".join(self.lines()).decode(errors="replace")[-most_chars:].strip()
 
     def _add(self, part: bytes) -> None:
         self._open += part[: LONGEST_LINE + 1 - len(self._open)]

@@ -193,6 +193,14 @@ def test_a_flood_of_output_takes_no_memory_and_the_result_is_still_found(ended):
     }
 
 
+def test_where_podman_has_broken_no_task_is_blamed(yard):
+    broken = replace(yard, podman=podman_of(f"{' '.join(yard.podman.command)} --runtime=gone"))
+    attempt = Attempt(broken, shell("exit 0"), next(NUMBERS))
+    with pytest.raises(SetupError, match="gone"):
+        attempt.place.work(attempt.lease)
+    assert attempt.noted.reports == []
+
+
 # -- how it ends -----------------------------------------------------------------------------------------------------------
 
 

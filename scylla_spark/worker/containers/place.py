@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import shutil
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, now_us, to_us
+from scylla_spark.core.lease import digest_of_token
 from scylla_spark.core.task import ABORTED
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, SetupError
 from scylla_spark.executors.local.call import PAYLOAD_INVALID, failed
 from scylla_spark.executors.local.messages import Verdict
 from scylla_spark.worker.containers.ending import NOT_STARTED, ended_of, timed_out, verdict_of_container
@@ -22,13 +23,15 @@ from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.last_lines import LastLines
 from scylla_spark.worker.containers.options import Bounds, Files, Mark, run_options
 from scylla_spark.worker.containers.podman import Podman
-from scylla_spark.worker.containers.readiness import user_processes
+from scylla_spark.worker.containers.readiness import probe, user_processes
 from scylla_spark.worker.containers.request import Box, Offer, box_of
 from scylla_spark.worker.lease import Lease
 
 LEVEL: Final = "container"
 _LOOK_S: Final = 0.1
 _KILL_S: Final = 20.0
+_MOST_REMOVALS: Final = 10
+_REMOVED_S: Final = 2.0
 _CLOSE_S: Final = 60.0
 _ENDED: Final = "ended"
 _TIMED_OUT: Final = "timed out"
@@ -81,9 +84,11 @@ class ContainerPlace:
         """Runs the task of a lease. A lease that is lost, or given back because the slot closes, gets no report.
 
         Raises:
-            SetupError: there is no watchdog any more, and there can be none.
+            SetupError: no container can run here any more.
         """
         self._yard.guard.check()
+        if not self._yard.folder.is_dir():
+            raise SetupError(f"The folder {self._yard.folder} of this runner is gone.", hint="Start the runner again.")
         self._idle.clear()
         try:
             self._work(lease)
@@ -109,18 +114,25 @@ class ContainerPlace:
 
     def _verdict(self, lease: Lease, box: Box) -> Verdict | None:
         """What becomes of a task in a container; None: it is not ours to say."""
-        mark = Mark(self._yard.runner, hashlib.sha256(lease.token.encode()).hexdigest()[:24])
+        named = (
+            lease.token or f"{lease.view['task']['id']} {lease.attempt}"
+        )  # there is no token where nothing is to be reported
+        mark = Mark(self._yard.runner, digest_of_token(named))
         folder = self._yard.folder / mark.lease
         try:
             files = written_files(folder, lease, box)
             return self._contained(lease, box, mark, files)
-        except OSError as error:
+        except (OSError, ValueError, RecursionError) as error:
             return failed(NOT_STARTED, f"The container cannot be started: {error}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _contained(self, lease: Lease, box: Box, mark: Mark, files: Files) -> Verdict | None:
-        """Runs a container to its end, and removes it."""
+        """Runs a container to its end, and removes it.
+
+        Raises:
+            SetupError: podman runs no containers any more.
+        """
         podman, bounds = self._yard.podman, self._yard.bounds
         out, err = LastLines(), LastLines()
         begun_us, until_us = boot_us(), self._until_us(lease)
@@ -131,18 +143,19 @@ class ContainerPlace:
                 readers = _readers(client, out, err)
                 why = self._watched(client, lease, until_us)
                 if why != _ENDED:
-                    podman.remove(mark.name)
-                _reaped(client)
+                    _end(client, podman, mark)
                 for reader in readers:
                     reader.join(_KILL_S)
             if why == _GIVEN_UP:
                 return None
             if why == _TIMED_OUT:
                 return timed_out((boot_us() - begun_us) / 1e6, err)
-            state = podman.state(mark.name) if client.returncode else None
-            return verdict_of_container(ended_of(client.returncode, state), out, err)
+            ended = ended_of(client.returncode, podman.state(mark.name) if client.returncode else None)
         finally:
             _ = podman.remove(mark.name) or podman.remove(mark.name)  # what is left then is the watchdog's
+        if ended.code is None:  # the task's fault, or that of all that would follow
+            probe(podman, box.image, bounds, mark, files)
+        return verdict_of_container(ended, out, err)
 
     def _until_us(self, lease: Lease) -> int:
         """When the container is killed, on the boot clock: at its time-out, or when its lease ends whatever happens."""
@@ -175,7 +188,7 @@ def written_files(folder: Path, lease: Lease, box: Box) -> Files:
     """
     folder.mkdir()
     task, environment = folder / "task.json", folder / "environment"
-    task.write_text(json.dumps(told_of(lease, box.given), ensure_ascii=False) + "\n", encoding="utf-8")
+    task.write_text(json.dumps(told_of(lease, box.given)) + "\n", encoding="ascii")
     task.chmod(0o444)  # the user in the container is another
     environment.write_text("".join(f"{name}={value}\n" for name, value in box.environment.items()), encoding="utf-8")
     return Files(str(task), str(environment))
@@ -217,10 +230,12 @@ def _read(descriptor: int, lines: LastLines) -> None:
         lines.read_all(descriptor)
 
 
-def _reaped(client: subprocess.Popen[bytes]) -> None:
-    """Waits for a client whose container is gone, and kills it if it does not see that."""
-    try:
-        client.wait(_KILL_S)
-    except subprocess.TimeoutExpired:
-        client.kill()
-        client.wait()
+def _end(client: subprocess.Popen[bytes], podman: Podman, mark: Mark) -> None:
+    """Removes a container, again if it had not been made yet, until its client sees that; one that does not is killed."""
+    for _ in range(_MOST_REMOVALS):
+        podman.remove(mark.name)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            client.wait(_REMOVED_S)
+            return
+    client.kill()
+    client.wait()

@@ -79,20 +79,19 @@ def fetch_images(podman: Podman, images: tuple[str, ...]) -> list[str]:
     return missing
 
 
-def probe(podman: Podman, image: str, bounds: Bounds, runner: str, files: Files) -> None:
+def probe(podman: Podman, image: str, bounds: Bounds, mark: Mark, files: Files) -> None:
     """Starts a container with all options of tasks, in which there is only no program to run.
 
     Args:
         podman: to ask.
         image: to try.
         bounds: as of tasks.
-        runner: `identity` of this process.
+        mark: how it is found again.
         files: that it is given.
 
     Raises:
         SetupError: it does not come that far.
     """
-    mark = Mark(runner, f"probe-{runner}")
     done = podman.ask(*probe_options(image, bounds, mark, files, user_processes()))
     if done.code != _NOT_FOUND:
         podman.remove(mark.name)

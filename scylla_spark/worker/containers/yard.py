@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.identity import identity
-from scylla_spark.worker.containers.options import Bounds, Files
+from scylla_spark.worker.containers.options import Bounds, Files, Mark
 from scylla_spark.worker.containers.place import Yard
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import check_podman, fetch_images, probe, remove_leftovers
@@ -37,7 +37,7 @@ def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
     try:
         guard.check()
         for image in offer.images:
-            probe(podman, image, bounds, runner, _empty_files(folder))
+            probe(podman, image, bounds, Mark(runner, f"probe-{runner}"), _empty_files(folder))
         yield Yard(podman, offer, bounds, runner, folder, guard)
     finally:
         guard.close()

@@ -114,9 +114,8 @@ class ContainerPlace:
 
     def _verdict(self, lease: Lease, box: Box) -> Verdict | None:
         """What becomes of a task in a container; None: it is not ours to say."""
-        named = (
-            lease.token or f"{lease.view['task']['id']} {lease.attempt}"
-        )  # there is no token where nothing is to be reported
+        # there is no token where nothing is to be reported
+        named = lease.token or f"{lease.view['task']['id']} {lease.attempt}"
         mark = Mark(self._yard.runner, digest_of_token(named))
         folder = self._yard.folder / mark.lease
         try:

@@ -47,6 +47,49 @@ def run(
     worker.run(handlers, processes=processes, grace=grace)
 
 
+@app.command()
+def containers(
+    ctx: typer.Context,
+    url: Url,
+    image: Annotated[list[str], typer.Option("--image", help="name@sha256:… that payloads may name; repeatable, the first is the default")],
+    queue: Annotated[list[str], typer.Option("--queue", help="To lease from; repeatable, the preferred first")],
+    handler: Annotated[list[str] | None, typer.Option("--handler", help="Lease only tasks of this handler; repeatable")] = None,
+    slots: Annotated[int, typer.Option(help="Containers at once")] = 4,
+    command: Annotated[str | None, typer.Option(help="Arguments of the image where a payload has none, as a shell reads them")] = None,
+    memory: Annotated[str, typer.Option(help="Of a container, /tmp included")] = "512MB",
+    cpus: Annotated[float, typer.Option(help="Cores' time of a container")] = 1.0,
+    max_processes: Annotated[int, typer.Option(help="Processes and threads of a container")] = 64,
+    tmp: Annotated[str, typer.Option(help="Size of /tmp, and of /dev/shm, in memory")] = "64MB",
+    timeout: Annotated[str, typer.Option(help="How long a container may run")] = "1h",
+    network: Annotated[str, typer.Option(help="As podman's --network")] = "none",
+    user: Annotated[str, typer.Option(help="Number of the user inside, or user:group; not root")] = "65534:65534",
+    allow_tags: Annotated[bool, typer.Option("--allow-tags", help="Take images without a digest, too")] = False,
+    podman: Annotated[str, typer.Option(help="How podman is called, such as 'podman --runtime runc'")] = "podman",
+    name: Annotated[str | None, typer.Option(help="Of this worker; default: host, process and a random word")] = None,
+    lease: Annotated[str | None, typer.Option(help="How long a lease lasts without a sign of life; default: as the queue says")] = None,
+    grace: Annotated[str, typer.Option(help="How long what runs may go on after SIGTERM")] = "30s",
+    token_file: TokenFile = None,
+    ca: Authority = None,
+) -> None:  # fmt: skip
+    """Lease tasks of pull queues over HTTP and run each in a container (podman), until SIGTERM or Ctrl-C."""
+    from functools import partial
+
+    from scylla_spark.worker.containers.options import bounds_of
+    from scylla_spark.worker.containers.place import ContainerPlace
+    from scylla_spark.worker.containers.podman import podman_of
+    from scylla_spark.worker.containers.request import arguments_of, offer_of
+    from scylla_spark.worker.containers.yard import opened_yard
+    from scylla_spark.worker.worker import Worker
+
+    cli = context(ctx)
+    offer = offer_of(image, arguments_of(command), allow_tags=allow_tags)
+    bounds = bounds_of(memory=memory, cpus=cpus, processes=max_processes, tmp=tmp, timeout=timeout, network=network, user=user)  # fmt: skip
+    worker = Worker(url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca)
+    with opened_yard(podman_of(podman), offer, bounds) as yard:
+        cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url} and runs containers")
+        worker.run_at(partial(ContainerPlace, yard), handlers=handler or None, grace=grace)
+
+
 @app.command("list")
 def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
     """List the workers that have called in the last ten minutes."""

@@ -302,11 +302,12 @@ class Lease:
         """Reports what an exception of the work means: `Abort` and `Yield` as in handlers, any other: failed."""
         self.report_verdict(verdict_of(error))
 
-    def report_verdict(self, verdict: Any) -> None:
+    def report_verdict(self, verdict: Any, metrics: dict[str, Any] | None = None) -> None:
         """Reports how a handler ended.
 
         Args:
             verdict: of `executors.local.call`.
+            metrics: a JSON object of at most 16 KiB; kept with the attempt.
         """
         failure = verdict.failure
         self._report(
@@ -316,6 +317,7 @@ class Lease:
             if failure is None
             else item_text(code=failure[0] or "failed", description=failure[1], stack=failure[2]),
             after_ms=verdict.after_ms if verdict.outcome == YIELDED else None,
+            metrics=_object("metrics", metrics, MAX_METRICS_BYTES),
         )
 
     # -- for the conversation ---------------------------------------------------------------------------------------------

@@ -137,12 +137,27 @@ class Worker:
         source = source_of(handlers)
         known = resolved(source)
         place: Callable[[], Workplace] = partial(ChildPlace, source, known) if processes else partial(HerePlace, known)
-        runner = Runner([place() for _ in range(self.slots)], self._stop)
-        runner.conversation = self._conversation(asked_for(known), runner.room, runner.arrived)
         try:
-            runner.run(duration_ms(grace) / 1000)
+            self.run_at(place, handlers=asked_for(known), grace=grace)
         finally:
             resources.end_all()
+
+    def run_at(
+        self, place: Callable[[], Workplace], *, handlers: Sequence[str] | None = None, grace: object = "30s"
+    ) -> None:
+        """Works on leases at workplaces of yours, one for each slot, until SIGTERM, Ctrl-C or `stop`; see `run`.
+
+        Args:
+            place: makes a workplace.
+            handlers: only tasks of these; default: whichever.
+            grace: how long what runs may go on after the signal (a duration).
+
+        Raises:
+            SchedulerError: it cannot go on.
+        """
+        runner = Runner([place() for _ in range(self.slots)], self._stop)
+        runner.conversation = self._conversation(handlers, runner.room, runner.arrived)
+        runner.run(duration_ms(grace) / 1000)
 
     def stop(self) -> None:
         """Ends `run` and `leases`, from any thread: nothing more is taken."""

@@ -75,11 +75,12 @@ ALLOWED: dict[str, set[str]] = {
     # of services only the whole deployment of `Scheduler.local`, of executors only which functions are handlers
     "client": _IO | {"client", "executors", "services"},
     "worker": _CORE | {"executors", "executors.local", "io.host", "worker"},  # nothing that needs a package
+    "worker.containers": _CORE | {"executors", "executors.local", "io.host", "worker", "worker.containers"},
     "__init__": {"client", "config", "core", "errors", "executors", "worker"},
     "demo": _FACES | {"demo"},
     "bench": _FACES | {"bench", "bench.cases"},
     "bench.cases": _FACES | {"bench", "bench.cases"},
-    "cli": _FACES | {"cli", "demo", "bench", "doctor"},
+    "cli": _FACES | {"cli", "demo", "bench", "doctor", "worker.containers"},
     "jobs": {"config", "services"},
 }
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "manager", "base", "models", "misc"}

@@ -1,0 +1,166 @@
+"""Podman with a storage of its own and an image of nothing but busybox, for tests: nothing of the machine's containers is touched."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import shutil
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scylla_spark.worker.containers.options import Bounds, bounds_of
+from scylla_spark.worker.containers.place import ContainerPlace, Yard
+from scylla_spark.worker.containers.podman import Podman, podman_of
+from scylla_spark.worker.lease import Lease
+from tests.support.http_script import lease_view
+
+BUSYBOX = Path("/bin/busybox")
+PROGRAMS = (
+    "cat", "dd", "echo", "env", "head", "ip", "kill", "ls", "mount", "nc", "ping", "ps", "sed", "seq", "sh",
+    "sleep", "touch", "tr", "wget", "yes",
+)  # fmt: skip
+PROBE = ("--network=none", "--memory=64m", "--pids-limit=32", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+BOUNDS = bounds_of(memory="64MB", cpus=1, processes=32, tmp="8MB", timeout="60s")
+
+
+class ContainerSite(NamedTuple):
+    """A podman that runs containers.
+
+    Attributes:
+        words: how it is called, as `--podman` takes it.
+        podman: the same.
+        image: reference of the image, by digest.
+    """
+
+    words: str
+    podman: Podman
+    image: str
+
+    def containers(self) -> list[str]:
+        """Names of all containers that there are."""
+        return self.podman.ask("ps", "--all", "--format={{.Names}}").out.split()
+
+
+class NoContainers(Exception):
+    """No container can run on this machine; the message says why."""
+
+
+class Noted:
+    """Takes what is said of leases; a `Reporter`."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def report(self, lease: Lease, text: str) -> None:
+        self.reports.append(json.loads(text))
+
+    def sign(self, lease: Lease, **fields: str) -> None:
+        pass
+
+    def output(self, lease: Lease, output: Any) -> None:
+        pass
+
+    def refuse(self) -> None:
+        return None
+
+
+@contextmanager
+def container_site() -> Iterator[ContainerSite]:
+    """Makes storage and image in a folder under /tmp (podman's sockets have short paths), and removes them.
+
+    Raises:
+        NoContainers: podman is missing, or cannot run anything here, with any runtime.
+    """
+    if shutil.which("podman") is None or not BUSYBOX.exists():
+        raise NoContainers("podman or busybox-static is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="boxes-", dir="/tmp"))
+    try:
+        site = _site_of(folder)
+        try:
+            yield site
+        finally:
+            site.podman.ask("rm", "--all", "--force", "--time=0")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _site_of(folder: Path) -> ContainerSite:
+    """The first runtime that runs anything here, with limits and little else: what we add to that has to work, too."""
+    (folder / "image.tar").write_bytes(_image())
+    whys = []
+    for runtime in ("", "runc", "crun"):
+        words = shlex.join(
+            ["podman", f"--root={folder}/root", f"--runroot={folder}/run", f"--tmpdir={folder}/tmp", "--storage-driver=vfs",
+             "--cgroup-manager=cgroupfs", "--events-backend=file", *([f"--runtime={runtime}"] if runtime else [])]
+        )  # fmt: skip
+        podman = podman_of(words)
+        podman.ask("import", str(folder / "image.tar"), "localhost/busybox:test")
+        digest = podman.ask("images", "--digests", "--format={{.Digest}}").out.split()
+        image = f"localhost/busybox@{digest[0] if digest else 'none'}"
+        done = podman.ask("run", "--rm", *PROBE, image, "/bin/echo", "works")
+        if done.out.strip() == "works":
+            return ContainerSite(words, podman, image)
+        whys.append(f"{runtime or 'default runtime'}: {done.told}")
+    raise NoContainers(" | ".join(whys)[:2_000])
+
+
+def _image() -> bytes:
+    """A root file system with busybox and links to it."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, mode in {
+            "bin": 0o755,
+            "etc": 0o755,
+            "proc": 0o755,
+            "sys": 0o755,
+            "dev": 0o755,
+            "tmp": 0o1777,
+            "open": 0o1777,
+        }.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            archive.addfile(entry)
+        archive.add(BUSYBOX, "bin/busybox")
+        for name in PROGRAMS:
+            entry = tarfile.TarInfo(f"bin/{name}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+            archive.addfile(entry)
+    return file.getvalue()
+
+
+class Attempt:
+    """A task that runs in a container, in a thread.
+
+    Args:
+        yard: where.
+        payload: of the task.
+        number: of the task.
+    """
+
+    def __init__(self, yard: Yard, payload: Any, number: int) -> None:
+        self.noted = Noted()
+        self.lease = Lease(lease_view(number, payload=payload), self.noted)
+        self.place = ContainerPlace(yard)
+        self.thread = threading.Thread(target=self.place.work, args=(self.lease,))
+
+    def ended(self) -> dict[str, Any] | None:
+        """Its report, when it has ended; None: it made none."""
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+        return self.noted.reports[0] if self.noted.reports else None
+
+
+def shell(text: str) -> dict[str, Any]:
+    """The payload of a task that runs a script of the shell."""
+    return {"command": ["/bin/sh", "-c", text]}
+
+
+def with_bounds(yard: Yard, bounds: Bounds) -> Yard:
+    """The same place with other bounds."""
+    return Yard(yard.podman, yard.offer, bounds, yard.runner, yard.folder, yard.guard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shlex
@@ -19,6 +20,7 @@ from scylla_spark.worker.containers.place import ContainerPlace, Yard
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.lease import Lease
 from tests.support.http_script import lease_view
+from tests.support.waiting import eventually
 
 BUSYBOX = Path("/bin/busybox")
 PROGRAMS = (
@@ -86,8 +88,18 @@ def container_site() -> Iterator[ContainerSite]:
             yield site
         finally:
             site.podman.ask("rm", "--all", "--force", "--time=0")
+            eventually(lambda: not _used(folder), 30, "podman's own clean-up behind the last container has ended")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _used(folder: Path) -> bool:
+    """Whether a process has a folder on its command line, such as podman's, which would make it anew."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in file.read_bytes():
+                return True
+    return False
 
 
 def _site_of(folder: Path) -> ContainerSite:

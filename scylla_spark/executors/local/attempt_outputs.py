@@ -48,9 +48,9 @@ class AttemptOutputs:
     """
 
     def __init__(self, terms: OutputTerms, row: TaskRow, files: StoresFiles | None = None) -> None:
-        self._files: StoresFiles = OutputFiles(Path(terms.folder)) if files is None else files
-        self._place = outputs_place(TaskKey(*row[:3]), row.attempt, terms.partitions)
-        self._max_bytes = terms.max_bytes
+        self._terms = terms
+        self._row = row
+        self._files = files
         self._sizes: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -63,10 +63,17 @@ class AttemptOutputs:
                 raise ArgumentError(
                     f"The attempt leaves more than {MAX_OUTPUTS} files behind.", hint="Pack them.", reason="too_large"
                 )
-            left = self._max_bytes - sum(size for other, size in self._sizes.items() if other != name)
-            stored = self._files.write(self._place, name, source, left)
+            left = self._terms.max_bytes - sum(size for other, size in self._sizes.items() if other != name)
+            stored = self._folder().write(self._place(), name, source, left)
             self._sizes[name] = stored.bytes
         return OutputLink(name, stored.bytes, stored.sha256, told)
+
+    def _folder(self) -> StoresFiles:
+        """Made here and not with the call: most calls leave nothing behind."""
+        return OutputFiles(Path(self._terms.folder)) if self._files is None else self._files
+
+    def _place(self) -> str:
+        return outputs_place(TaskKey(*self._row[:3]), self._row.attempt, self._terms.partitions)
 
 
 def checked_media_type(media_type: str | None, name: str) -> str:

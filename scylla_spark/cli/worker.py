@@ -15,6 +15,12 @@ app = typer.Typer(help="Run a worker, look at workers.", no_args_is_help=True)
 Url = Annotated[str, typer.Option("--url", envvar="SCYLLASPARK_URL", help="Of the API, such as https://sched:8080")]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with the token that is shown to the API")]
 Authority = Annotated[str | None, typer.Option("--ca", help="File of certificates to trust")]
+Queues = Annotated[list[str], typer.Option("--queue", help="To lease from; repeatable, the preferred first")]
+Name = Annotated[str | None, typer.Option(help="Of this worker; default: host, process and a random word")]
+LeaseTime = Annotated[
+    str | None, typer.Option(help="How long a lease lasts without a sign of life; default: as the queue says")
+]
+Grace = Annotated[str, typer.Option(help="How long what runs may go on after SIGTERM")]
 
 
 @app.callback()
@@ -27,12 +33,12 @@ def run(
     ctx: typer.Context,
     url: Url,
     handlers: Annotated[list[str], typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")],
-    queue: Annotated[list[str], typer.Option("--queue", help="To lease from; repeatable, the preferred first")],
+    queue: Queues,
     slots: Annotated[int, typer.Option(help="Tasks at once")] = 4,
     processes: Annotated[bool, typer.Option("--processes", help="In child processes instead of threads")] = False,
-    name: Annotated[str | None, typer.Option(help="Of this worker; default: host, process and a random word")] = None,
-    lease: Annotated[str | None, typer.Option(help="How long a lease lasts without a sign of life; default: as the queue says")] = None,
-    grace: Annotated[str, typer.Option(help="How long what runs may go on after SIGTERM")] = "30s",
+    name: Name = None,
+    lease: LeaseTime = None,
+    grace: Grace = "30s",
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:  # fmt: skip
@@ -52,7 +58,7 @@ def containers(
     ctx: typer.Context,
     url: Url,
     image: Annotated[list[str], typer.Option("--image", help="name@sha256:… that payloads may name; repeatable, the first is the default")],
-    queue: Annotated[list[str], typer.Option("--queue", help="To lease from; repeatable, the preferred first")],
+    queue: Queues,
     handler: Annotated[list[str] | None, typer.Option("--handler", help="Lease only tasks of this handler; repeatable")] = None,
     slots: Annotated[int, typer.Option(help="Containers at once")] = 4,
     command: Annotated[str | None, typer.Option(help="Arguments of the image where a payload has none, as a shell reads them")] = None,
@@ -65,9 +71,9 @@ def containers(
     user: Annotated[str, typer.Option(help="Number of the user inside, or user:group; not root")] = "65534:65534",
     allow_tags: Annotated[bool, typer.Option("--allow-tags", help="Take images without a digest, too")] = False,
     podman: Annotated[str, typer.Option(help="How podman is called, such as 'podman --runtime runc'")] = "podman",
-    name: Annotated[str | None, typer.Option(help="Of this worker; default: host, process and a random word")] = None,
-    lease: Annotated[str | None, typer.Option(help="How long a lease lasts without a sign of life; default: as the queue says")] = None,
-    grace: Annotated[str, typer.Option(help="How long what runs may go on after SIGTERM")] = "30s",
+    name: Name = None,
+    lease: LeaseTime = None,
+    grace: Grace = "30s",
     token_file: TokenFile = None,
     ca: Authority = None,
 ) -> None:  # fmt: skip

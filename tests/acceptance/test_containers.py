@@ -12,7 +12,7 @@ import pytest
 from scylla_spark import Queue
 from tests.acceptance.place import PATIENCE, Process
 from tests.acceptance.wire import Wire, joined
-from tests.support.container_site import NoContainers, container_site, shell
+from tests.support.container_site import container_site_or_skip, shell
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -23,11 +23,8 @@ _NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def site():
-    try:
-        with container_site() as found:
-            yield found
-    except NoContainers as error:
-        pytest.skip(f"no container can run on this machine: {error}")
+    with container_site_or_skip() as found:
+        yield found
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from scylla_spark.worker.containers.options import RUNNER_LABEL
 from scylla_spark.worker.containers.podman import podman_of
 from scylla_spark.worker.containers.request import Offer
 from scylla_spark.worker.containers.yard import opened_yard
-from tests.support.container_site import BOUNDS, Attempt, NoContainers, container_site, shell, with_bounds
+from tests.support.container_site import BOUNDS, Attempt, container_site_or_skip, shell, with_bounds
 from tests.support.http_script import SyncScript
 from tests.support.waiting import eventually
 
@@ -27,11 +27,8 @@ NUMBERS = itertools.count()
 
 @pytest.fixture(scope="module")
 def site():
-    try:
-        with container_site() as found:
-            yield found
-    except NoContainers as error:
-        pytest.skip(f"no container can run on this machine: {error}")
+    with container_site_or_skip() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from scylla_spark.worker.containers.options import Bounds, bounds_of
 from scylla_spark.worker.containers.place import ContainerPlace, Yard
 from scylla_spark.worker.containers.podman import Podman, podman_of
@@ -91,6 +93,16 @@ def container_site() -> Iterator[ContainerSite]:
             eventually(lambda: not _used(folder), 30, "podman's own clean-up behind the last container has ended")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def container_site_or_skip() -> Iterator[ContainerSite]:
+    """The same for tests; where no container can run, they are skipped, and say why."""
+    try:
+        with container_site() as found:
+            yield found
+    except NoContainers as error:
+        pytest.skip(f"no container can run on this machine: {error}")
 
 
 def _used(folder: Path) -> bool:

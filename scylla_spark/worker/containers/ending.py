@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple, NoReturn
 
-from scylla_spark.core.task import ABORTED, MAX_RESULT_BYTES, YIELDED
+from scylla_spark.core.task import ABORTED, MAX_RESULT_BYTES, TIMED_OUT, YIELDED
 from scylla_spark.executors.isolation import MEMORY_EXCEEDED
 from scylla_spark.executors.local.call import OK, encode_result, failed
 from scylla_spark.executors.local.messages import Verdict
@@ -15,7 +15,6 @@ EXIT: Final = "container_exit"
 KILLED: Final = "container_killed"
 LOST: Final = "container_lost"
 NOT_STARTED: Final = "container_not_started"
-TIMED_OUT: Final = "timed_out"
 ABORT_CODE: Final = 64
 LATER_CODE: Final = 75
 LATER_MS: Final = 10_000

@@ -36,6 +36,14 @@ class Done(NamedTuple):
     out: str
     told: str
 
+    @property
+    def document(self) -> Any:
+        """What it has answered as JSON; None: it has not."""
+        try:
+            return json.loads(self.out) if self.code == 0 else None
+        except ValueError:
+            return None
+
 
 class Podman(NamedTuple):
     """How podman is called.
@@ -69,11 +77,7 @@ class Podman(NamedTuple):
 
     def document(self, *arguments: str) -> Any:
         """What it answers as JSON; None: it does not."""
-        done = self.ask(*arguments)
-        try:
-            return json.loads(done.out) if done.code == 0 else None
-        except ValueError:
-            return None
+        return self.ask(*arguments).document
 
     def state(self, container: str) -> Any:
         """`State` of a container; None: there is none, or podman does not say."""

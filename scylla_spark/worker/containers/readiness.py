@@ -33,7 +33,7 @@ def check_podman(podman: Podman) -> None:
         raise SetupError(
             f"`podman info` fails, so no container can run: {done.told or 'it says nothing'}", hint=INSTALL
         )
-    lacking = lacking_of(podman.document("info", "--format=json"))
+    lacking = lacking_of(done.document)
     if lacking:
         raise SetupError(
             f"Podman on this machine has no {', '.join(lacking)}: containers would not be closed.",

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import xor
 from typing import Final, NamedTuple
@@ -18,7 +18,6 @@ from scylla_spark.services.api.desks import DeskConnection, Desks, together, too
 
 _PATIENCE_S: Final = 10.0
 _TURN_S: Final = 0.1  # between two rounds in which nobody had anything
-_NONE: Final = Answer(0)  # who did not answer
 
 
 class _Part(NamedTuple):
@@ -27,15 +26,6 @@ class _Part(NamedTuple):
     address: str
     call: Call
     answer: Answer
-
-
-class _Open(NamedTuple):
-    """What one desk is being asked."""
-
-    address: str
-    call: Call
-    desk: DeskConnection
-    answer: asyncio.Future[Answer]
 
 
 class LeaseCalls:
@@ -94,37 +84,39 @@ class LeaseCalls:
     async def _all(self, addresses: Sequence[str], call: Call, owners: dict[int, str]) -> list[_Part]:
         """What all desks answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
-        parts = [_Part(address, _part(call, _spoken_for(of_token, address)), _NONE) for address in addresses]
-        desks = await asyncio.gather(*(self._desk(address) for address in addresses))
-        opened = [
-            _Open(part.address, part.call, desk, desk.call(part.call))
-            for part, desk in zip(parts, desks, strict=True)
-            if desk
-        ]
+        parts = {address: _part(call, _spoken_for(of_token, address)) for address in addresses}
+        desks = dict(zip(addresses, await asyncio.gather(*map(self._desk, addresses)), strict=True))
+        asked = {address: desk.call(parts[address]) for address, desk in desks.items() if desk is not None}
+        heard = await self._heard(call, {answer: desk for address, answer in asked.items() if (desk := desks[address])})
+        if not heard:
+            raise too_slow()
+        found = {address: heard.get(answer) for address, answer in asked.items()}
+        return [_Part(address, part, _known(part, found.get(address))) for address, part in parts.items()]
+
+    async def _heard(
+        self, call: Call, asked: Mapping[asyncio.Future[Answer], DeskConnection]
+    ) -> Mapping[asyncio.Future[Answer], Answer]:
+        """What was answered in time."""
         try:
-            waiting = {one.answer for one in opened}
+            waiting = set(asked)
             until = call.until_us / 1e6 + _PATIENCE_S
             while waiting:
                 done, waiting = await asyncio.wait(waiting, timeout=until, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     break
-                if call.until_us and any(_says_something(_result(one)) for one in done):
+                if call.until_us and any(map(_says_something, _results(done).values())):
                     until = min(until, _PATIENCE_S)
-                    for one in opened:
-                        if one.answer in waiting:
-                            one.desk.hurry(one.answer)
+                    for answer in waiting:
+                        asked[answer].hurry(answer)
         except asyncio.CancelledError:
-            for one in opened:
-                if one.answer.done() and not call.session:
-                    one.desk.give_back(_result(one.answer))
+            for answer, told in _results(asked).items():
+                if not call.session:
+                    asked[answer].give_back(told)
             raise
         finally:
-            for one in opened:
-                one.answer.cancel()
-        answers = {one.address: _result(one.answer) for one in opened}
-        if all(answer is _NONE for answer in answers.values()):
-            raise too_slow()
-        return [part._replace(answer=_heard(part.call, answers.get(part.address, _NONE))) for part in parts]
+            for answer in asked:
+                answer.cancel()
+        return _results(asked)
 
     async def _desk(self, address: str) -> DeskConnection | None:
         with contextlib.suppress(UnreachableError):
@@ -178,17 +170,17 @@ def _part(call: Call, ours: Callable[[str], bool]) -> Call:
     )
 
 
-def _result(answer: asyncio.Future[Answer]) -> Answer:
-    """What was answered; nothing, if it did not come."""
-    if not answer.done() or answer.cancelled() or answer.exception() is not None:
-        return _NONE
-    return answer.result()
+def _results(answers: Iterable[asyncio.Future[Answer]]) -> dict[asyncio.Future[Answer], Answer]:
+    """Those that have come."""
+    come = (one for one in answers if one.done() and not one.cancelled() and one.exception() is None)
+    return {one: one.result() for one in come}
 
 
-def _heard(part: Call, answer: Answer) -> Answer:
+def _known(part: Call, answer: Answer | None) -> Answer:
     """An answer, in which one who did not answer, or was not certain, has not heard anything."""
-    if answer is _NONE or answer.refusal == UNAVAILABLE:
-        return answer._replace(statuses=(UNAVAILABLE,) * (len(part.reports) + len(part.signs)))
+    if answer is None or answer.refusal == UNAVAILABLE:
+        unheard = (UNAVAILABLE,) * (len(part.reports) + len(part.signs))
+        return (answer or Answer(part.number))._replace(statuses=unheard)
     return answer
 
 

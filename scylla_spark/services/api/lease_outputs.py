@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, BinaryIO, Final
 from urllib.parse import unquote
 
@@ -68,8 +69,8 @@ async def _received(api: Api, request: Request, scratch: BinaryIO) -> None:
     """Writes the body of a request, which is bounded, to a file."""
     async for chunk in request.stream():
         if chunk:
-            await api.slowly(lambda piece=chunk: scratch.write(piece))  # type: ignore[misc]
-    await api.slowly(lambda: scratch.seek(0))
+            await api.slowly(partial(scratch.write, chunk))
+    await api.slowly(partial(scratch.seek, 0))
 
 
 async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]:

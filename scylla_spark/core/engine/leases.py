@@ -26,9 +26,8 @@ REPLACED: Final = "worker_replaced"  # another session calls itself by this work
 OUT_OF_ORDER: Final = "sequence_out_of_order"
 _FORGET_US: Final = 600_000_000  # a session that holds nothing and does not call is forgotten after this
 _LOOK_US: Final = 60_000_000  # between two looks for such sessions
-_MOST_SESSIONS: Final = (
-    20_000  # beyond that, those that have been silent longest and hold nothing are forgotten at once
-)
+_MOST_SESSIONS: Final = 20_000
+"""Beyond that, those that have been silent longest and hold nothing are forgotten at once."""
 
 
 class Leases:

@@ -486,14 +486,16 @@ class Planner:
 
     def _tell_end_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who listens to a handler of the end of a task that no schedule has launched."""
-        name, _ = _named(fact.key)
-        if fact.handler is None or name in self.state.entries:  # a run that has ended is told of once
+        work = f"work:{fact.handler}"
+        if fact.handler is None or work not in self._definitions.listeners:  # most tasks are nobody's concern
+            return
+        if _named(fact.key)[0] in self.state.entries:  # a run that has ended is told of once
             return
         upstream = {
             "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
             "planned": iso(fact.key.time_us),
         }  # fmt: skip
-        happened = Occurrence(f"work:{fact.handler}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
+        happened = Occurrence(work, {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
         self._tell(at, happened, now)
 
     def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:

@@ -20,6 +20,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call
 from scylla_spark.core.output import OutputLink, outputs_place
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.stored import Known
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
 from scylla_spark.core.task_state import attempts_of, completion_of
@@ -35,10 +36,8 @@ from scylla_spark.services.dispatch.engine_terms import (
     limits_of,
     queue_terms,
     runner_of,
-    start_definitions,
 )
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
-from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
 from scylla_spark.testing.call_notes import HeardCall
 from scylla_spark.testing.handler_calls import failure_in, verdicts
 from scylla_spark.testing.world_outputs import MemoryFiles, terms_of
@@ -83,7 +82,7 @@ class VirtualDispatcher:
         follow_up: Callable[[action.SendFollowUps], Failure | None],
     ) -> None:
         self._follow_up = follow_up
-        self.queues = QueuesInForce(start_definitions(settings))
+        self.queues = QueuesInForce(start_definitions(settings.queues))
         self.lasts_us: dict[str, int] = {}
         self.session: Session | None = None
         self.files = MemoryFiles()

@@ -17,9 +17,9 @@ from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
 from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.queues_in_force import Changes
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError
-from scylla_spark.services.dispatch.queues_in_force import Changes
 from scylla_spark.testing.virtual_tables import VirtualTables
 from scylla_spark.testing.world_records import Fire
 

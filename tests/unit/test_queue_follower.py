@@ -12,8 +12,8 @@ from scylla_spark.core.plan.plan_log import Group
 from scylla_spark.core.plan.stored_queue import QueueChange, StoredQueue, queue_change
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
-from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 
 OURS, OTHER = Fence(3, "ours"), Fence(2, "other")
 PLACE = TopicPartition("outcomes", 4)

@@ -22,6 +22,7 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
@@ -39,7 +40,6 @@ from scylla_spark.services.dispatch.engine_terms import (
     limits_of,
     queue_terms,
     runner_of,
-    start_definitions,
 )
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
@@ -48,7 +48,6 @@ from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
-from scylla_spark.services.dispatch.queues_in_force import Changes, QueuesInForce
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
 from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
@@ -115,7 +114,7 @@ class Dispatcher:
         self.measures = DispatchMetrics(settings.metrics.payload_labels)
         self.failure: BaseException | None = None
         self.log_keeper: LogKeeper | None = None  # before `start`: takes what handlers print and log
-        self.queues = QueuesInForce(start_definitions(settings))
+        self.queues = QueuesInForce(start_definitions(settings.queues))
         self._policies = HandlerPolicies(settings, self.queues)
         self._follower: QueueFollower | None = None
         self._queues_known = True  # until somebody follows them

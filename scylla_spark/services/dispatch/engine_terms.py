@@ -5,7 +5,8 @@ from __future__ import annotations
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.queue_definition import QueueDefinition, read_queue
+from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.duration import duration_us
 
 
@@ -21,15 +22,6 @@ def engine_limits(settings: Settings) -> Limits:
         max_held_bytes=dispatch.max_loaded * 1024,
         least_wait_us=duration_us(dispatch.least_wait),
     )
-
-
-def start_definitions(settings: Settings) -> dict[str, QueueDefinition]:
-    """The start values of the settings, by name of the queue.
-
-    Raises:
-        ArgumentError: they contradict themselves.
-    """
-    return {name: read_queue(queue.definition(name)) for name, queue in settings.queues.items()}
 
 
 def limits_of(definition: QueueDefinition) -> QueueLimits:
@@ -56,4 +48,4 @@ def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None]:
 
 def queue_terms(settings: Settings) -> dict[str, QueueLimits]:
     """The start values of the settings, by name of the queue."""
-    return {name: limits_of(definition) for name, definition in start_definitions(settings).items()}
+    return {name: limits_of(definition) for name, definition in start_definitions(settings.queues).items()}

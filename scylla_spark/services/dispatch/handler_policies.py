@@ -13,12 +13,12 @@ from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX
 from scylla_spark.executors.switched_off import UNSANDBOXED
-from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 
 _FALSE: Final = "false"
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
@@ -53,7 +53,7 @@ class HandlerPolicies:
     def queues_changed(self) -> None:
         """Other definitions are in force than before."""
         self._of_queues = {}
-        listed = {name: self._queues.of(name) for name in self._queues.listed()}
+        listed = self._queues.all()
         self._judging = {name: found for name, found in listed.items() if found is not None and _judges(found)}
 
     def of(self, command: Command) -> HandlerPolicy:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queues_in_force import QueuesInForce, start_definitions
 from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.io.delta.due_rows import Window, due_keys, filled, first_of_queues, open_rows
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.services.dispatch.engine_terms import start_definitions
-from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class ReaderScan:
     def __init__(
         self, settings: Settings, queues: QueuesInForce | None = None, *, most_bytes: int = MOST_BYTES
     ) -> None:
-        self._queues = queues or QueuesInForce(start_definitions(settings))
+        self._queues = queues or QueuesInForce(start_definitions(settings.queues))
         self._readers = TableReader(settings.tables_path)
         self._settings = settings
         self._most_bytes = most_bytes

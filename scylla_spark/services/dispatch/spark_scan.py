@@ -14,12 +14,11 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.near import common_edge
 from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.queues_in_force import QueuesInForce, start_definitions
 from scylla_spark.core.scan_budget import MOST_BYTES, Budget
 from scylla_spark.duration import duration_ms
 from scylla_spark.io.delta.spark_tables import Tables, between
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS
-from scylla_spark.services.dispatch.engine_terms import start_definitions
-from scylla_spark.services.dispatch.queues_in_force import QueuesInForce
 from scylla_spark.services.dispatch.scan_rows import COLUMNS, Slice, slices
 from scylla_spark.transforms.due import due, first_of_queues, maybe_open, uncompleted
 
@@ -49,7 +48,7 @@ class SparkScan:
         *,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self._queues = queues or QueuesInForce(start_definitions(settings))
+        self._queues = queues or QueuesInForce(start_definitions(settings.queues))
         self._most_bytes = most_bytes
         self._tables = Tables(spark, settings.tables_path)
         self._settings = settings

@@ -14,7 +14,7 @@ import structlog
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.queue_definition import read_queue
+from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.duration import duration_us
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.schemas import TABLES
@@ -53,8 +53,7 @@ class Maintenance:
 
     def __init__(self, kept: LockedTables, settings: Settings, ends: Callable[[], Mapping[int, int]]) -> None:
         ingest, outputs = settings.ingest, OutputFiles(settings.outputs_path)
-        queues = {name: read_queue(queue.definition(name)) for name, queue in settings.queues.items()}
-        of_queues = QueueRetention(kept, queues, outputs, settings.partitions)
+        of_queues = QueueRetention(kept, start_definitions(settings.queues), outputs, settings.partitions)
         self.closer = HourCloser(kept, duration_us(ingest.close_after))
         self.compactor = Compactor(kept)
         self.purger = Purger(kept, duration_us(ingest.retention), ends, outputs=outputs, of_queues=of_queues)

@@ -19,6 +19,7 @@ from scylla_spark import failpoint
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import outputs_place
 from scylla_spark.core.queue_definition import QueueDefinition, read_queue
+from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.spark_tables import HourBucket, in_places
 from scylla_spark.io.host.output_files import OutputFiles
@@ -76,9 +77,9 @@ class QueueRetention:
 
     def _shorter(self, most_us: int) -> dict[str, int]:
         """Queue → how long it keeps what it keeps for less, by its definition in force."""
-        put = newest_definitions(self._kept.readers.queue_definitions())
-        found = {**self._start, **{name: one for name, one in put if one is not None}}
-        kept = ((name, one.retention_us) for name, one in found.items())
+        queues = QueuesInForce(self._start)
+        queues.put(dict(newest_definitions(self._kept.readers.queue_definitions())))
+        kept = ((name, one.retention_us) for name, one in queues.all().items())
         return {name: us for name, us in kept if us is not None and us < most_us}
 
     def _purge(self, queue: str, places: Collection[HourBucket]) -> None:

@@ -1,13 +1,30 @@
-"""Definitions of queues as a dispatcher obeys them: those that were put, and else those of the settings."""
+"""Definitions of queues that are in force: those that were put, and else those of the settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Protocol
 
-from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queue_definition import QueueDefinition, read_queue
 
 Changes = Mapping[str, QueueDefinition | None]
 """Name → definition that was put; None: it was deleted."""
+
+
+class StartValues(Protocol):
+    """What the settings say of one queue."""
+
+    def definition(self, name: str) -> Mapping[str, Any]:
+        """Its definition in JSON types."""
+
+
+def start_definitions(queues: Mapping[str, StartValues]) -> dict[str, QueueDefinition]:
+    """The start values of the settings, by name of the queue.
+
+    Raises:
+        ArgumentError: they contradict themselves.
+    """
+    return {name: read_queue(queue.definition(name)) for name, queue in queues.items()}
 
 
 class QueuesInForce:
@@ -35,6 +52,10 @@ class QueuesInForce:
     def of(self, queue: str) -> QueueDefinition | None:
         """What is in force of a queue; None: it is not listed, and has no limits."""
         return self._now.get(queue)
+
+    def all(self) -> Mapping[str, QueueDefinition]:
+        """What is in force, by name of the queue."""
+        return self._now
 
     def listed(self) -> list[str]:
         """Names of the queues with values of their own."""

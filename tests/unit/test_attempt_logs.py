@@ -119,6 +119,20 @@ def test_a_process_that_outlives_its_child_and_writes_on_does_not_keep_the_lines
     assert memory.room == 0, "it is let go of"
 
 
+def test_every_secret_of_the_settings_is_known_wherever_it_stands(settings):
+    channel = {"kind": "webhook", "url": "https://u:pass-in-url@hooks.example.com/services/T0/path-of-hook"}
+    more = Settings.model_validate(
+        settings.model_dump(exclude={"connect", "notify", "kafka"})
+        | {
+            "connect": {"url": "sc://h:15002", "token": "connect-token"},
+            "notify": {"channels": {"ops": channel | {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}},
+            "kafka": {"java_options": {"ssl.key.password": "of-the-key"}},
+        }
+    )
+    secrets = {"connect-token", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "of-the-key", "pass-in-url"}
+    assert secrets | {"services/T0/path-of-hook", channel["url"]} <= known_secrets(more)
+
+
 def test_secrets_are_those_of_the_settings_and_variables_with_telling_names(settings):
     found = known_secrets(settings)
     assert {"desk-secret", "hunter2hunter2"} <= found

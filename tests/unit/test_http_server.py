@@ -162,6 +162,7 @@ LINES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):

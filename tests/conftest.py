@@ -23,6 +23,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Costs(config.getoption("--costs")))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Who runs what, where `--dist loadscope` is asked for (make test WORKERS=2)."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from tests.support.side_by_side import Folders
+
+    return Folders(config, log)
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected lives as long as the process: to look through it again at each collection is a tenth of a run."""
     gc.freeze()

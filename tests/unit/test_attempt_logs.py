@@ -29,6 +29,7 @@ def taken(queue):
     return [decode(queue.take().value) for _ in range(len(queue))]
 
 
+@pytest.mark.slow
 def test_many_lines_become_records_that_every_reader_takes():
     queue = LogQueue(1 << 30)
     queue.add(NAME, some(1, 5_000, 1000))

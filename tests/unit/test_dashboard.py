@@ -21,15 +21,18 @@ from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_SESSIONS, Sessions
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
-from tests.support.delta_tables import append, at, make, task
+from tests.support.delta_tables import append, at, make_filled, task
 
 KEY = TaskKey(at(10), "cust/9", "inv")
 
 
 def made(tmp_path, **settings) -> Site:
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(KEY, 1, queue="mail")])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path), **settings)
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(KEY, 1, queue="mail")])
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ _S = 1_000_000
 
 @pytest.fixture
 def site(tmp_path):
-    tmp_path.joinpath("tables").mkdir()
     site_keys = fill(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
     site.keys = site_keys

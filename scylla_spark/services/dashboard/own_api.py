@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+VOUCHED_TOKEN: Final = "scylla_spark.vouched_token"
+"""Key of a scope: id of the token in whose name the dashboard asks, for a browser whose session it has checked; no request can bring it."""
 _JSON: Final = (b"content-type", b"application/json")
 _KEPT: Final = frozenset({b"last-event-id"})
 
@@ -39,13 +41,15 @@ class OwnApi:
     Args:
         api: all of it, behind what lets only those in who may.
         scope: of the browser's request, whose address the audit trail is to name.
-        token: that the browser's session shows; empty: none.
+        token: that the browser has just shown, at its login; empty: none.
+        token_id: of the token that its session names; empty: it has none.
     """
 
-    def __init__(self, api: ASGIApp, scope: Scope, token: str = "") -> None:
+    def __init__(self, api: ASGIApp, scope: Scope, token: str = "", token_id: str = "") -> None:
         self._api = api
         self._outer = scope
         self._token = token
+        self._token_id = token_id
 
     async def get(self, path: str, **query: Any) -> Any:
         """What an operation tells; arguments that are None or empty are left out.
@@ -108,9 +112,10 @@ class OwnApi:
         if self._token:
             given.append((b"authorization", f"Bearer {self._token}".encode()))
         outer = {name: self._outer[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server")}
+        words = urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")})
         return outer | {
             "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "headers": [*given, *headers],
-            "query_string": urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")}).encode(),
+            "query_string": words.encode(), VOUCHED_TOKEN: self._token_id,
         }  # fmt: skip
 
 

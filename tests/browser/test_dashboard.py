@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 
 from scylla_spark.clock import now_us
@@ -230,3 +231,18 @@ def test_everything_is_reached_with_the_keyboard(visit):
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none" or page.evaluate("document.activeElement === document.body")
     assert {"/ui/tasks", "Pause", "/ui/tasks?filter=state%3Aready"} <= reached
+
+
+def test_now_is_brought_what_changes_and_keeps_what_was_focused(visit, site):
+    asked: list[str] = []
+    page = visit.open("/ui/now")
+    page.wait_for_selector(".pulse.is-live")
+    page.on("request", lambda request: asked.append(request.url))
+    page.focus("tr:has-text('mail') >> button")
+    httpx.post(f"{site.address}/v1/queues/mail:pause").raise_for_status()
+    page.wait_for_selector("tr:has-text('mail') >> text=Resume", timeout=30_000)
+    assert page.evaluate("document.activeElement.textContent") == "Resume"
+    assert asked == [], "the stream alone has brought it"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".said:has-text('start again')")
+    assert visit.faults == []

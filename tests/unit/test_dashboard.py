@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
+import json
 import re
 import socket
 import tomllib
@@ -15,10 +17,13 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api import overview
+from scylla_spark.services.api.app import guarded
 from scylla_spark.services.api.beyond_tables import Happened, Standing
 from scylla_spark.services.api.login_codes import LoginCodes
-from scylla_spark.services.dashboard import words
+from scylla_spark.services.dashboard import now_live, words
 from scylla_spark.services.dashboard.assets import FOLDER
+from scylla_spark.services.dashboard.guard import COOKIE
+from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, RENEWED_US, Sessions
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
@@ -446,3 +451,89 @@ def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
     assert client.get("/v1/overview").json()["banners"] == []
     monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000)
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]
+
+
+# -- what a page that is open is told -------------------------------------------------------------------------------------
+
+
+def events_of(site, text, until, path="/ui/now/live"):
+    """What a stream says, event by event, until something is said."""
+    found = []
+
+    async def read():
+        app = guarded(site.app, site.settings)
+        sent = asyncio.Event()
+        headers = [(b"host", b"127.0.0.1"), (b"cookie", f"{COOKIE}={text}".encode())]
+
+        whole = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive():
+            if (message := next(whole, None)) is not None:
+                return message
+            await sent.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            found.append(message.get("body", b"").decode())
+            if until(found):
+                sent.set()
+
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        await asyncio.wait_for(app(scope, receive, send), 60)
+
+    asyncio.run(read())
+    return "".join(found)
+
+
+def test_now_sends_its_part_when_it_has_become_another(site, monkeypatch):
+    monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+    told = []
+
+    def enough(found):
+        parts = "".join(found).count("event: part")
+        if parts == 1 and not told:
+            told.append(1)
+            site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
+        return parts == 2
+
+    text = events_of(site, "", enough)
+    first, second = (json.loads(one.partition("data: ")[2].partition("\n")[0]) for one in text.split("event: part")[1:])
+    assert (">mail<" in first, "added" in first, "added" in second) == (True, False, True)
+    assert "form_token" not in second, "what all are sent is of no session"
+
+
+def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):
+    parts, made, now = Parts(), [], [1_000_000]
+    monkeypatch.setattr(now_live, "boot_us", lambda: now[0])
+
+    def make():
+        made.append(now[0])
+        now[0] += 10_000
+        return f"<p>{len(made)}"
+
+    assert [parts.made((b"a", b"q"), make) for _ in range(50)] == ["<p>1"] * 50
+    assert parts.made((b"b", b"q"), make) is None, "a hundred times ten milliseconds have not passed"
+    now[0] += 1_000_000
+    assert parts.made((b"b", b"q"), make) == "<p>2"
+    assert len(made) == 2
+
+
+def test_a_stream_ends_with_its_token(site, client, monkeypatch):
+    monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+    token = token_of(site, "read")
+    sent(client, "/ui/login", client.get("/ui/login"), token=token)
+    revoked = []
+
+    def enough(found):
+        text = "".join(found)
+        if "event: part" in text and not revoked:
+            revoked.append(1)
+            revoke(site, token)
+            site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
+        return "event: over" in text
+
+    assert "event: over" in events_of(site, client.cookies[COOKIE], enough)

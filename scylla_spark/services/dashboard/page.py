@@ -19,6 +19,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.services.dashboard import charts, words
 from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
+from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
 from scylla_spark.services.dashboard.sessions import RENEWED_US, Session, Sessions
 from scylla_spark.visible import visible
@@ -43,6 +44,7 @@ class Site:
         redeem: gives the id of the token of a login code; empty: the code is worth nothing.
         sessions: who is logged in.
         assets: styles and scripts.
+        now_parts: what of Now changes, made for all who look.
     """
 
     api: ASGIApp
@@ -50,6 +52,7 @@ class Site:
     redeem: Callable[[str], str]
     sessions: Sessions
     assets: Assets = field(default_factory=Assets)
+    now_parts: Parts = field(default_factory=Parts)
 
     def __post_init__(self) -> None:
         self.prefix = urlsplit(self.public_url).path.rstrip("/")

@@ -19,7 +19,7 @@ if (themeSwitch) {
   });
 }
 
-// ---- live: one connection says that something has happened, then the part #live is asked for anew ----
+// ---- live: one connection says that something has happened, then the part #live is asked for anew; of Now it brings the part itself ----
 
 const LEAST_MS = 2000;
 const live = {
@@ -37,12 +37,18 @@ const live = {
     this.source.addEventListener("error", () => this.say("connecting", "is-away"));
     let first = true; // what the page shows already
     this.source.addEventListener("overview", () => { if (!first) this.changed(); first = false; });
+    this.source.addEventListener("part", (event) => this.put(JSON.parse(event.data)));
+    this.source.addEventListener("over", () => location.reload()); // the session is: the login asks for another
   },
   stop() {
     if (this.source) this.source.close();
     this.source = null;
     clearTimeout(this.timer);
     this.timer = 0;
+  },
+  put(text) {
+    const part = document.getElementById("live");
+    htmx.swap({ text, sourceElement: part, target: part, swap: "innerMorph" });
   },
   changed() {
     if (this.paused || document.hidden || this.asking || this.timer) { this.due = true; return; }

@@ -15,7 +15,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scylla_spark"
 
-_LEAVES = {"errors", "clock", "schemas", "failpoint", "fingerprint", "visible", "duration", "name", "defaults"}
+_LEAVES = {
+    "errors",
+    "clock",
+    "schemas",
+    "failpoint",
+    "fingerprint",
+    "visible",
+    "duration",
+    "name",
+    "defaults",
+    "signed_text",
+}
 _CORE = _LEAVES | {"core"}
 _ENGINE = _CORE | {"core.engine"}
 _PLAN = _CORE | {"core.plan"}

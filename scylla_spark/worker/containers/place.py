@@ -121,7 +121,7 @@ class ContainerPlace:
         try:
             files = written_files(folder, lease, box)
             return self._contained(lease, box, mark, files)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # such as: no thread can be started
             return failed(NOT_STARTED, f"The container cannot be started: {error}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -138,11 +138,14 @@ class ContainerPlace:
         try:
             with open(files.task, "rb") as given:
                 client = podman.started(run_options(box, bounds, mark, files, user_processes()), given)
-            with client:
-                readers = _readers(client, out, err)
-                why = self._watched(client, lease, until_us)
-                if why != _ENDED:
-                    _end(client, podman, mark)
+            with client:  # whose end waits for the container, however long that runs
+                why = _GIVEN_UP
+                try:
+                    readers = _readers(client, out, err)
+                    why = self._watched(client, lease, until_us)
+                finally:
+                    if why != _ENDED:
+                        _end(client, podman, mark)
                 for reader in readers:
                     reader.join(_KILL_S)
             if why == _GIVEN_UP:

@@ -132,7 +132,7 @@ class ContainerPlace:
         try:
             files = written_files(folder, lease, box)
             return self._contained(lease, box, mark, files, metrics)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RuntimeError) as error:  # such as: no thread can be started, JSON too deep
             return failed(NOT_STARTED, f"The container cannot be started: {error}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -161,12 +161,18 @@ class ContainerPlace:
         begun_us, until_us = boot_us(), self._until_us(lease)
         with open(files.task, "rb") as given:
             client = podman.started(run_options(box, bounds, mark, files, user_processes()), given)
-        lines.start()
-        with client:
-            readers = _readers(client, out, err, lines)
-            why = self._watched(client, lease, folder, until_us)
-            if why != _ENDED:
-                _end(client, podman, mark)
+        with client:  # whose end waits for the container, however long that runs
+            why = _GIVEN_UP
+            try:
+                lines.start()
+                readers = _readers(client, out, err, lines)
+                why = self._watched(client, lease, folder, until_us)
+            except BaseException:
+                lines.end(tell=False)
+                raise
+            finally:
+                if why != _ENDED:
+                    _end(client, podman, mark)
             for reader in readers:
                 reader.join(_KILL_S)
         lines.end(tell=why != _GIVEN_UP)

@@ -213,7 +213,7 @@ class Gathering:
         if stored is not None:
             value: dict[str, Any] = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
             after = StoredRule(rule_text(value), self._state.revision + 1, "planner", now)
-            self._journal.note(*rule_change(RuleChange(name, after.revision, after, "planner", now, "")))
+            self._journal.conclude(*rule_change(RuleChange(name, after.revision, after, "planner", now, "")))
 
     def _of(self, rule: str) -> dict[str, Incident]:
         return self._state.incidents.get(rule, {})

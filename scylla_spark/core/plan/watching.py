@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Handed, Job, Latch
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import OBSOLETE, Launching
+from scylla_spark.core.plan.plan_log import TABLE_PART
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.tree import holds, key_of
 from scylla_spark.core.plan.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
 _NO_LATCH = Latch()
-MOST_PARTS = 10_000
 
 
 class Occurrence(NamedTuple):
@@ -112,12 +112,11 @@ class Watching:
             grown: what templates know of the versions, as `table_watch` tells it.
             now: microseconds since the epoch.
         """
-        before, to_version, part = entry.tables[leaf], grown["to_version"], grown["partition"]
+        to_version, part = grown["to_version"], grown["partition"]
         if part is None or grown["alone"]:
-            after = Handed(grown["table_id"], to_version, now)
+            self._journal.note("table", entry.name, leaf, Handed(grown["table_id"], to_version, now))
         else:
-            after = before._replace(parts=dict([*before.parts.items(), (part, (to_version, now))][-MOST_PARTS:]))
-        self._journal.note("table", entry.name, leaf, after)
+            self._journal.note(TABLE_PART, entry.name, leaf, part, to_version, now)
 
     def too_old(self, entry: Entry, now: int) -> None:
         """Drops what has been collected for longer than the schedule waits; counting begins anew."""

@@ -736,3 +736,32 @@ def test_a_change_of_what_was_changed_meanwhile_is_refused():
     assert planner.ask("put", schedules=[definition | {"note": "x"}], expect={"s": seen})[0] == "conflict"
     assert planner.ask("delete", names=["s"], expect={"s": seen})[0] == "conflict"
     assert planner.ask("delete", names=["s"], expect={"s": planner.shadow.entries["s"].changed_us})[0] == "ok"
+
+
+def test_a_trigger_on_absence_has_one_timer_however_much_comes() -> None:
+    plan = PlannerHarness()
+    heartbeat = {"kind": "event", "name": "heartbeat"}
+    plan.put("quiet", {"kind": "absent", "of": heartbeat, "within": "1h"})
+    for _ in range(200):
+        plan.now += SECOND
+        plan.event("heartbeat")
+    assert len(plan.planner._timers._heap) == 1
+    plan.restart()
+    assert len(plan.planner._timers._heap) == 1
+    last = plan.now
+    plan.to(last + 60 * MINUTE - 1)
+    assert not plan.sent
+    plan.to(last + 60 * MINUTE)
+    assert len(plan.sent) == 1
+
+
+def test_a_shorter_wait_for_what_is_absent_is_obeyed_though_a_longer_one_was_begun() -> None:
+    plan = PlannerHarness()
+    heartbeat = {"kind": "event", "name": "heartbeat"}
+    for within in ("1h", "1m"):
+        plan.put("quiet", {"kind": "absent", "of": heartbeat, "within": within})
+    plan.pass_s(60)
+    assert len(plan.sent) == 1
+    plan.ask("delete", names=["quiet"])
+    plan.pass_s(7_200)
+    assert not plan.planner._watching._armed

@@ -602,6 +602,8 @@ class Planner:
         if timer.kind in TIMERS:
             self._noticing.timer(timer, now)
             return
+        if timer.kind == "absent":
+            self._watching.went_off(timer.name, timer.number, now)
         entry = self.state.entries.get(timer.name)
         if entry is None:
             return

@@ -51,6 +51,9 @@ class Watching:
         self._journal = journal
         self._timers = timers
         self._launching = launching
+        self._armed: dict[
+            tuple[str, int], int
+        ] = {}  # schedule, leaf → when the timer goes off that looks whether something is missing
 
     def happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
         """Tells one schedule of something that its trigger names; it launches once, however many leaves that concerns.
@@ -141,7 +144,7 @@ class Watching:
             for number, leaf in enumerate(leaves(entry.schedule.trigger)):
                 seen_us = entry.seen_us.get(number, -1)
                 if isinstance(leaf, OnAbsence) and seen_us >= 0:
-                    self._timers.add(Timer(seen_us + leaf.within_us, entry.name, "absent", number))
+                    self._arm(entry.name, number, seen_us + leaf.within_us, 0)
 
     def came(self, entry: Entry, number: int, within_us: int, now: int) -> None:
         """What a leaf waits for has come.
@@ -153,7 +156,18 @@ class Watching:
             now: microseconds since the epoch.
         """
         self._journal.note("seen", entry.name, number, now)
-        self._timers.add(Timer(now + within_us, entry.name, "absent", number))
+        self._arm(entry.name, number, now + within_us, now)
+
+    def _arm(self, name: str, number: int, at_us: int, now: int) -> None:
+        """Sees to it that a leaf is looked at by then; a timer that goes off earlier will do, since it is set again."""
+        if not now < self._armed.get((name, number), 0) <= at_us:
+            self._armed[name, number] = at_us
+            self._timers.add(Timer(at_us, name, "absent", number))
+
+    def went_off(self, name: str, number: int, now: int) -> None:
+        """A timer of a leaf that waits for absence went off, whatever has become of its schedule."""
+        if self._armed.get((name, number), now + 1) <= now:
+            del self._armed[name, number]
 
     def absent(self, entry: Entry, number: int, now: int) -> None:
         """Looks whether it is missing for too long; it is told of once.
@@ -165,7 +179,10 @@ class Watching:
         """
         leaf = _leaf(entry, number)
         seen_us = entry.seen_us.get(number, -1)
-        if entry.paused or not isinstance(leaf, OnAbsence) or not 0 <= seen_us <= now - leaf.within_us:
+        if entry.paused or not isinstance(leaf, OnAbsence) or seen_us < 0:
+            return
+        if seen_us + leaf.within_us > now:
+            self._arm(entry.name, number, seen_us + leaf.within_us, now)
             return
         self._journal.note("seen", entry.name, number, -1)
         self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": seen_us}}), now)

@@ -765,3 +765,16 @@ def test_a_shorter_wait_for_what_is_absent_is_obeyed_though_a_longer_one_was_beg
     plan.ask("delete", names=["quiet"])
     plan.pass_s(7_200)
     assert not plan.planner._watching._armed
+
+
+@pytest.mark.parametrize(
+    "unique", ["orders/2026-03-01/1", "orders/2026-03-01T00:00:00Z/17", "orders/2026-03-01T00:00:00/1", "orders/x/1"]
+)
+def test_a_task_by_hand_that_is_named_like_a_run_of_a_schedule_fires_who_waits_for_its_handler(unique: str) -> None:
+    plan = PlannerHarness()
+    plan.put("orders", EVERY_MINUTE, handler="other")
+    plan.put("report", {"kind": "after", "work": "load"})
+    plan.pass_s(60)
+    plan.end()
+    plan.ends(by_hand(plan, unique))
+    assert [one["handler"] for one in plan.sent] == ["other", "work"]

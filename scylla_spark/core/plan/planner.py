@@ -7,11 +7,12 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from scylla_spark import failpoint
-from scylla_spark.clock import iso
+from scylla_spark.clock import iso, to_us
 from scylla_spark.core import rejection
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.fact import Fact, Fence
@@ -172,7 +173,7 @@ class Planner:
             if fact.terminal:
                 if resumed is None or resumed[:2] != at[:2] or (item, "") >= (resumed.item, resumed.name):
                     self._notice(fact, now)
-                if resumed is not None and resumed[:3] == at[:3] and resumed.name:
+                if resumed is not None and resumed[:3] == at[:3] and resumed.name and self._was_run(fact.key):
                     self._tell_end(at, *_named(fact.key), fact, now)
                 self._ended(at, fact, now)
                 self._part(at._replace(item=item + 1), now)
@@ -540,7 +541,7 @@ class Planner:
         work = f"work:{fact.handler}"
         if fact.handler is None or work not in self._definitions.listeners:  # most tasks are nobody's concern
             return
-        if _named(fact.key)[0] in self.state.entries:  # a run that has ended is told of once
+        if self._was_run(fact.key):  # a run that has ended is told of once
             return
         upstream = {
             "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
@@ -548,6 +549,17 @@ class Planner:
         }  # fmt: skip
         happened = Occurrence(work, {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
         self._tell(at, happened, now)
+
+    def _was_run(self, key: TaskKey) -> bool:
+        """Whether a task was a run of a schedule that is there, as far as that has counted its runs; others may be named alike."""
+        name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
+        entry = self.state.entries.get(name)
+        if entry is None or not (number.isascii() and number.isdecimal() and 0 < int(number[:18]) <= entry.generation):
+            return False
+        try:
+            return iso(to_us(datetime.fromisoformat(planned))) == planned
+        except (ValueError, OverflowError, TypeError):  # TypeError: it names no zone
+            return False
 
     def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:
         entry = self.state.entries.get(name)

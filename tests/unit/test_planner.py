@@ -778,3 +778,22 @@ def test_a_task_by_hand_that_is_named_like_a_run_of_a_schedule_fires_who_waits_f
     plan.end()
     plan.ends(by_hand(plan, unique))
     assert [one["handler"] for one in plan.sent] == ["other", "work"]
+
+
+def test_ends_that_are_through_are_not_told_again_when_a_later_one_of_their_record_was_not() -> None:
+    plan = PlannerHarness()
+    names = put_many(plan, {"kind": "after", "work": "load"})
+    facts = [by_hand(plan, "one"), by_hand(plan, "two")]
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    groups = plan.planner.take(plan.now)
+    kept = next(number for number, group in enumerate(groups) if group.partly is not None and group.partly.item == 1)
+    for group in groups[: kept + 1]:
+        plan.log.append(plan_log.encode(group))
+        plan.shadow.fold(group)
+        for change in group.changes:
+            plan.look(change)
+    plan.restart()
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    plan.turn()
+    told = [(one["name"], json.loads(one["values"])["upstream"]["key"]) for one in plan.fires]
+    assert len(told) == len(set(told)) == 2 * len(names)

@@ -170,8 +170,10 @@ class Planner:
         resumed = self._resume
         for item, fact in enumerate(facts):
             at = Partly(partition, offset, item, "")
+            if fact.terminal and resumed is not None and resumed[:2] == at[:2] and item < resumed.item:
+                continue
             if fact.terminal:
-                if resumed is None or resumed[:2] != at[:2] or (item, "") >= (resumed.item, resumed.name):
+                if resumed is None or resumed[:3] != at[:3] or not resumed.name:
                     self._notice(fact, now)
                 if resumed is not None and resumed[:3] == at[:3] and resumed.name and self._was_run(fact.key):
                     self._tell_end(at, *_named(fact.key), fact, now)

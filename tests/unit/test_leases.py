@@ -1,7 +1,10 @@
 """Leases: what workers are given, what keeps it theirs, and how it ends."""
 
+import json
+
 import pytest
 
+from scylla_spark.core.desk_messages import ANSWER, MAX_LINE_BYTES, line
 from scylla_spark.core.engine import action
 from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, UNAVAILABLE, Call, Report, Sign, Want, folded
 from scylla_spark.core.output import OutputLink, read_links
@@ -309,6 +312,24 @@ def test_a_partition_is_left_when_all_that_its_leases_told_is_recorded(world, to
     assert [item.clean for item in world.other if isinstance(item, action.Left)] == [True]
     assert recorded(world).checkpoint == '{"row":2.4}'
     assert [link.bytes for link in read_links(recorded(world).outputs)] == [24]
+
+
+@pytest.mark.parametrize("heavy", ["checkpoint", "error", "payload"])
+def test_an_answer_is_never_longer_than_its_reader_takes_whatever_makes_its_leases_long(world, heavy):
+    text = json.dumps({"rows": '"' * 32_000})
+    for lane in range(300):
+        world.put(f"lane{lane}", payload=text if heavy == "payload" else "{}")
+    if heavy != "payload":
+        told = {"checkpoint": text} if heavy == "checkpoint" else {"failure": Failure("E", "\x01" * 64_000)}
+        first = world.leases(world.once(300))
+        outcome = "yielded" if heavy == "checkpoint" else "failed"
+        reports = [Report(lease.token, outcome, after_ms=0, **told) for lease in first]
+        for index in range(0, 300, 100):
+            assert set(world.answer(world.once(0, reports=tuple(reports[index : index + 100]))).statuses) == {OK}
+        world.at(60)
+    answers = [world.answer(world.once(300)) for _ in range(6)]
+    assert sum(len(answer.leases) for answer in answers) == 300, "the rest come with the next calls"
+    assert max(len(line(ANSWER, answer)) for answer in answers) < MAX_LINE_BYTES / 2
 
 
 def test_a_lease_without_a_sign_of_life_is_over(world):

@@ -6,8 +6,22 @@ import pytest
 
 from scylla_spark.core.desk_messages import ANSWER, MAX_LINE_BYTES, line
 from scylla_spark.core.engine import action
-from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, UNAVAILABLE, Call, Report, Sign, Want, folded
-from scylla_spark.core.output import OutputLink, read_links
+from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.lease import (
+    CANCELLED,
+    ENDED,
+    FOREIGN,
+    LOST,
+    OK,
+    OUTPUTS_FULL,
+    UNAVAILABLE,
+    Call,
+    Report,
+    Sign,
+    Want,
+    folded,
+)
+from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
 from scylla_spark.core.task import Failure
@@ -253,6 +267,23 @@ def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attemp
     assert world.engine.lease_output(again.token, None, world.now)["sizes"] == {}
     assert world.engine.lease_output(lease.token, FILE, world.now) == LOST
     assert world.engine.lease_output("7.nonsense", FILE, world.now) == LOST
+
+
+def test_the_owner_refuses_a_file_by_which_an_attempt_would_leave_too_much_behind():
+    world = PullWorld(limits=Limits(least_wait_us=0, max_output_bytes=1_000))
+    world.put()
+    (lease,) = world.leases(world.once(1))
+
+    def told(name, size):
+        return world.engine.lease_output(lease.token, FILE._replace(name=name, bytes=size), world.now)
+
+    assert told("a", 900)["sizes"] == {"a": 900}
+    assert told("b", 101) == OUTPUTS_FULL
+    assert told("a", 1_000)["sizes"] == {"a": 1_000}, "what is replaced does not count"
+    for number in range(MAX_OUTPUTS - 1):
+        assert isinstance(told(str(number), 0), dict)
+    assert told("one more", 0) == OUTPUTS_FULL
+    assert len(world.engine.lease_output(lease.token, None, world.now)["sizes"]) == MAX_OUTPUTS
 
 
 def recorded(world):

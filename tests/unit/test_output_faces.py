@@ -171,6 +171,30 @@ def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
         assert kind(client.post(f"/v1/leases/{LEASE}/logs", json=wrong)) == "/problems/invalid"
 
 
+def test_a_file_that_the_owner_refuses_in_the_end_is_not_kept(client, site):
+    before = {path for path in site.settings.outputs_path.rglob("*") if path.is_file()}
+
+    async def output(token, link):
+        return "outputs_full" if link is not None else {"key": list(KEY), "attempt": 2, "sizes": {}}
+
+    site.app.state.api.desks.output = output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/late.txt", content=b"abc")
+    assert kind(answer) == "/problems/conflict"
+    assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
+    told = [{"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}}, "lease_lost"]
+
+    async def output(token, link):
+        return told.pop(0)
+
+    site.app.state.api.desks.output = output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
+    assert kind(answer) == "/problems/conflict"
+    assert client.get(address(2, "a.txt")).content == b"second"
+
+
 def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):
     page = client.get(f"/ui/tasks/{id_of(KEY)}")
     assert FILE in seen(page)

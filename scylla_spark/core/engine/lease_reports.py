@@ -14,13 +14,14 @@ from scylla_spark.core.lease import (
     FOREIGN,
     LOST,
     OK,
+    OUTPUTS_FULL,
     UNAVAILABLE,
     Report,
     Sign,
     digest_of_token,
     partition_of_token,
 )
-from scylla_spark.core.output import OutputLink, links_text, read_links
+from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, links_text, read_links
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED, YIELDED, Outcome
 from scylla_spark.core.task import CANCELLED as TASK_CANCELLED
 
@@ -113,7 +114,8 @@ class LeaseReports:
             now: microseconds since the epoch.
 
         Returns:
-            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none.
+            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none, or cannot have that file.
+            Only here are all files of an attempt known, however many come at once.
         """
         lease = self._book.get(digest_of_token(token))
         if lease is None or not lease.held:
@@ -123,6 +125,11 @@ class LeaseReports:
             if self._book.is_closing(lease):
                 return UNAVAILABLE
             links[link.name] = link
+            if (
+                len(links) > MAX_OUTPUTS
+                or sum(one.bytes for one in links.values()) > self._state.limits.max_output_bytes
+            ):
+                return OUTPUTS_FULL
             lease.note = lease.note._replace(outputs=links_text(list(links.values())))
             self._book.noted(lease, now)
         sizes = {one.name: one.bytes for one in links.values()}

@@ -11,6 +11,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.demand import Demand, Demands
+from scylla_spark.core.engine.holding import size_of
 from scylla_spark.core.engine.lane import LOOKUP, RECORDING, Entry
 from scylla_spark.core.engine.lease_book import LeaseBook
 from scylla_spark.core.engine.partition import Partition
@@ -26,7 +27,10 @@ from scylla_spark.core.lease import Scarcity, digest_of_token, new_token
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.work_note import WorkNote
 
-MOST_ANSWER_BYTES: Final = 8 * 1024 * 1024  # of the payloads of one answer
+MOST_ANSWER_BYTES: Final = (
+    8 * 1024 * 1024
+)  # of all that one answer tells of its leases; written as JSON it may be some times that
+_LEASE_BYTES: Final = 512  # of a lease without its texts
 
 
 class Leasing:
@@ -141,9 +145,25 @@ class Leasing:
             checkpoint=work.checkpoint if work is not None else None,
         )  # fmt: skip
         demand.got += 1
-        session.bytes += len(run.invocation.payload)
+        session.bytes += _bytes_of(run)
         self._state.counts["leases"] += 1
         self._book.announce(Lease(run, note, digest_of_token(token), token, session), now)
+
+
+def _bytes_of(run: Run) -> int:
+    """About how many bytes a worker is told of a task."""
+    entry, invocation = run.entry, run.invocation
+    checkpoint = entry.work.checkpoint if entry.work is not None else None
+    key, error = invocation.key, entry.error or ()
+    texts = (
+        invocation.payload,
+        checkpoint,
+        invocation.handler,
+        entry.data.traceparent,
+        key.ordering_id,
+        key.uniqueness_key,
+    )
+    return _LEASE_BYTES + sum(size_of(text) for text in (*texts, *entry.data.tags, *error))
 
 
 def _invocation(partition: Partition, head: Entry) -> Invocation:

@@ -67,7 +67,7 @@ class WorkerSession:
         statuses: of the call's reports and signs, so far.
         pending: reports of the call whose facts are being written.
         reserved: leases that are being written.
-        bytes: of the payloads of those, and of `fresh`.
+        bytes: of what is to be told of those, and of `fresh`.
         fresh: leases that count and have not been told.
         given: those that the last answer told.
         held: digest → lease, of all that count and are its own.

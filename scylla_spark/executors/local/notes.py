@@ -129,6 +129,9 @@ class CallNotes:
         """See `TaskContext.output`."""
         if self._outputs is None:
             raise ArgumentError("Outputs cannot be kept where this handler runs.", hint="docs/outputs.md says where.")
+        with self._lock:
+            if self._over:  # nobody would hear of the file, and it might replace one that is recorded
+                raise ArgumentError("The attempt is over.", hint="Leave files behind before the handler returns.")
         link = self._outputs.write(name, data, media_type)
         with self._lock:
             if not self._over:

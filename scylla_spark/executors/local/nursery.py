@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
+
+from scylla_spark.core.task import Invocation
 
 
 class ChildEnd(Hashable, Protocol):
@@ -15,6 +17,10 @@ class ChildEnd(Hashable, Protocol):
     deaf: bool
     fault: str
     sock: socket.socket
+
+    @property
+    def calls(self) -> Mapping[int, Sequence[Invocation]]:
+        """Its unfinished calls by their number."""
 
     def hand_over(self) -> tuple[socket.socket, int]:
         """The child's ends of socket and memory."""

@@ -53,13 +53,11 @@ class OwnPool:
             self._pool.keep_outputs(terms)
             return
         self._desk = OutputDesk(terms)
-        self._pool.hand_outputs_over(self._desk.inside.fileno())
+        self._pool.hand_outputs_over(self._desk)
 
     def start(self, sink: Sink) -> None:
         """Starts the pool; where that cannot be, says so and refuses all tasks from then on."""
         self._sink = sink
-        if self._desk is not None:
-            self._desk.start()
         try:
             self._pool.start(self._report)
         except Exception as error:  # whatever it is that keeps the pool from being as asked: nothing must run otherwise

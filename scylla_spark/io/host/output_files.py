@@ -99,6 +99,11 @@ class OutputFiles:
         except (OSError, UnicodeDecodeError):
             return False
 
+    def remove(self, place: str, name: str) -> None:
+        """Deletes a file that nobody was told of; what cannot be deleted goes with its task."""
+        with suppress(OSError):
+            (self.root / place / name).unlink()
+
     def scratch(self) -> BinaryIO:
         """A file without a name on the same disk, to gather what comes in pieces; it is gone when it is closed."""
         self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)

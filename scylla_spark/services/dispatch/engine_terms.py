@@ -21,6 +21,7 @@ def engine_limits(settings: Settings) -> Limits:
         settings.partitions,
         max_held_bytes=dispatch.max_loaded * 1024,
         least_wait_us=duration_us(dispatch.least_wait),
+        max_output_bytes=settings.outputs.max_bytes,
     )
 
 

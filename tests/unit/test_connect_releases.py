@@ -6,7 +6,10 @@ import time
 import pytest
 
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, Outcome
+from scylla_spark.executors.connect import pool
+from scylla_spark.executors.connect.pool import ConnectPool
 from scylla_spark.executors.connect.releases import Releases
+from scylla_spark.io.host.connect_server import ServerAddress
 from tests.support.waiting import eventually
 
 
@@ -93,3 +96,28 @@ def test_a_stop_does_not_wait_for_a_silent_server_and_no_outcome_is_lost(server)
     releases.stop(0.3)
     assert time.monotonic() - begun < 10
     assert told == [[number] for number in range(6)]
+
+
+class Part:
+    """What a pool has begun; it says when it is stopped."""
+
+    def __init__(self):
+        self.stopped = threading.Event()
+
+    def stop(self, *_, **__):
+        self.stopped.set()
+
+
+def test_a_pool_that_is_stopped_while_it_begins_does_not_wait_for_that_and_what_begins_late_ends(monkeypatch):
+    go, late = threading.Event(), (Part(), Part())
+    monkeypatch.setattr(pool, "_BEGIN_S", 0.2)
+    monkeypatch.setattr(pool, "_check_packages", lambda: go.wait(60))
+    monkeypatch.setattr(ConnectPool, "_started", lambda self, endpoint: late)
+    connect = ConnectPool([], server=ServerAddress("sc://h:1", ""), sessions=2, longest_s=10)
+    connect.start(lambda outcomes: None)
+    begun = time.monotonic()
+    connect.stop(drain_s=0)
+    assert time.monotonic() - begun < 10
+    go.set()
+    assert all(part.stopped.wait(10) for part in late)
+    assert connect.room() == 0

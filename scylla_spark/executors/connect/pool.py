@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 UNAVAILABLE: Final = "connect_unavailable"
 _log = logging.getLogger(__name__)
 _ROOM: Final = 1_000  # to refuse takes no time
+_BEGIN_S: Final = 10.0  # what is about to begin when it is to stop; if it takes longer, it ends itself
 _RELEASES_S: Final = RELEASE_S + 1.0  # of all that have begun
 _CHILD: Final = "scylla_spark.executors.connect.child"
 _NEEDED: Final = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
@@ -81,6 +82,8 @@ class ConnectPool:
         self._pool: LocalPool | None = None
         self._releases: Releases | None = None
         self._beginning: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
         self._refusal = ""
         self._sink: Sink
 
@@ -143,8 +146,10 @@ class ConnectPool:
 
     def stop(self, *, drain_s: float) -> None:
         """Stops the children, then what their attempts have left in Spark, then the server if it is ours."""
+        with self._lock:
+            self._stopped = True
         if self._beginning is not None:
-            self._beginning.join()
+            self._beginning.join(_BEGIN_S)
         if self._pool is not None:
             self._pool.stop(drain_s=drain_s)
         if self._releases is not None:
@@ -167,7 +172,12 @@ class ConnectPool:
             self._refusal = str(error) or type(error).__name__
             _log.warning("there is no Spark Connect; tasks that ask for it will fail: %s", error)
             return
-        self._releases, self._pool = releases, pool
+        with self._lock:
+            if not self._stopped:
+                self._releases, self._pool = releases, pool
+                return
+        pool.stop(drain_s=0)
+        releases.stop(0)
 
     def _endpoint(self, spark: SparkSession | None) -> Endpoint:
         salt = str(uuid.uuid4())

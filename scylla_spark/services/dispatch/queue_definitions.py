@@ -78,7 +78,11 @@ class QueueFollower:
             log.exception("following queues ended")
 
     def follow(self, reader: KafkaConsumer) -> None:
-        """Tells all that is stored, and then each change as it comes, until it is stopped."""
+        """Tells all that is stored, and then each change as it comes, until it is stopped.
+
+        What it was about to tell when it was broken off, it tells the next time: then it tells all again.
+        """
+        self._revisions.clear()
         mark = self._readers.marks().get(("outcomes", self._settings.partitions), Mark())
         found = self._changed(self._readers.queue_definitions())  # read after the mark: it is as far, at least
         plan = PlanLogReader(self._settings, reader)

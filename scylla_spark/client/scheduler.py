@@ -444,7 +444,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] | Column | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
 
@@ -458,8 +458,9 @@ class Scheduler:
             payload: column: a struct, a map, or the text of a JSON object. Default: empty.
             queue: name, or a column of names.
             priority: 0-255, or a column of integers.
-            expires: how long after its time each ends as expired unless it has begun (duration). Default: none does.
-            tags: of all of them, at most 16 short texts.
+            expires: how long after its time each ends as expired unless it has begun: a duration, or a column of intervals, whole
+                seconds or texts such as "10m"; null: it does not. Default: none does.
+            tags: of all of them, at most 16 short texts, or a column of arrays of texts; null: none.
 
         Returns:
             Once Kafka has acknowledged every row.
@@ -489,7 +490,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] | Column | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
@@ -508,8 +509,8 @@ class Scheduler:
             payload: column.
             queue: name or column.
             priority: number or column.
-            expires: duration.
-            tags: of all tasks.
+            expires: duration or column.
+            tags: of all tasks, or a column.
         """
         from scylla_spark.client import frames
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections import deque
@@ -11,9 +12,13 @@ from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.local.call import describe
 from scylla_spark.worker.conversation import Conversation
 from scylla_spark.worker.lease import Lease
 
+_log = logging.getLogger(__name__)
+WORKER_FAULT: Final = "worker_fault"
+_MOST_FAULTS: Final = 3  # of a slot, in a row: it is the worker then, and its queue must not be failed task by task
 _FLUSH_S: Final = 10.0
 _LOOK_S: Final = 0.5
 
@@ -29,7 +34,12 @@ class Workplace(Protocol):
         """
 
     def work(self, lease: Lease) -> None:
-        """Runs the handler of a lease, and reports how it ended."""
+        """Runs the handler of a lease, and reports how it ended.
+
+        Raises:
+            SchedulerError: nothing more can run here.
+            Exception: this could not be run; the next may be.
+        """
 
     def close(self) -> None:
         """Ends whatever it still does, from any thread."""
@@ -115,15 +125,38 @@ class Runner:
             with lock:
                 self._working[place] = None
                 lock.notify_all()
+            faults = 0
             while (lease := self._next(place)) is not None:
-                place.work(lease)
+                faults = 0 if self._worked(place, lease) else faults + 1
                 with lock:
                     self._working[place] = None
                     lock.notify_all()
+                if faults == _MOST_FAULTS:
+                    raise SchedulerError(f"{faults} tasks in a row could not be run here; the log says why.")
         except SchedulerError as error:
             self._error = self._error or error
+        except BaseException as error:  # a slot that ended in silence would be missed by nobody
+            _log.exception("a slot of the worker ended")
+            self._error = self._error or SchedulerError(f"A slot of the worker ended: {describe(error)}")
         finally:
             place.close()
+
+    def _worked(self, place: Workplace, lease: Lease) -> bool:
+        """Has a lease worked on; False: it could not be, for a reason that nobody foresaw, and has failed if it was still ours.
+
+        Raises:
+            SchedulerError: nothing more can run there.
+        """
+        try:
+            place.work(lease)
+        except SchedulerError:
+            raise
+        except BaseException as error:
+            _log.exception("a task could not be run: %s", lease.task.key)
+            if not (lease.reported or lease.lost.is_set()):
+                lease.fail(WORKER_FAULT, f"The worker could not run it: {describe(error)}")
+            return False
+        return True
 
     def _next(self, place: Workplace) -> Lease | None:
         """The next lease for a place; None: there will be none."""

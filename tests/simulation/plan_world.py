@@ -20,7 +20,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.notice import Channel, Channels
 from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_log import Group
+from scylla_spark.core.plan.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.table_watch import Growth
@@ -178,6 +178,7 @@ class Process:
         elif self.snapshot:
             part = [self.snapshot.pop() for _ in range(min(len(self.snapshot), 2))]
             planner.snapshot(part, self.world.now)
+            self.snapshot += part  # what was too much for one record
         elif self.snapshot is not None and self.snapshot_at >= 0 and not self.under_way:
             planner.end_snapshot(self.snapshot_at)
             self.snapshot = None
@@ -211,7 +212,14 @@ class Process:
 
     def _fenced(self, fence: Fence) -> None:
         if self.fence is not None and fence == self.fence:
-            self.planner = Planner(self.state, fence, self.world.ahead_us, self.world.now, channels=CHANNELS)
+            self.planner = Planner(
+                self.state,
+                fence,
+                self.world.ahead_us,
+                self.world.now,
+                channels=CHANNELS,
+                group_bytes=self.world.group_bytes,
+            )
             for number, texts in sorted(self.state.unsent.items()):
                 self._launch(self.planner, number, texts)
         elif self.fence is not None and fence.epoch >= self.fence.epoch:
@@ -236,6 +244,7 @@ class PlanWorld:
         self.chance = random.Random(seed)
         self.now = START
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
+        self.group_bytes = (SOFT_GROUP_BYTES, 1_000)[seed % 2]
         self.commands: list[bytes] = []
         self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []
@@ -319,6 +328,7 @@ class PlanWorld:
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
             {"name": "two", "trigger": tick, "maxRunning": 2},
             {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
+            {"name": "past", "trigger": tick, "paused": True},
             {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
             {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
             {"name": "limited-b", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
@@ -327,6 +337,7 @@ class PlanWorld:
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
+        self.ask("backfill", name="past", begin=START - 240 * SECOND, end=START, maxRunning=3)
         ends = ["failed", "succeeded"]
         rules: list[dict[str, Any]] = [
             {"name": "each", "when": ends, "channel": "ops", "digest": "0s"},

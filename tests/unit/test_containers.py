@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from scylla_spark.core.task import MAX_RESULT_BYTES
 from scylla_spark.errors import ArgumentError, SetupError
-from scylla_spark.worker.containers import watchdog
+from scylla_spark.worker.containers import place, watchdog
 from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, verdict_of_container
 from scylla_spark.worker.containers.identity import identity, lives
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
 from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
+from scylla_spark.worker.containers.place import ContainerPlace, Yard
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
+from scylla_spark.worker.lease import Lease
+from tests.support.http_script import lease_view
 
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"registry.example/render@{DIGEST}"
@@ -29,6 +34,58 @@ def lines(text):
     kept = LastLines()
     kept.feed(text if isinstance(text, bytes) else text.encode())
     return kept
+
+
+# -- trouble ---------------------------------------------------------------------------------------------------------------
+
+
+class Sleeper:
+    """A podman whose containers run until they are removed."""
+
+    def __init__(self):
+        self.clients = []
+
+    def started(self, options, given):
+        pipe = subprocess.PIPE
+        self.clients.append(subprocess.Popen(["sleep", "60"], stdin=given, stdout=pipe, stderr=pipe))
+        return self.clients[-1]
+
+    def remove(self, name):
+        for client in self.clients:
+            client.kill()
+        return True
+
+
+class Watched:
+    """A guard that stands."""
+
+    def check(self):
+        pass
+
+
+class Told:
+    """A `Reporter` that keeps how leases end."""
+
+    def __init__(self):
+        self.reports = []
+
+    def report(self, lease, text):
+        self.reports.append(json.loads(text))
+
+
+def test_a_container_that_cannot_be_watched_is_killed_and_its_task_has_failed(tmp_path, monkeypatch):
+    def nothing(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(place, "_readers", nothing)
+    podman, told = Sleeper(), Told()
+    yard = Yard(podman, OFFER, bounds_of(**BOUNDS), "r", tmp_path, Watched())
+    begun = time.monotonic()
+    ContainerPlace(yard).work(Lease(lease_view(1), told))
+    assert time.monotonic() - begun < 30, "nobody has waited until it ended by itself"
+    assert podman.clients[0].returncode == -9
+    (report,) = told.reports
+    assert (report["outcome"], report["error"]["code"]) == ("failed", "container_not_started")
 
 
 # -- payloads --------------------------------------------------------------------------------------------------------------
@@ -99,7 +156,7 @@ def test_a_command_is_read_as_a_shell_does():
 
 
 def options(box=None, **bounds):
-    files = Files("/x/task.json", "/x/environment")
+    files = Files("/x/task.json", "/x/environment", "/x/out")
     return run_options(box or Box(IMAGE), bounds_of(**(BOUNDS | bounds)), Mark("7-8-abcdef01", "d1"), files, 100)
 
 
@@ -114,6 +171,11 @@ def test_a_container_is_closed_and_bounded():
     }  # fmt: skip
 
 
+def test_there_is_a_folder_for_what_is_left_behind_where_something_is_kept_and_it_runs_nothing():
+    (mount,) = set(options(out="2MB")) - set(options())
+    assert mount == "--mount=type=bind,source=/x/out,destination=/out,noexec,nosuid,nodev,relabel=private"
+
+
 def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_options():
     said = options(Box(IMAGE, ("--privileged", "--volume=/:/host"), {"SECRET": "s3"}))
     assert said[said.index(IMAGE) :] == [IMAGE, "--privileged", "--volume=/:/host"]
@@ -121,7 +183,7 @@ def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_optio
 
 
 def test_a_probe_has_the_options_of_tasks():
-    files = Files("/x/task.json", "/x/environment")
+    files = Files("/x/task.json", "/x/environment", "/x/out")
     probe = probe_options(IMAGE, bounds_of(**BOUNDS), Mark("7-8-abcdef01", "d1"), files, 100)
     assert set(options()) < set(probe)
 
@@ -132,6 +194,7 @@ def test_a_probe_has_the_options_of_tasks():
         {"user": "0"}, {"user": "root"}, {"user": "1000:0"}, {"user": "00"}, {"user": "1000:"}, {"network": "host"}, {"network": ""},
         {"network": "container:x"}, {"network": "ns:/proc/1/ns/net"}, {"network": "none --privileged"}, {"memory": "1MB"},
         {"memory": "much"}, {"cpus": 0.0}, {"cpus": float("nan")}, {"processes": 0}, {"timeout": "10ms"}, {"tmp": "0kB"},
+        {"out": "-1"}, {"out": ""},
     ],
 )  # fmt: skip
 def test_bounds_that_would_open_it_or_cannot_be_are_refused(wrong):

@@ -254,7 +254,7 @@ def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attemp
     world.put()
     (lease,) = world.leases(world.once(1))
     told = world.engine.lease_output(lease.token, None, world.now)
-    assert told == {"key": list(lease.key), "attempt": 1, "sizes": {}}
+    assert told == {"key": list(lease.key), "attempt": 1, "epoch": lease.epoch, "sizes": {}}
     for link in (FILE, FILE._replace(name="b"), FILE._replace(bytes=9)):
         told = world.engine.lease_output(lease.token, link, world.now)
     assert told["sizes"] == {"a.txt": 9, "b": 3}

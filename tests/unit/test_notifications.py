@@ -436,3 +436,16 @@ def test_without_rules_nothing_of_other_tasks_is_wanted() -> None:
     rule = {"name": "a", "when": ["failed"], "channel": "ops"}
     planner.command(0, encode_command("put_rule", rules=[rule]), START, START)
     assert planner.wants_facts
+
+
+def test_work_whose_incidents_were_let_go_of_is_not_remembered(plan: PlannerHarness) -> None:
+    put(plan, digest="1s")
+    for number in range(MOST_INCIDENTS + 100):
+        name = chr(97 + number // 26) + chr(97 + number % 26)
+        plan.ends(failed(plan, key=name, handler=f"h_{name}"))
+        plan.pass_s(3)
+    gathering = plan.planner._noticing._gathering
+    assert len(plan.planner.state.notices.incidents["broken"]) == MOST_INCIDENTS
+    assert len(gathering._open) == MOST_INCIDENTS
+    put(plan, digest="2s")
+    assert not gathering._open

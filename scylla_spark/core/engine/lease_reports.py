@@ -114,7 +114,7 @@ class LeaseReports:
             now: microseconds since the epoch.
 
         Returns:
-            Key and attempt of the lease, and the sizes of its files by name; or why it is none, or cannot have that file. Only
+            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none, or cannot have that file. Only
             here are all files of an attempt known, however many come at once.
         """
         lease = self._book.get(digest_of_token(token))
@@ -133,7 +133,8 @@ class LeaseReports:
             lease.note = lease.note._replace(outputs=links_text(list(links.values())))
             self._book.noted(lease, now)
         sizes = {one.name: one.bytes for one in links.values()}
-        return {"key": list(lease.run.entry.key), "attempt": lease.run.invocation.attempt, "sizes": sizes}
+        run = lease.run.invocation
+        return {"key": list(lease.run.entry.key), "attempt": run.attempt, "epoch": run.epoch, "sizes": sizes}
 
     def _keep(self, session: WorkerSession, lease: Lease, now: int) -> None:
         """A lease has shown a sign of life; one of an earlier owner, or of a replaced session, joins the session that shows it."""

@@ -22,6 +22,7 @@ PENDING_LAUNCH: Final = "pending_launch"
 MOST_RUNS: Final = 1_000
 MOST_JOBS: Final = 100
 MOST_LAUNCHES_KEPT: Final = 1_000
+MOST_PARTS: Final = 10_000
 
 
 class Latch(NamedTuple):
@@ -116,6 +117,15 @@ class Handed(NamedTuple):
     def of_part(self, part: str) -> tuple[int, int]:
         """The last version of a partition that was handed over, and when."""
         return self.parts.get(part, (self.version, self.at_us))
+
+    def with_part(self, part: str, version: int, at_us: int) -> Handed:
+        """The same after more of a partition was handed over; of very many partitions, the latest are known."""
+        parts = {**self.parts}
+        parts.pop(part, None)
+        parts[part] = version, at_us
+        if len(parts) > MOST_PARTS:
+            del parts[next(iter(parts))]
+        return self._replace(parts=parts)
 
 
 @dataclass(slots=True)

@@ -114,7 +114,7 @@ class Gathering:
         quiet = [(one.last_us, name) for name, one in known.items() if not one.window_us]
         if not quiet:
             return OTHERS
-        self._journal.note(INCIDENT, rule.name, min(quiet)[1], None)
+        self._let_go(rule.name, min(quiet)[1])
         return fingerprint
 
     def window_ends(self, rule: RuleDefinition, number: int, now: int) -> None:
@@ -136,7 +136,7 @@ class Gathering:
         elif known.event in RESOLVABLE:
             self._keep(rule.name, fingerprint, known._replace(window_us=0))
         else:
-            self._journal.note(INCIDENT, rule.name, fingerprint, None)
+            self._let_go(rule.name, fingerprint)
 
     def _repeat(self, rule: RuleDefinition, fingerprint: str, known: Incident, now: int) -> None:
         number = known.messages + 1
@@ -157,15 +157,13 @@ class Gathering:
         for name in sorted(self._open[subject])[:MOST_TOLD]:
             rule, about = self._rules.all().get(name), self.about(name, subject)
             if rule is None or not about:
-                self._open[subject].discard(name)
+                self._unlist(name, subject)
                 continue
             with self.guarded(rule, now):
                 if not any(one.window_us for one in about):
                     self._resolve(rule, subject, now)
                 elif not all(one.recovered_us for one in about):
                     self._journal.note(RECOVERED, name, subject, now)
-        if not self._open[subject]:
-            del self._open[subject]
 
     def _resolve(self, rule: RuleDefinition, subject: str, now: int) -> None:
         """Says once that a subject is well again, whatever there was about it."""
@@ -178,7 +176,7 @@ class Gathering:
         )  # fmt: skip
         self.send(rule, message, now)
         self._journal.note(IS_RESOLVED, rule.name, subject)
-        self._open[subject].discard(rule.name)
+        self._unlist(rule.name, subject)
 
     def about(self, rule: str, subject: str) -> list[Incident]:
         """What a rule has told of a subject that is open and can be resolved."""
@@ -187,6 +185,23 @@ class Gathering:
     def _keep(self, rule: str, fingerprint: str, incident: Incident) -> None:
         self._journal.note(INCIDENT, rule, fingerprint, incident._asdict())
         self._index(rule, fingerprint, incident)
+
+    def _let_go(self, rule: str, fingerprint: str) -> None:
+        subject = self._of(rule)[fingerprint].subject
+        self._journal.note(INCIDENT, rule, fingerprint, None)
+        if not self.about(rule, subject):
+            self._unlist(rule, subject)
+
+    def _unlist(self, rule: str, subject: str) -> None:
+        """A rule has nothing open of a subject any more."""
+        self._open[subject].discard(rule)
+        if not self._open[subject]:
+            del self._open[subject]
+
+    def forget(self, rule: str) -> None:
+        """A rule was changed, and begins anew."""
+        for subject in [subject for subject, rules in self._open.items() if rule in rules]:
+            self._unlist(rule, subject)
 
     def _index(self, rule: str, fingerprint: str, incident: Incident) -> None:
         if incident.event in RESOLVABLE:
@@ -213,7 +228,7 @@ class Gathering:
         if stored is not None:
             value: dict[str, Any] = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
             after = StoredRule(rule_text(value), self._state.revision + 1, "planner", now)
-            self._journal.note(*rule_change(RuleChange(name, after.revision, after, "planner", now, "")))
+            self._journal.conclude(*rule_change(RuleChange(name, after.revision, after, "planner", now, "")))
 
     def _of(self, rule: str) -> dict[str, Incident]:
         return self._state.incidents.get(rule, {})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
@@ -21,7 +22,7 @@ from scylla_spark.core.plan.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.journal import Journal
+from scylla_spark.core.plan.journal import Journal, fire_of
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.plan_log import Change
 from scylla_spark.core.plan.plan_state import LAUNCHED
@@ -29,6 +30,7 @@ from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.trigger import AtTimes, leaves
 from scylla_spark.core.task_tags import tags_of_runs
+from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 
 SKIPPED: Final = "skipped"
@@ -46,6 +48,20 @@ class _Given(NamedTuple):
     payload: Mapping[str, Any] | None = None
     lane: str = ""
     priority: int | None = None
+
+
+class Backfilled(NamedTuple):
+    """How far a backfill is.
+
+    Attributes:
+        tried: so many of its runs are decided.
+        first: number that its lanes are named by.
+        launched: so many runs were launched.
+    """
+
+    tried: int
+    first: int
+    launched: int
 
 
 class Launching:
@@ -75,6 +91,7 @@ class Launching:
             if job.state != "pending_trigger":
                 self._waiting[entry.handler].add(entry.name)
                 self._timers.add(Timer(0, entry.name, "again", job.generation))
+                self._limit_wait(entry, job)
         if entry.runs:
             self._load_runs(entry)
 
@@ -98,6 +115,9 @@ class Launching:
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
+        if _expires_ms(schedule, job, max(starts_us, now)) == 0:
+            self._say(entry, job, now, SKIPPED, _expired(schedule), timed)
+            return
         if schedule.constraints:
             decision = decide(schedule.constraints, self._situation(entry, job, now), now)
             if decision.drop:
@@ -119,15 +139,21 @@ class Launching:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
             return
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
-        self._timers.add(
-            Timer(job.first_us + entry.schedule.policies.timeout_us, entry.name, "timeout", job.generation)
-        )
 
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
         self._journal.note("job", entry.name, job.generation, held.to_json())
         self._say(entry, job, now, WAITING, why, timed, ends_job=False)
         self._waiting[entry.handler].add(entry.name)
+        self._limit_wait(entry, held)
+
+    def _limit_wait(self, entry: Entry, job: Job) -> None:
+        """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
+        schedule = entry.schedule
+        self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        if schedule.work.expires_ms is not None:
+            expires_us = job.planned_us + schedule.work.expires_ms * 1000
+            self._timers.add(Timer(expires_us, entry.name, "again", job.generation))
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
         """Looks once more at a job that waits.
@@ -207,8 +233,10 @@ class Launching:
         self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, _Given(payload))
         return None if generation in entry.runs else "its payload cannot be made: `schedule explain` says why"
 
-    def backfill(self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int) -> list[TaskKey]:
-        """Launches past planned times, so many at once, in their order; their keys.
+    def backfill(
+        self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int, done: Backfilled
+    ) -> Iterator[Backfilled]:
+        """Launches past planned times, so many at once, in their order; yields after each how far it is.
 
         Args:
             entry: of the schedule.
@@ -216,15 +244,15 @@ class Launching:
             now: microseconds since the epoch; the first starts now, others as their lane lets them.
             lanes: how many may run at once.
             priority: of their tasks.
+            done: what was yielded last before the planner ended in the midst, or `Backfilled(0, entry.generation + 1, 0)`.
         """
-        first, keys = entry.generation + 1, []
-        for number, at_us in enumerate(planned):
-            job = Job(entry.generation + 1, PENDING_LAUNCH, now, at_us)
+        tried, first, launched = done
+        for number in range(tried, len(planned)):
+            job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
             lane = f"backfill/{entry.name}/{first}/{number % lanes}"
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
-            if job.generation in entry.runs:
-                keys.append(entry.runs[job.generation].key)
-        return keys
+            launched += job.generation in entry.runs
+            yield Backfilled(number + 1, first, launched)
 
     def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
         """Launches a run once more, under a key of its own: its task was never sent, and is too old by now to be taken.
@@ -238,10 +266,14 @@ class Launching:
         taken_back = run.cancelled
         self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
         self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
-        if not taken_back:
-            job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
-            more = {"by_hand": True} if run.by_hand else {}
-            self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
+        if taken_back:
+            return
+        job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
+        if not run.by_hand and _expires_ms(entry.schedule, job, now) == 0:
+            self._say(entry, job, now, SKIPPED, _expired(entry.schedule), {})
+            return
+        more = {"by_hand": True} if run.by_hand else {}
+        self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
 
     def _launch(
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
@@ -260,13 +292,14 @@ class Launching:
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
             work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
+            expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
-        self._journal.fire(
+        fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **_seen(job), **more,
         )  # fmt: skip
-        self._journal.note("send", encode(command).decode())
+        self._journal.note_together(fire, ("send", encode(command).decode()))
         run = entry.runs[job.generation]
         if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
@@ -290,9 +323,8 @@ class Launching:
         """
         if run.cancelled:
             return
-        self._journal.note("cancelled", entry.name, run.generation)
         command = Command(CANCEL, run.key, 0, enqueued_us=now)
-        self._journal.note("send", encode(command).decode())
+        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
         """Takes back what was launched ahead of its time; their keys."""
@@ -390,6 +422,18 @@ def _is_exclusive(schedule: Schedule) -> bool:
 def _is_parallel(schedule: Schedule) -> bool:
     policies = schedule.policies
     return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
+
+
+def _expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
+    """How long after the scheduled time of its task a run expires: `expires` counts from its planned time. 0: it has; None: never."""
+    if schedule.work.expires_ms is None:
+        return None
+    return max(0, schedule.work.expires_ms - (starts_us - job.planned_us) // 1000)
+
+
+def _expired(schedule: Schedule) -> str:
+    span = duration_text(timedelta(milliseconds=schedule.work.expires_ms or 0))
+    return f"it expires {span} after its planned time, and had not begun by then"
 
 
 def _busy(active: list[Run]) -> str:

@@ -193,6 +193,7 @@ class Noticing:
 
     def _rule_changed(self, change: Change) -> None:
         read = read_rule_change(change)
+        self._gathering.forget(read.name)
         rule = self._rules.all().get(read.name)
         if rule is not None and rule.within_us:
             self._journal.note(SEEN, rule.name, read.changed_us)

@@ -17,10 +17,20 @@ from typing_extensions import TypedDict
 from scylla_spark.core import rejection
 from scylla_spark.core.fact import Fence, Unreadable
 
-VERSION: Final = 2  # that of `core.fact`: an older ingest stops before what it does not know
+VERSION: Final = 3
+"""The newest version of groups. 3: schedules and watched tables told in parts. What does not say so is written as version 2, which
+older readers read; they stop before version 3."""
+_COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
 SOFT_GROUP_BYTES: Final = 128 * 1024  # a group ends here; the step that goes beyond it takes up to 0.8 MiB more
+MOST_RECORD_BYTES: Final = 2_000_000  # a little less than Kafka takes: the envelope and the positions need room, too
+ENTRY_PART: Final = "entry_part"
+"""Kind of the change that repeats a schedule without its jobs and partitions of tables; these follow, each as one change."""
+ENTRY_JOB: Final = "entry_job"
+TABLE_PART: Final = "table_part"
+"""Kind of the change by which versions of one partition of a table are handed over."""
+_NEW: Final = frozenset({ENTRY_PART, ENTRY_JOB, TABLE_PART})
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -90,7 +100,7 @@ class _Fields(TypedDict, total=False):
 
 
 _read = TypeAdapter(_Fields).validator.validate_json
-_BEGINS: Final = f'{{"v":{VERSION},"kind":"{PLAN}",'.encode()
+_BEGINS: Final = tuple(f'{{"v":{version},"kind":"{PLAN}",'.encode() for version in (_COMMON, VERSION))
 
 
 def is_plan(value: bytes | None) -> bool:
@@ -101,7 +111,8 @@ def is_plan(value: bytes | None) -> bool:
 def encode(group: Group) -> bytes:
     """The record of a group."""
     fields: dict[str, Any] = {
-        "v": VERSION, "kind": PLAN, "epoch": group.fence.epoch, "nonce": group.fence.nonce, "number": group.number,
+        "v": VERSION if any(change[0] in _NEW for change in group.changes) else _COMMON,
+        "kind": PLAN, "epoch": group.fence.epoch, "nonce": group.fence.nonce, "number": group.number,
         "at_us": group.at_us, "sent": group.sent, "snapshot": group.snapshot,
     }  # fmt: skip
     if group.commands is not None:
@@ -113,6 +124,11 @@ def encode(group: Group) -> bytes:
     if group.begins:
         fields["begins"] = True
     return to_json(fields | {"changes": group.changes})
+
+
+def change_bytes(change: Change) -> int:
+    """How many bytes a change takes in the record of its group."""
+    return len(to_json(change)) + 1
 
 
 def decode(value: bytes) -> Group | Unreadable:

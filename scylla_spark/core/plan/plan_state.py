@@ -11,7 +11,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.notice_state import KINDS, NoticeState
-from scylla_spark.core.plan.plan_log import Change, Group, Partly, Position
+from scylla_spark.core.plan.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, Change, Group, Partly, Position
 from scylla_spark.core.plan.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
 from scylla_spark.core.plan.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 
@@ -125,6 +125,19 @@ def _entry(state: PlanState, change: Change) -> None:
         state.runs[run.key] = (entry.name, run.generation)
 
 
+def _entry_part(state: PlanState, change: Change) -> None:
+    """A schedule of a snapshot that is told in parts: who knows jobs and partitions of it already keeps them meanwhile."""
+    old, generations = state.entries.get(change[1]["name"]), set(change[2])
+    _entry(state, ["entry", change[1]])
+    if old is not None:
+        entry = state.entries[old.name]
+        entry.jobs = {generation: job for generation, job in old.jobs.items() if generation in generations}
+        for leaf, handed in entry.tables.items():
+            before = old.tables.get(leaf)
+            if before is not None and before[:3] == handed[:3]:
+                entry.tables[leaf] = before
+
+
 def _calendar(state: PlanState, change: Change) -> None:
     if change[2]:
         state.calendars[change[1]] = frozenset(date.fromisoformat(day) for day in change[2])
@@ -233,6 +246,13 @@ def _table(state: PlanState, entry: Entry, change: Change) -> None:
     entry.tables[change[2]] = Handed.of(change[3])
 
 
+def _table_part(state: PlanState, entry: Entry, change: Change) -> None:
+    leaf, part, version, at_us = change[2:]
+    handed = entry.tables.get(leaf)
+    if handed is not None:
+        entry.tables[leaf] = handed.with_part(part, version, at_us)
+
+
 def _seen(state: PlanState, entry: Entry, change: Change) -> None:
     entry.seen_us[change[2]] = change[3]
 
@@ -241,6 +261,7 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "put": _put,
     "drop": _drop,
     "entry": _entry,
+    ENTRY_PART: _entry_part,
     "calendar": _calendar,
     QUEUE: _queue,
     QUEUE_ENTRY: _queue,
@@ -260,6 +281,8 @@ _OF_ENTRY: Final[dict[str, Callable[[PlanState, Entry, Change], None]]] = {
     "fire": _fire,
     "cancelled": _cancelled,
     "end": _end,
+    ENTRY_JOB: _job,
     "table": _table,
+    TABLE_PART: _table_part,
     "seen": _seen,
 }

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.entry import Entry, Handed, Latch
 from scylla_spark.core.plan.journal import Journal
-from scylla_spark.core.plan.plan_log import Change
+from scylla_spark.core.plan.plan_log import TABLE_PART, Change
 from scylla_spark.core.plan.trigger import OnAbsence, OnTable, Trigger, leaves
 from scylla_spark.core.plan.watching import Watching
 
@@ -84,7 +84,7 @@ class TableWatch:
         journal.watchers.append(self._watch)
 
     def _watch(self, change: Change) -> None:
-        if change[0] in ("put", "drop", "set", "table"):
+        if change[0] in ("put", "drop", "set", "table", TABLE_PART):
             self._wanted = None
 
     def wanted(self, names: Callable[[], Iterable[str]]) -> Mapping[Place, Wanted]:

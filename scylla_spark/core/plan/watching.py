@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from scylla_spark.core.plan.entry import PENDING_TRIGGER, Entry, Handed, Job, Latch
 from scylla_spark.core.plan.journal import Journal
 from scylla_spark.core.plan.launching import OBSOLETE, Launching
+from scylla_spark.core.plan.plan_log import TABLE_PART
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.tree import holds, key_of
 from scylla_spark.core.plan.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
 _NO_LATCH = Latch()
-MOST_PARTS = 10_000
 
 
 class Occurrence(NamedTuple):
@@ -51,6 +51,9 @@ class Watching:
         self._journal = journal
         self._timers = timers
         self._launching = launching
+        self._armed: dict[
+            tuple[str, int], int
+        ] = {}  # schedule, leaf → when the timer goes off that looks whether something is missing
 
     def happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
         """Tells one schedule of something that its trigger names; it launches once, however many leaves that concerns.
@@ -112,12 +115,11 @@ class Watching:
             grown: what templates know of the versions, as `table_watch` tells it.
             now: microseconds since the epoch.
         """
-        before, to_version, part = entry.tables[leaf], grown["to_version"], grown["partition"]
+        to_version, part = grown["to_version"], grown["partition"]
         if part is None or grown["alone"]:
-            after = Handed(grown["table_id"], to_version, now)
+            self._journal.note("table", entry.name, leaf, Handed(grown["table_id"], to_version, now))
         else:
-            after = before._replace(parts=dict([*before.parts.items(), (part, (to_version, now))][-MOST_PARTS:]))
-        self._journal.note("table", entry.name, leaf, after)
+            self._journal.note(TABLE_PART, entry.name, leaf, part, to_version, now)
 
     def too_old(self, entry: Entry, now: int) -> None:
         """Drops what has been collected for longer than the schedule waits; counting begins anew."""
@@ -142,7 +144,7 @@ class Watching:
             for number, leaf in enumerate(leaves(entry.schedule.trigger)):
                 seen_us = entry.seen_us.get(number, -1)
                 if isinstance(leaf, OnAbsence) and seen_us >= 0:
-                    self._timers.add(Timer(seen_us + leaf.within_us, entry.name, "absent", number))
+                    self._arm(entry.name, number, seen_us + leaf.within_us, 0)
 
     def came(self, entry: Entry, number: int, within_us: int, now: int) -> None:
         """What a leaf waits for has come.
@@ -154,7 +156,18 @@ class Watching:
             now: microseconds since the epoch.
         """
         self._journal.note("seen", entry.name, number, now)
-        self._timers.add(Timer(now + within_us, entry.name, "absent", number))
+        self._arm(entry.name, number, now + within_us, now)
+
+    def _arm(self, name: str, number: int, at_us: int, now: int) -> None:
+        """Sees to it that a leaf is looked at by then; a timer that goes off earlier will do, since it is set again."""
+        if not now < self._armed.get((name, number), 0) <= at_us:
+            self._armed[name, number] = at_us
+            self._timers.add(Timer(at_us, name, "absent", number))
+
+    def went_off(self, name: str, number: int, now: int) -> None:
+        """A timer of a leaf that waits for absence went off, whatever has become of its schedule."""
+        if self._armed.get((name, number), now + 1) <= now:
+            del self._armed[name, number]
 
     def absent(self, entry: Entry, number: int, now: int) -> None:
         """Looks whether it is missing for too long; it is told of once.
@@ -166,7 +179,10 @@ class Watching:
         """
         leaf = _leaf(entry, number)
         seen_us = entry.seen_us.get(number, -1)
-        if entry.paused or not isinstance(leaf, OnAbsence) or not 0 <= seen_us <= now - leaf.within_us:
+        if entry.paused or not isinstance(leaf, OnAbsence) or seen_us < 0:
+            return
+        if seen_us + leaf.within_us > now:
+            self._arm(entry.name, number, seen_us + leaf.within_us, now)
             return
         self._journal.note("seen", entry.name, number, -1)
         self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": seen_us}}), now)

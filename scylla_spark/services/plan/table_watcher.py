@@ -91,11 +91,11 @@ class TableWatcher:
     def _tell(self, planner: Planner, found: _Begins | _Grew | _Trouble, now: int) -> None:
         match found:
             case _Begins(place, cursor):
-                planner.tables.begins(place, *cursor)
+                planner.looked(place.name, lambda tables: tables.begins(place, *cursor), now)
             case _Grew(place, growth):
-                planner.tables.grew(place, growth, now)
+                planner.looked(place.name, lambda tables: tables.grew(place, growth, now), now)
             case _Trouble(place, kind, why, resume):
-                planner.tables.trouble(place, kind, why, resume, now)
+                planner.looked(place.name, lambda tables: tables.trouble(place, kind, why, resume, now), now)
 
     # -- in the thread --------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.isolation import LEAST_MEMORY, size_bytes
+from scylla_spark.worker.containers.out_folder import OUT_PATH
 from scylla_spark.worker.containers.request import Box
 
 RUNNER_LABEL: Final = "scylla-spark.runner"
@@ -31,6 +32,7 @@ class Bounds:
         processes: processes and threads together.
         tmp: bytes of /tmp, and of /dev/shm.
         timeout_ms: how long it may run.
+        out: most bytes of all files in /out that are kept; 0: there is no such folder.
         network: as podman's `--network`; "none": there is none.
         user: numbers of user and group, neither root's.
     """
@@ -40,6 +42,7 @@ class Bounds:
     processes: int
     tmp: int
     timeout_ms: int
+    out: int = 0
     network: str = "none"
     user: str = "65534:65534"
 
@@ -67,15 +70,17 @@ class Files(NamedTuple):
     Attributes:
         task: absolute path of what becomes /task.json.
         environment: absolute path of its variables, a line each.
+        out: absolute path of the folder, in memory, that becomes /out where there is one.
     """
 
     task: str
     environment: str
+    out: str
 
 
 def bounds_of(
-    *, memory: str, cpus: float, processes: int, tmp: str, timeout: str, network: str = "none", user: str = "65534"
-) -> Bounds:
+    *, memory: str, cpus: float, processes: int, tmp: str, timeout: str, out: str = "0", network: str = "none", user: str = "65534",
+) -> Bounds:  # fmt: skip
     """The bounds that a command line asks for.
 
     Args:
@@ -84,6 +89,7 @@ def bounds_of(
         processes: from 1 to 1,000,000.
         tmp: a size.
         timeout: a duration, from a second.
+        out: a size; "0": none.
         network: as podman's `--network`, but not this machine's own.
         user: number of the user, or of user and group as 1000:1000.
 
@@ -98,6 +104,7 @@ def bounds_of(
             f"{shown(network)} is no network for containers.", hint="Write none, bridge, slirp4netns or a name."
         )
     sizes, limit_ms = (size_bytes(memory), size_bytes(tmp)), duration_ms(timeout)
+    left_behind = 0 if out == "0" else size_bytes(out)
     if not (0.01 <= cpus <= 1024 and 1 <= processes <= 1_000_000 and limit_ms >= 1_000):
         raise ArgumentError(
             f"{cpus:g} CPUs, {processes} processes or {shown(timeout)} are no bounds of a container.",
@@ -105,7 +112,9 @@ def bounds_of(
         )
     if sizes[0] < LEAST_MEMORY or sizes[1] < 1:
         raise ArgumentError("A container needs 16 MB of memory and a byte of /tmp at least.")
-    return Bounds(sizes[0], cpus, processes, sizes[1], limit_ms, network, f"{numbers[1]}:{numbers[2] or numbers[1]}")
+    return Bounds(
+        sizes[0], cpus, processes, sizes[1], limit_ms, left_behind, network, f"{numbers[1]}:{numbers[2] or numbers[1]}"
+    )
 
 
 def run_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
@@ -120,7 +129,8 @@ def run_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_process
         files: what it is given.
         user_processes: most processes of the user, as this process may have them; podman would ask for more than that.
     """
-    return ["run", *_closed(bounds), *_bounded(bounds, user_processes), *_known(mark), *_given(files), box.image, *box.command]  # fmt: skip
+    options = [*_closed(bounds), *_bounded(bounds, user_processes), *_known(mark), *_given(files)]
+    return ["run", *options, *_left_behind(bounds, files), box.image, *box.command]
 
 
 def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
@@ -170,3 +180,9 @@ def _given(files: Files) -> list[str]:
         task, f"--env-file={files.environment}", "--interactive", "--sig-proxy=false", "--log-driver=none", "--pull=never",
         "--no-healthcheck", "--restart=no",
     ]  # fmt: skip
+
+
+def _left_behind(bounds: Bounds, files: Files) -> list[str]:
+    """Where it leaves files behind."""
+    mount = f"--mount=type=bind,source={files.out},destination={OUT_PATH},noexec,nosuid,nodev,relabel=private"
+    return [mount] if bounds.out else []

@@ -149,28 +149,6 @@ def test_of_a_lease_that_is_over_or_of_too_much_nothing_is_kept(client, site, na
     assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
-    told = []
-
-    async def lines(token, lines):
-        told.append((token, lines))
-        return "ok" if token == LEASE else "lease_lost"
-
-    site.app.state.api.desks.lines = lines
-    at = "2026-11-23T02:00:00.5Z"
-    rows = [
-        {"seq": 1, "at": at, "text": "ü"},
-        {"seq": 3, "at": at, "text": "", "stream": "logging", "level": "error", "fields": {"a": 1}},
-    ]
-    answer = client.post(f"/v1/leases/{LEASE}/logs", json={"lines": rows})
-    assert (answer.status_code, answer.json()) == (200, {"taken": 2}), answer.text
-    at_us = to_us(datetime.fromisoformat(at))
-    assert told == [(LEASE, [(1, at_us, "stdout", None, "ü", None), (3, at_us, "logging", "error", "", '{"a":1}')])]
-    assert kind(client.post("/v1/leases/other/logs", json={"lines": rows})) == "/problems/conflict"
-    for wrong in ({"lines": []}, {"lines": [rows[0] | {"seq": 0}]}, {"lines": [rows[0] | {"stream": "scheduler"}]}, {}):
-        assert kind(client.post(f"/v1/leases/{LEASE}/logs", json=wrong)) == "/problems/invalid"
-
-
 def test_a_file_that_the_owner_refuses_in_the_end_is_not_kept(client, site):
     before = {path for path in site.settings.outputs_path.rglob("*") if path.is_file()}
 
@@ -193,6 +171,28 @@ def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
     answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
     assert kind(answer) == "/problems/conflict"
     assert client.get(address(2, "a.txt")).content == b"second"
+
+
+def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
+    told = []
+
+    async def lines(token, lines):
+        told.append((token, lines))
+        return "ok" if token == LEASE else "lease_lost"
+
+    site.app.state.api.desks.lines = lines
+    at = "2026-11-23T02:00:00.5Z"
+    rows = [
+        {"seq": 1, "at": at, "text": "ü"},
+        {"seq": 3, "at": at, "text": "", "stream": "logging", "level": "error", "fields": {"a": 1}},
+    ]
+    answer = client.post(f"/v1/leases/{LEASE}/logs", json={"lines": rows})
+    assert (answer.status_code, answer.json()) == (200, {"taken": 2}), answer.text
+    at_us = to_us(datetime.fromisoformat(at))
+    assert told == [(LEASE, [(1, at_us, "stdout", None, "ü", None), (3, at_us, "logging", "error", "", '{"a":1}')])]
+    assert kind(client.post("/v1/leases/other/logs", json={"lines": rows})) == "/problems/conflict"
+    for wrong in ({"lines": []}, {"lines": [rows[0] | {"seq": 0}]}, {"lines": [rows[0] | {"stream": "scheduler"}]}, {}):
+        assert kind(client.post(f"/v1/leases/{LEASE}/logs", json=wrong)) == "/problems/invalid"
 
 
 def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):

@@ -114,8 +114,8 @@ class LeaseReports:
             now: microseconds since the epoch.
 
         Returns:
-            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none, or cannot have that file.
-            Only here are all files of an attempt known, however many come at once.
+            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none, or cannot have that file. Only
+            here are all files of an attempt known, however many come at once.
         """
         lease = self._book.get(digest_of_token(token))
         if lease is None or not lease.held:

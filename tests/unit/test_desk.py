@@ -11,7 +11,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
-from scylla_spark.errors import UnreachableError
+from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.services.api.desks import DeskConnection
 from scylla_spark.services.dispatch.desk import Desk
 
@@ -59,6 +59,14 @@ def desk(tmp_path):
     desk.start()
     yield desk
     desk.stop()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "192.0.2.1"])
+def test_a_desk_that_cannot_listen_says_so(tmp_path, host):
+    settings = Settings(_env_file=None, data_dir=tmp_path, desk={"host": host})
+    desk = Desk(settings, Mailbox(), Engine(), lambda: 1 << 62)
+    with pytest.raises(ConfigError, match="cannot listen"):
+        desk.start()
 
 
 def secret_of(tmp_path):

@@ -89,7 +89,7 @@ class Desk:
         self._peers: set[_Peer] = set()
         self._strangers = 0
         self._started = threading.Event()
-        self._failure: OSError | None = None
+        self._failure: OSError | ValueError | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="desk", daemon=True)
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class Desk:
             server = await asyncio.start_server(
                 self._greet, self._settings.host, self._settings.port, limit=_CHUNK_BYTES, backlog=64
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a ValueError: no name of a machine can look like that
             self._failure = error
             self._started.set()
             return

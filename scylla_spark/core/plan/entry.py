@@ -119,7 +119,13 @@ class Handed(NamedTuple):
         return self.parts.get(part, (self.version, self.at_us))
 
     def with_part(self, part: str, version: int, at_us: int) -> Handed:
-        """The same after more of a partition was handed over; of very many partitions, the latest are known."""
+        """The same after more of a partition was handed over; of very many partitions, the latest are known.
+
+        Args:
+            part: values of the partition's columns, as text.
+            version: of the table, up to which it was handed over.
+            at_us: when, microseconds since the epoch.
+        """
         parts = {**self.parts}
         parts.pop(part, None)
         parts[part] = version, at_us

@@ -165,7 +165,13 @@ class Watching:
             self._timers.add(Timer(at_us, name, "absent", number))
 
     def went_off(self, name: str, number: int, now: int) -> None:
-        """A timer of a leaf that waits for absence went off, whatever has become of its schedule."""
+        """A timer of a leaf that waits for absence went off, whatever has become of its schedule.
+
+        Args:
+            name: of the schedule.
+            number: of the leaf in its tree.
+            now: microseconds since the epoch.
+        """
         if self._armed.get((name, number), now + 1) <= now:
             del self._armed[name, number]
 

@@ -49,9 +49,9 @@ def forgets_what_was_not_sent(patch: pytest.MonkeyPatch) -> None:
 def positions_apart_from_changes(patch: pytest.MonkeyPatch) -> None:
     """Where commands were read to is written only when nothing else is."""
 
-    def seal(self: Any, now: int, partly: Any = None) -> None:
+    def seal(self: Any, now: int, partly: Any = None, **more: Any) -> None:
         moved, self._commands_moved = self._commands_moved, False
-        original(self, now, partly)
+        original(self, now, partly, **more)
         self._commands_moved = moved
 
     original = planner.Planner._seal
@@ -150,23 +150,12 @@ def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner.Planner, "_part", lambda self, at, now: None)
 
 
-def a_backfill_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    """Who goes on with a backfill does not look how far it was."""
-
-    def backfill(self: Any, entry: Any, planned: Any, now: int, lanes: int, priority: int, done: Any) -> Any:
-        begin = launching.Backfilled(0, entry.generation + 1, 0)
-        return original(self, entry, planned, now, lanes, priority, begin)
-
-    original = launching.Launching.backfill
-    patch.setattr(launching.Launching, "backfill", backfill)
-
-
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
         cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
-        windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, a_backfill_begins_anew,
+        windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst,
     )
 }  # fmt: skip

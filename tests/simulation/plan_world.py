@@ -29,6 +29,7 @@ SECOND = 1_000_000
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
 STORY_US = 180 * SECOND
 CALM_US = 90 * SECOND
+BACKFILL_US = 480 * SECOND
 PARTITIONS = 2
 CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
@@ -257,6 +258,7 @@ class PlanWorld:
         self.told: dict[str, int] = {}  # request → when it was answered
         self.paused: dict[str, list[tuple[int, int]]] = {}
         self.events = 0
+        self.backfills = 0
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
@@ -337,7 +339,6 @@ class PlanWorld:
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
-        self.ask("backfill", name="past", begin=START - 240 * SECOND, end=START, maxRunning=3)
         ends = ["failed", "succeeded"]
         rules: list[dict[str, Any]] = [
             {"name": "each", "when": ends, "channel": "ops", "digest": "0s"},
@@ -345,6 +346,13 @@ class PlanWorld:
             {"name": "told", "when": ["skipped", "missed", "paused"], "channel": "ops", "schedules": ["s*"], "digest": "30s"},
         ]  # fmt: skip
         self.ask("put_rule", rules=rules)
+        self._backfill()
+
+    def _backfill(self) -> None:
+        """Asks for the runs of the next eight minutes back."""
+        end = START - self.backfills * BACKFILL_US
+        self.backfills += 1
+        self.ask("backfill", name="past", begin=end - BACKFILL_US, end=end, maxRunning=3)
 
     def _act(self) -> None:
         dice = self.chance.random()
@@ -372,6 +380,8 @@ class PlanWorld:
             )
         elif dice < 0.069:
             self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
+        elif dice < 0.074:
+            self._backfill()
 
 
 def facts_of(value: bytes) -> tuple[Fact, ...]:

@@ -15,12 +15,12 @@ from scylla_spark.core.task import CHILD_DIED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError, UnreachableError
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.call import PAYLOAD_INVALID
-from scylla_spark.executors.local.exit_status import exit_text
+from scylla_spark.executors.local.exit_text import exit_text
+from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID
 from scylla_spark.worker import child
 from scylla_spark.worker.handlers import Source
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.work import handler_of
+from scylla_spark.worker.run_lease import handler_of
 
 _LOOK_S: Final = 0.1
 _GOODBYE_S: Final = 1.0

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan import gathering, launching, plan_state, planner, table_watch, timing, watching
+from scylla_spark.core.plan import launching, planner
+from scylla_spark.core.plan.notices import gathering
+from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.tables import watch as table_watch
+from scylla_spark.core.plan.triggers import observations as watching
+from scylla_spark.core.plan.triggers import timing
+from scylla_spark.core.records.fact import FenceLog
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -10,8 +10,8 @@ from typing import Any
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.plan_log import encode
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.state.plan_log import encode
+from scylla_spark.core.plan.state.plan_state import PlanState
 from tests.simulation.plan_world import SECOND, PlanWorld, counted, facts_of
 from tests.support.planner_harness import assert_same
 

@@ -15,15 +15,24 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.fact import Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.notice import Channel, Channels
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_log import SOFT_GROUP_BYTES, Group
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.table_watch import Growth
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.records.fact import (
+    Fact,
+    Fence,
+    FenceLog,
+    OutcomeRecord,
+    Unreadable,
+    decode,
+    encode_facts,
+    encode_fence,
+)
 
 SECOND = 1_000_000
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))

@@ -6,14 +6,14 @@ from datetime import date, timedelta
 
 import pytest
 
-from scylla_spark.core.fact import Fact, Unreadable
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import journal, plan_log
-from scylla_spark.core.plan.entry import Handed
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.table_watch import Growth
+from scylla_spark.core.plan.state import journal, plan_log
+from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 

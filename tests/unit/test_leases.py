@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from scylla_spark.core.desk_messages import ANSWER, MAX_LINE_BYTES, line
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.lease import (
@@ -23,7 +22,8 @@ from scylla_spark.core.lease import (
 )
 from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
+from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND
@@ -543,7 +543,7 @@ def test_a_call_that_is_hurried_is_answered_with_what_there_is(world):
 
 
 def test_ended_leases_leave_nothing_behind(world, monkeypatch):
-    monkeypatch.setattr("scylla_spark.core.engine.lease_book._SLACK", 8)
+    monkeypatch.setattr("scylla_spark.core.engine.leases.book._SLACK", 8)
     for number in range(60):
         world.put(f"lane{number}", f"u{number}")
         (lease,) = world.leases(world.ask("", session="", lease_ms=86_400_000))
@@ -552,7 +552,7 @@ def test_ended_leases_leave_nothing_behind(world, monkeypatch):
 
 
 def test_sessions_are_bounded_and_those_that_are_in_use_stay(world, monkeypatch):
-    monkeypatch.setattr("scylla_spark.core.engine.leases._MOST_SESSIONS", 5)
+    monkeypatch.setattr("scylla_spark.core.engine.leases.worker_calls._MOST_SESSIONS", 5)
     world.put()
     assert world.leases(world.ask("busy"))
     for number in range(50):

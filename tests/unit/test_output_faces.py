@@ -18,7 +18,7 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client.task_outputs import outputs_of
-from scylla_spark.core.fact import Fact, Fence, decode, encode_facts
+from scylla_spark.client.tasks.outputs import outputs_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import (
     MAX_OUTPUTS,
@@ -20,15 +19,16 @@ from scylla_spark.core.output import (
     read_link,
     read_links,
 )
+from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.task_status import attempt_of
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import OUTPUT, TaskRow
-from scylla_spark.executors.local.notes import CallNotes
+from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report
 from scylla_spark.io.host.output_files import OutputFiles
 

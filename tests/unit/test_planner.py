@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.fact import Fact, Unreadable
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.table_watch import Growth, Place
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.command import WireRetry
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.task import Failure, LastError
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader

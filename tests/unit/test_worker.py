@@ -19,7 +19,7 @@ from scylla_spark.worker.handlers import asked_for, resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Ledger
 from scylla_spark.worker.refusal import refusal
-from scylla_spark.worker.work import work
+from scylla_spark.worker.run_lease import work
 from tests.support.http_script import Script, SyncScript, lease_view
 from tests.support.waiting import eventually
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from scylla_spark.core.command import Command
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"

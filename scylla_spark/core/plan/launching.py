@@ -10,10 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
-from scylla_spark.core.plan.entry import (
+from scylla_spark.core.plan.payload_template import Instant
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.state.entry import (
     MOST_JOBS,
     MOST_RUNS,
     PENDING_CONSTRAINT,
@@ -22,13 +23,12 @@ from scylla_spark.core.plan.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.journal import Journal, fire_of
-from scylla_spark.core.plan.payload_template import Instant
-from scylla_spark.core.plan.plan_log import Change
-from scylla_spark.core.plan.plan_state import LAUNCHED
-from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.timers import Timer, Timers
-from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.state.journal import Journal, fire_of
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError

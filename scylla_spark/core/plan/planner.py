@@ -13,21 +13,22 @@ from typing import Any, Final
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core import rejection
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import snapshot
-from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.backfill import chosen, planned_between
-from scylla_spark.core.plan.definitions import Definitions, Steps
-from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
-from scylla_spark.core.plan.journal import GroupTooLargeError, Journal
+from scylla_spark.core.plan.commands.definitions import Definitions, Steps
+from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
+from scylla_spark.core.plan.commands.queues import QueueCommands
+from scylla_spark.core.plan.commands.rules import RuleCommands
+from scylla_spark.core.plan.commands.tokens import TokenCommands
 from scylla_spark.core.plan.launching import Backfilled, Launching
-from scylla_spark.core.plan.notice import Channels, is_notice
-from scylla_spark.core.plan.noticing import TIMERS, Noticing
-from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
-from scylla_spark.core.plan.plan_log import (
+from scylla_spark.core.plan.notices.notice import Channels, is_notice
+from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
+from scylla_spark.core.plan.state import snapshot
+from scylla_spark.core.plan.state.audit_entry import AUDIT
+from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry, Run
+from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
+from scylla_spark.core.plan.state.plan_log import (
     MAX_GROUP_BYTES,
     SOFT_GROUP_BYTES,
     Group,
@@ -35,14 +36,13 @@ from scylla_spark.core.plan.plan_log import (
     Position,
     change_bytes,
 )
-from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.queue_commands import QueueCommands
-from scylla_spark.core.plan.rule_commands import RuleCommands
-from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
-from scylla_spark.core.plan.timers import Timer, Timers
-from scylla_spark.core.plan.timing import Timing
-from scylla_spark.core.plan.token_commands import TokenCommands
-from scylla_spark.core.plan.watching import Occurrence, Watching
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
+from scylla_spark.core.plan.triggers.observations import Occurrence, Watching
+from scylla_spark.core.plan.triggers.timing import Timing
+from scylla_spark.core.records import rejection
+from scylla_spark.core.records.fact import Fact, Fence
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError
 
 COMMANDS: Final = -1  # stands for the partition of `schedules` where inputs are named

@@ -39,9 +39,9 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.batch import to_table
-from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement, keep_to_itself, tidy
+from scylla_spark.executors.local.handler_call import describe, stack_of
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.io.host.die_with_parent import die_with

@@ -25,7 +25,10 @@ from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
-from scylla_spark.executors.local.call import (
+from scylla_spark.executors.local.call_notes import CallNotes
+from scylla_spark.executors.local.capture import Output
+from scylla_spark.executors.local.framing import FrameReader, pack
+from scylla_spark.executors.local.handler_call import (
     arguments_of,
     context_of,
     failed,
@@ -33,12 +36,9 @@ from scylla_spark.executors.local.call import (
     verdict_of,
     verdict_of_result,
 )
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.framing import FrameReader, pack
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict
-from scylla_spark.executors.local.notes import CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.steps import Steps, call_number
+from scylla_spark.executors.loops.loop_occupancy import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled

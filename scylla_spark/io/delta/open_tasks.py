@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.deferred_edge import reaches_far
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.near import reaches_far
 from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark, joined
-from scylla_spark.core.stored import Known, ScanRow
+from scylla_spark.core.stored_tasks import Known, ScanRow
 from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, in_us, newest_attempts, scan_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

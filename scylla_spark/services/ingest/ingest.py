@@ -21,7 +21,7 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
+from scylla_spark.core.records.command import Rules
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.deployment_record import stored_rules

@@ -529,6 +529,19 @@ def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):
     assert len(made) == 2
 
 
+def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
+    parts, now = Parts(), [1_000_000]
+    monkeypatch.setattr(now_live, "boot_us", lambda: now[0])
+
+    def make():
+        now[0] += 900_000
+        return "<p>"
+
+    parts.made((b"a", b"q"), make)
+    now[0] += 5_000_000
+    assert parts.made((b"b", b"q"), make) == "<p>"
+
+
 def test_a_stream_ends_with_its_token(site, client, monkeypatch):
     monkeypatch.setattr(overview, "_LEAST_US", 50_000)
     token = token_of(site, "read")

@@ -17,7 +17,8 @@ from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
-from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every, recurrence
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every
+from scylla_spark.core.plan.times.recurrence import recurrence
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     AtTimes,

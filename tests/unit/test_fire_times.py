@@ -194,6 +194,17 @@ def test_what_a_recurrence_costs_does_not_grow_with_the_times_of_a_day(rule):
         assert lines_of(lambda at=at: times.next_after(at)) < 20_000  # of a year: its days
 
 
+def test_minutes_that_a_rule_does_not_name_are_passed_over_by_the_hour_and_the_day():
+    times = recurrence("FREQ=MINUTELY;INTERVAL=11;BYDAY=MO;BYHOUR=3;BYMINUTE=0", "2026-01-01T00:00:00")
+    first = times.next_after(us("2026-01-01"))
+    assert times.next_after(first) == first + 77 * DAY
+    assert lines_of(lambda: times.next_after(first)) < 8_000
+
+
+def test_a_rule_that_has_ended_is_a_rule_without_times():
+    assert recurrence("FREQ=DAILY;UNTIL=20200101T000000", "2026-01-01").next_after(0) is None
+
+
 def test_a_rule_that_counts_is_counted_once_and_ends_where_it_should():
     times = recurrence("FREQ=MINUTELY;BYSECOND=0,20;COUNT=9999", "2026-03-01T00:00:10")
     last = us("2026-03-01T00:00:20") + 9_998 // 2 * 60_000_000

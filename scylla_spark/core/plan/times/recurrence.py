@@ -1,7 +1,7 @@
 """Recurrences: the times that a rule of RFC 5545 names, found without stepping through the times of a day.
 
-A rule is split in two. Its *steps* (days; or hours, or minutes) are walked by the library dateutil, from a step soon before the time in
-question. The times within a step are numbers in order, and the first of them that is late enough is found by bisection. So what one
+A rule is split in two. Its *steps* are walked from one soon before the time in question: days by the library dateutil, hours and minutes by
+ourselves, since it goes through each minute of a day. The times within a step are numbers in order, and the first of them that is late enough is found by bisection. So what one
 question costs depends on how rare steps are, never on how many times a day has; and it is counted, so that it has an end.
 """
 
@@ -70,11 +70,12 @@ def recurrence(rule: str, start: str, tz: str = "UTC") -> Recurrence:
         begin = datetime.fromisoformat(start)
         if begin.tzinfo is not None:
             raise ValueError("the start is a local time: without an offset")
-        found = next(_series(text, begin.isoformat()).later_than(begin - _MOMENT), None)
+        endless = _series(text, begin.isoformat())._replace(end=_NEVER)  # one that has ended by now is a rule
+        found = next(endless.later_than(begin - _MOMENT), None)
     except (ValueError, TypeError, OverflowError) as error:
         raise ArgumentError(f"The rule {text!r} from {start!r} cannot be read: {error}.") from error
     if found is None:
-        raise ArgumentError(f"The rule {text!r} names no time.", hint="Look at its BY… parts, COUNT and UNTIL.")
+        raise ArgumentError(f"The rule {text!r} names no time.", hint="Look at its BY… parts.")
     return Recurrence(text, begin.isoformat(), tz)
 
 
@@ -229,23 +230,52 @@ class _CountedPositions(tuple[int, ...]):
         return len(self) > 0
 
 
-_DAYS: Final = {YEARLY: 366, MONTHLY: 31, WEEKLY: 7, DAILY: 1, HOURLY: 1, MINUTELY: 1}  # looked at in one step, at most
+_DAYS: Final = {YEARLY: 366, MONTHLY: 31, WEEKLY: 7, DAILY: 1}  # looked at in one step, at most
+_SHORT: Final = (HOURLY, MINUTELY)
 _PERIODS: Final = {
     WEEKLY: timedelta(weeks=1), DAILY: timedelta(days=1), HOURLY: timedelta(hours=1), MINUTELY: timedelta(minutes=1)
 }  # fmt: skip
 
 
 def _steps_from(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:
-    """Steps not earlier than a local time, in order, until so many days were looked at."""
+    """Steps not earlier than a local time, in order, until so many days (or hours, or minutes) were looked at."""
+    walk = _short_steps if rule._freq in _SHORT else _long_steps  # noqa: SLF001
+    try:
+        yield from walk(rule, at, most_days)
+    except (_TooFarError, OverflowError):  # so many days, or beyond the last of all
+        return
+
+
+def _long_steps(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:
     near = copy(rule)
     positions = _CountedPositions(rule._bysetpos or ())  # noqa: SLF001
     positions.left = max(most_days // _DAYS[rule._freq], 1)  # noqa: SLF001
-    near._bysetpos = positions  # noqa: SLF001
-    try:
-        near._dtstart = _start_near(rule, at)  # noqa: SLF001
-        yield from near.xafter(at, inc=True)
-    except (_TooFarError, OverflowError):  # so many days, or beyond the last of all
-        return
+    near._bysetpos, near._dtstart = positions, _start_near(rule, at)  # noqa: SLF001
+    yield from near.xafter(at, inc=True)
+
+
+def _short_steps(rule: Any, at: datetime, most: int) -> Iterator[datetime]:
+    """Hours or minutes; the library would walk each minute of a day that has none."""
+    period = _PERIODS[rule._freq] * rule._interval  # noqa: SLF001
+    step = _start_near(rule, at)
+    step -= (step - max(at, step)) // period * period
+    for _ in range(most):
+        goal = _allowed_from(rule, step)
+        if goal == step:
+            yield step
+            goal += _MOMENT
+        step -= (step - goal) // period * period  # the first of the grid that is not earlier than the goal
+
+
+def _allowed_from(rule: Any, step: datetime) -> datetime:
+    """A step that the rule names, or a time before which it names none."""
+    if rule._byweekday and step.weekday() not in rule._byweekday:  # noqa: SLF001
+        return step.replace(hour=0, minute=0) + timedelta(days=1)
+    if rule._byhour and step.hour not in rule._byhour:  # noqa: SLF001
+        return step.replace(minute=0) + timedelta(hours=1)
+    if rule._byminute and step.minute not in rule._byminute:  # noqa: SLF001
+        return step + timedelta(minutes=1)
+    return step
 
 
 def _start_near(rule: Any, at: datetime) -> datetime:

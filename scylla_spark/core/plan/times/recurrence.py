@@ -1,8 +1,9 @@
 """Recurrences: the times that a rule of RFC 5545 names, found without stepping through the times of a day.
 
-A rule is split in two. Its *steps* are walked from one soon before the time in question: days by the library dateutil, hours and minutes by
-ourselves, since it goes through each minute of a day. The times within a step are numbers in order, and the first of them that is late enough is found by bisection. So what one
-question costs depends on how rare steps are, never on how many times a day has; and it is counted, so that it has an end.
+A rule is split in two. Its *steps* are walked from one soon before the time in question: days by the library dateutil, hours and
+minutes by ourselves, since it goes through each minute of a day. The times within a step are numbers in order, and the first of them
+that is late enough is found by bisection. So what one question costs depends on how rare steps are, never on how many times a day has;
+and it is counted, so that it has an end.
 """
 
 from __future__ import annotations

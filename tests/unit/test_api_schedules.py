@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.support.api_site import Site, kind
@@ -111,6 +113,38 @@ def test_times_tell_of_clock_changes(client):
     assert len(client.get("/v1/schedules/nightly:previous?count=2").json()["times"]) == 2
     client.put("/v1/schedules/e", json={"handler": "h", "event": "stock"})
     assert kind(client.get("/v1/schedules/e:next")) == "/problems/invalid"
+
+
+class Watched(dict):
+    """Calendars that note whether somebody looks one up while the planner's state is being asked."""
+
+    def __init__(self, days, lock):
+        super().__init__(days)
+        self.lock, self.looked_up = lock, []
+
+    def get(self, name, default=None):
+        self.looked_up.append(self.lock.locked())
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("asked", ["next", "previous", "explain"])
+def test_times_are_reckoned_while_others_may_ask_the_planners_state(site, client, asked):
+    client.put("/v1/calendars/always", json={"days": ["2026-01-01"]})
+    client.put(
+        "/v1/schedules/b", json={"handler": "h", "cron": "0 9 * * *", "calendar": "always", "on_holiday": "next"}
+    )
+    state, lock = site.connection.plan.state(), threading.Lock()
+    state.calendars = Watched(state.calendars, lock)
+
+    def ask(question):
+        with lock:
+            return question(state)
+
+    site.app.state.api.plan.ask = ask
+    found = client.get(f"/v1/schedules/b:{asked}")
+    assert found.status_code == 200
+    assert found.json().get("times") or "due" in " ".join(found.json()["said"])
+    assert True not in state.calendars.looked_up
 
 
 def test_it_is_told_why_a_schedule_does_not_run(client):

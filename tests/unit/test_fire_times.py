@@ -1,15 +1,20 @@
 """Time triggers: intervals, dates, recurrences; bounds, holidays, blackouts and jitter."""
 
 import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from dateutil.rrule import rrulestr
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
-from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every, recurrence
+from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every
+from scylla_spark.core.plan.times.recurrence import recurrence
 from scylla_spark.errors import ArgumentError
 
 BERLIN = "Europe/Berlin"
@@ -34,6 +39,35 @@ def listed(times, begin, count, calendars=HOLIDAYS):
 
 def local(times_us, tz=BERLIN):
     return [datetime.fromtimestamp(at / 1e6, ZoneInfo(tz)).strftime("%m-%d %H:%M") for at in times_us]
+
+
+@dataclass
+class Asked:
+    """A rule that counts how often it is asked."""
+
+    rule: object
+    times: int = 0
+
+    def next_after(self, after_us):
+        self.times += 1
+        return self.rule.next_after(after_us)
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call runs through: what it costs, on any machine."""
+    count, before = 0, sys.gettrace()
+
+    def trace(_frame, event, _arg):
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
 
 
 def test_an_interval_lies_on_a_grid_that_nobody_moves():
@@ -111,6 +145,126 @@ def test_moved_times_agree_with_moving_every_time_by_hand(what):
         assert all(a < b for a, b in pairwise(found))
 
 
+@pytest.mark.parametrize("what", ["next", "previous"])
+@pytest.mark.parametrize("rule", [every(1_000_000), cron("* * * * *", BERLIN), cron("0 9 * * 6", BERLIN)])
+def test_a_moved_time_is_asked_for_by_the_day_however_many_times_a_day_has(rule, what):
+    asked = Asked(rule)
+    times = FireTimes(asked, calendar="weekends", on_holiday=what, tz=BERLIN)
+    for hour in range(0, 24 * 21, 5):
+        assert times.next_after(us("2026-03-16") + hour * HOUR, HOLIDAYS) is not None
+        assert asked.times <= 8
+        asked.times = 0
+
+
+def test_a_time_in_a_break_of_years_is_moved_with_no_more_questions_than_those_of_a_month():
+    closed = {"closed": frozenset(date(2020, 1, 1) + timedelta(days=n) for n in range(3_000))}
+    asked = Asked(cron("0 9 * * *"))
+    times = FireTimes(asked, calendar="closed", on_holiday="next")
+    assert times.next_after(us("2021-01-01"), closed) == us("2028-03-19T09:00")
+    assert asked.times < 40
+
+
+@pytest.mark.parametrize("what", ["next", "previous"])
+def test_times_of_the_day_on_which_clocks_are_set_are_moved_as_any(what):
+    days = {"clocks": frozenset({date(2026, 3, 29), date(2026, 10, 25)})}
+    times = FireTimes(every(25 * 60_000_000), calendar="clocks", on_holiday=what, tz=BERLIN)
+    for day in ("2026-03-29", "2026-10-25"):
+        begin, wanted, at = us(day) - 3 * DAY, set(), us(day) - 5 * DAY
+        while (at := times.rule.next_after(at)) < begin + 6 * DAY:
+            here = zone.local(at, zone.offset_us(BERLIN, at))
+            move = timedelta(days=1 if what == "next" else -1) if here.date() in days["clocks"] else timedelta(0)
+            wanted.add(zone.instant_of(BERLIN, here + move) if move else at)
+        assert listed(times, begin, 250, days) == sorted(at for at in wanted if at > begin)[:250]
+
+
+SIXTY = ",".join(map(str, range(60)))
+EACH_SECOND = [
+    f"FREQ=MINUTELY;BYSECOND={SIXTY}", f"FREQ=HOURLY;BYMINUTE={SIXTY};BYSECOND={SIXTY}",
+    f"FREQ=DAILY;BYHOUR={','.join(map(str, range(24)))};BYMINUTE={SIXTY};BYSECOND={SIXTY}",
+    f"FREQ=YEARLY;BYDAY=MO,TU,WE,TH,FR,SA,SU;BYHOUR={','.join(map(str, range(24)))};BYMINUTE={SIXTY};BYSECOND={SIXTY}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", EACH_SECOND)
+def test_what_a_recurrence_costs_does_not_grow_with_the_times_of_a_day(rule):
+    times = recurrence(rule, "2020-03-01T00:00:00", BERLIN)
+    begin = us("2026-11-23T23:59:57")
+    for at in range(begin, begin + 5_000_000, 1_000_000):
+        assert times.next_after(at) == at + 1_000_000
+        assert lines_of(lambda at=at: times.next_after(at)) < 20_000  # of a year: its days
+
+
+def test_minutes_that_a_rule_does_not_name_are_passed_over_by_the_hour_and_the_day():
+    times = recurrence("FREQ=MINUTELY;INTERVAL=11;BYDAY=MO;BYHOUR=3;BYMINUTE=0", "2026-01-01T00:00:00")
+    first = times.next_after(us("2026-01-01"))
+    assert times.next_after(first) == first + 77 * DAY
+    assert lines_of(lambda: times.next_after(first)) < 8_000
+
+
+def test_a_rule_that_has_ended_is_a_rule_without_times():
+    assert recurrence("FREQ=DAILY;UNTIL=20200101T000000", "2026-01-01").next_after(0) is None
+
+
+def test_a_rule_that_counts_is_counted_once_and_ends_where_it_should():
+    times = recurrence("FREQ=MINUTELY;BYSECOND=0,20;COUNT=9999", "2026-03-01T00:00:10")
+    last = us("2026-03-01T00:00:20") + 9_998 // 2 * 60_000_000
+    assert times.next_after(last - 1) == last
+    assert times.next_after(last) is None
+    assert lines_of(lambda: times.next_after(last - 1)) < 1_000
+
+
+def test_a_rule_whose_times_are_too_rare_ends_the_search_instead_of_the_planner():
+    def judge():
+        with pytest.raises(ArgumentError, match="names no time"):
+            recurrence("FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", "2026-01-01")
+
+    assert lines_of(judge) < 1_000_000
+    rare = recurrence("FREQ=DAILY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", "2026-01-01")
+    assert rare.next_after(us("2026-03-01")) == us("2044-02-29")
+    assert rare.next_after(us("2072-03-01")) == us("2112-02-29")  # forty years: one that 2100 lacks lies between them
+
+
+def test_a_rule_whose_next_step_lies_beyond_all_time_has_one_time():
+    for rule in (
+        "FREQ=WEEKLY;INTERVAL=999999999",
+        "FREQ=YEARLY;INTERVAL=999999999",
+        "FREQ=MINUTELY;INTERVAL=999999999",
+    ):
+        assert listed(FireTimes(recurrence(rule, "2026-01-01")), 0, 3)[0] == us("2026-01-01")
+        found = recurrence(rule, "2026-01-01").next_after(us("2261-01-01"))
+        assert found is None or found > us("3000-01-01")
+
+
+def test_a_recurrence_with_a_second_part_of_each_hour_comes_once_where_an_hour_comes_twice():
+    times = FireTimes(recurrence("FREQ=HOURLY;BYMINUTE=15,45", "2026-10-24T00:00", BERLIN))
+    assert local(listed(times, us("2026-10-24T23:50"), 6)) == [
+        "10-25 02:15", "10-25 02:45", "10-25 03:15", "10-25 03:45", "10-25 04:15", "10-25 04:45"
+    ]  # fmt: skip
+    assert times.next_after(us("2026-10-25T01:10"), {}) == us("2026-10-25T02:15")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=WEEKLY;BYDAY=MO,WE,FR;BYSETPOS=2;BYHOUR=9,17", "FREQ=WEEKLY;INTERVAL=2;WKST=SU;BYDAY=TU,SU;BYHOUR=3,22;BYMINUTE=7,30",
+        "FREQ=MONTHLY;BYMONTHDAY=29,-1;BYHOUR=0,23", "FREQ=MONTHLY;INTERVAL=5;BYMONTHDAY=31", "FREQ=YEARLY;BYWEEKNO=1,53;BYDAY=MO,SU",
+        "FREQ=YEARLY;INTERVAL=3;BYMONTH=2;BYDAY=-1FR;BYSECOND=5,10", "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1,1;BYHOUR=8,20",
+        "FREQ=HOURLY;INTERVAL=7;BYHOUR=1,2,3,20;BYMINUTE=5,50", "FREQ=MINUTELY;INTERVAL=11;BYDAY=MO;BYHOUR=3;BYSECOND=1,2",
+        "FREQ=DAILY;INTERVAL=4;BYHOUR=6,18;UNTIL=20270305T060000", "FREQ=WEEKLY;BYDAY=TU,TH;BYHOUR=4,5;COUNT=70",
+    ],
+)  # fmt: skip
+def test_a_recurrence_agrees_with_the_library_that_walks_from_its_start(rule):
+    start = datetime(2024, 2, 29, 13, 40)  # noqa: DTZ001
+    end = datetime(2029, 1, 1)  # noqa: DTZ001
+    wanted = [zone.instant(at, 0) for at in rrulestr(rule, dtstart=start).between(start, end, inc=True)]
+    times = FireTimes(recurrence(rule, start.isoformat()))
+    assert listed(times, zone.instant(start, 0) - 1, len(wanted)) == wanted
+    rng = random.Random(rule)
+    for _ in range(100):
+        at = rng.randrange(wanted[0], wanted[-1])
+        assert times.next_after(at, {}) == next(one for one in wanted if one > at)
+
+
 def test_jitter_is_the_same_whenever_it_is_asked_for_and_differs_between_schedules():
     rule = FireTimes(cron("0 0 * * *"), jitter_us=300_000_000)
     planned = us("2026-03-01")
@@ -125,7 +279,9 @@ def test_jitter_is_the_same_whenever_it_is_asked_for_and_differs_between_schedul
     [
         ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "2026-01-01"), ("FREQ=SECONDLY", "2026-01-01"), ("DAILY", "2026-01-01"),
         ("FREQ=MINUTELY;BYMONTH=2;BYMONTHDAY=30", "2026-01-01"), ("FREQ=DAILY\nRDATE:20260101", "2026-01-01"),
-        ("FREQ=DAILY;INTERVAL=x", "2026-01-01"), ("FREQ=DAILY", "yesterday"), ("FREQ=DAILY", "2026-01-01T00:00+01:00"),
+        ("FREQ=DAILY;INTERVAL=x", "2026-01-01"), ("FREQ=DAILY;INTERVAL=0", "2026-01-01"), ("FREQ=DAILY;COUNT=0", "2026-01-01"),
+        ("FREQ=DAILY;BYHOUR=24", "2026-01-01"), ("FREQ=DAILY; BYHOUR=3", "2026-01-01"),
+        ("FREQ=DAILY", "yesterday"), ("FREQ=DAILY", "2026-01-01T00:00+01:00"),
         ("FREQ=DAILY;BYDAY=XX", "2026-01-01"), ("FREQ=DAILY;COUNT=0;" + "X" * 1_000, "2026-01-01"), ("", "2026-01-01"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scylla_spark.core.plan.constraint import Concurrency, TimeRange
 from scylla_spark.core.plan.schedule_format import names_of, read_schedule, read_trigger
+from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
 from scylla_spark.errors import ArgumentError
 
@@ -108,6 +109,25 @@ def test_every_kind_of_time_and_its_bounds_are_read():
     assert shut.times.next_after(1_798_041_600_000_000, {}) == 1_798_329_600_000_000
     absent = read_trigger({"kind": "absent", "of": ORDERS, "within": "26h"})
     assert isinstance(absent, OnAbsence)
+
+
+def test_a_count_ends_a_rule_of_each_second_at_the_right_one():
+    sixty = ",".join(map(str, range(60)))
+    rule = {"kind": "rrule", "rule": f"FREQ=HOURLY;BYMINUTE={sixty};BYSECOND={sixty}", "start": "2026-01-01T00:00"}
+    found = read_trigger(rule | {"startAt": "2027-01-01T00:00:00Z", "count": 1_000})
+    assert found.times.end_us == 1_798_761_600_000_000 + 999 * 1_000_000
+
+
+def test_counts_of_all_times_of_a_trigger_have_a_bound_but_what_is_stored_is_read():
+    counted = {"kind": "cron", "expression": ["0 1 * * *"] * 3, "startAt": "2027-01-01T00:00:00Z", "count": 700}
+    for trigger in (counted, {"kind": "any", "of": [NIGHTLY, counted]}):
+        with pytest.raises(ArgumentError, match="add up to 2100; at most 2000"):
+            read_trigger(trigger)
+        with pytest.raises(ArgumentError, match="add up to 2100; at most 2000"):
+            read_schedule(WHOLE | {"trigger": trigger})
+    assert read_trigger(counted | {"count": 600}).branches[0].times.end_us == 1_850_518_800_000_000
+    definition = {"name": "a", "handler": "h", "trigger": counted}
+    assert len(Entry("a", json.dumps(definition)).schedule.trigger.branches) == 3
 
 
 def test_templates_know_what_fires_of_the_trigger_know():

@@ -17,7 +17,8 @@ from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
-from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every, recurrence
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every
+from scylla_spark.core.plan.times.recurrence import recurrence
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     AtTimes,
@@ -192,8 +193,18 @@ def read_schedule(value: Any) -> Schedule:
     Raises:
         ArgumentError: it defines none; the message names the field and what is wrong with it.
     """
+    _check_counted(value)
+    return stored_schedule(value)
+
+
+def stored_schedule(value: Any) -> Schedule:
+    """The schedule of a definition that was judged when it was stored: what bounds the judging alone does not hold for it.
+
+    Raises:
+        ArgumentError: it defines none.
+    """
     found = _validated(_SCHEDULE, value, "the schedule")
-    trigger = read_trigger(found["trigger"])
+    trigger = checked(_trigger(found["trigger"], [MAX_NODES_READ], 0))
     work = Work(
         found["handler"], Template(found.get("payload", {}), names_of(trigger)), found.get("queue", DEFAULT_QUEUE),
         found.get("priority", 0), found.get("lane", ""), _millis(found.get("timeout")), _retry(found.get("retry")),
@@ -225,6 +236,7 @@ def read_trigger(value: Any) -> Trigger:
     Raises:
         ArgumentError: it defines none, or one that can never fire, or one that is too large.
     """
+    _check_counted(value)
     return checked(_trigger(value, [MAX_NODES_READ], 0))
 
 
@@ -242,6 +254,34 @@ def names_of(trigger: Trigger) -> frozenset[str]:
             case OnRuns():
                 names |= {"upstream"}
     return frozenset(names)
+
+
+def _check_counted(value: Any) -> None:
+    """Each time that is counted is looked for while a definition is read, so all counts of one together have a bound.
+
+    Raises:
+        ArgumentError: they exceed it.
+    """
+    counted, todo = 0, [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Mapping):
+            todo += [one.get("trigger"), one.get("of")]
+            counted += _counted(one)
+        elif isinstance(one, list):
+            todo += one
+    if counted > _MOST_COUNTED_IN_ALL:
+        raise ArgumentError(
+            f"The counts of a trigger's times add up to {counted}; at most {_MOST_COUNTED_IN_ALL} are counted.",
+            hint="Give endAt (end_at in Python) instead of count.",
+        )
+
+
+def _counted(one: Mapping[Any, Any]) -> int:
+    count, expressions, kind = one.get("count"), one.get("expression"), one.get("kind")
+    if kind not in ("cron", "rrule") or not isinstance(count, int):
+        return 0
+    return max(count, 0) * (len(expressions) if isinstance(expressions, list) else 1)
 
 
 def _trigger(value: Any, left: list[int], depth: int) -> Trigger:
@@ -342,13 +382,14 @@ def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) ->
     at_us: int | None = bounds["start_us"] - 1
     for _ in range(count):
         after = rule.next_after(at_us) if at_us is not None else None
-        if after is None:
+        if after is None or after >= LATEST_US:
             break
         at_us = after
     return at_us or 0
 
 
 _MOST_COUNTED: Final = 1_000
+_MOST_COUNTED_IN_ALL: Final = 2_000
 
 _RULES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any], str], Any]]]] = {
     "cron": (

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.schedule_format import stored_schedule
 
 PENDING_TRIGGER: Final = "pending_trigger"
 PENDING_CONSTRAINT: Final = "pending_constraint"
@@ -225,4 +225,4 @@ _DEFAULTS: Final = {name: Entry.__dataclass_fields__[name].default for name in _
 
 @lru_cache(maxsize=4_096)
 def _read(text: str) -> Schedule:
-    return read_schedule(json.loads(text))
+    return stored_schedule(json.loads(text))

@@ -13,7 +13,7 @@ SECOND_US: Final = 1_000_000
 DAY_US: Final = 86_400 * SECOND_US
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  local times are naive here
 _UTC_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_YEAR: Final = 2261  # as for any instant of ours
+LAST_YEAR: Final = 2261  # as for any instant of ours
 
 
 class Step(NamedTuple):
@@ -100,12 +100,23 @@ def instant_of(name: str, at: datetime) -> int:
     return max(step.at_us, instant(at, step.after_us))
 
 
+def watershed(name: str, at_us: int) -> datetime:
+    """The naive local time that divides others: those later than it are the ones whose instant (`instant_of`) is later than `at_us`.
+
+    It is what the clock shows; within an hour that comes again it is the end of that hour, since each of its times has been there.
+    """
+    here, step = local(at_us, offset_us(name, at_us)), last_step(name, at_us)
+    if step is None:
+        return here
+    return max(here, local(step.at_us, step.before_us) - timedelta(microseconds=1))
+
+
 def _year(at_us: int) -> int:
     return (EPOCH + timedelta(microseconds=at_us)).year
 
 
 def _start_of(year: int) -> int:
-    return (datetime(min(year, _LAST_YEAR + 1), 1, 1) - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
+    return (datetime(min(year, LAST_YEAR + 1), 1, 1) - EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
 
 
 @lru_cache(maxsize=10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -18,11 +19,13 @@ from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
 from scylla_spark.services.api.schedules.definitions import Author, Name, name_of
+from scylla_spark.services.api.schedules.plan_mirror import excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
 
@@ -185,7 +188,7 @@ async def explain(
     plain = name_of(name)
     at_us = None if at is None else to_us(at)
     connection = api.scheduler.connection
-    found = await api.slowly(lambda: api.plan.ask(lambda plan: explained(connection, plan, plain, at_us, now_us())))
+    found = await api.slowly(lambda: explained(connection, _about(api, plain), plain, at_us, now_us()))
     return answer({"name": plain, "said": found.said, "fires": [fire_view(row) for row in found.fires]})
 
 
@@ -222,19 +225,20 @@ async def _there(api: Asked, key: TaskKey) -> None:
             return
 
 
-def _times(api: Asked, name: str, listed: Any) -> Response:
+def _about(api: Asked, name: str) -> PlanState:
+    return api.plan.ask(lambda plan: excerpt(plan, name))
+
+
+def _times(api: Asked, name: str, listed: Callable[[list[FireTimes], Calendars], list[PlannedTime]]) -> Response:
     plain = name_of(name)
-
-    def look(plan: PlanState) -> dict[str, Any]:
-        entry = plan.entries.get(plain)
-        if entry is None:
-            raise missing(plain)
-        series = times_of(entry.schedule.trigger)
-        if not series:
-            raise ArgumentError(
-                f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
-            )
-        rows: list[PlannedTime] = listed(series, plan.calendars)
-        return {"paused": entry.paused, "times": [planned_view(row) for row in rows]}
-
-    return answer(api.plan.ask(look))
+    plan = _about(api, plain)
+    entry = plan.entries.get(plain)
+    if entry is None:
+        raise missing(plain)
+    series = times_of(entry.schedule.trigger)
+    if not series:
+        raise ArgumentError(
+            f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
+        )
+    rows = listed(series, plan.calendars)
+    return answer({"paused": entry.paused, "times": [planned_view(row) for row in rows]})

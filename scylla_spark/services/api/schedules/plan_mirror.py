@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TypeVar
 
 from kafka import KafkaConsumer
@@ -34,6 +35,8 @@ class PlanMirror:
 
     def ask(self, question: Callable[[PlanState], T]) -> T:
         """Asks the state as it is by now; it must not be kept: the next question changes it.
+
+        Everybody waits for the answer, also who looks up a token: what reads tables or reckons times takes an `excerpt` out first.
 
         Raises:
             UnreachableError: the broker does not answer.
@@ -75,3 +78,9 @@ class PlanMirror:
         if self._consumer is not None:
             self._consumer.close(autocommit=False)
         self._consumer = self._reader = None
+
+
+def excerpt(plan: PlanState, name: str) -> PlanState:
+    """One schedule, if it is there, and the calendars: a state of its own, which may be kept."""
+    entry = plan.entries.get(name)
+    return PlanState(entries={} if entry is None else {name: deepcopy(entry)}, calendars=dict(plan.calendars))

@@ -1,0 +1,299 @@
+"""Recurrences: the times that a rule of RFC 5545 names, found without stepping through the times of a day.
+
+A rule is split in two. Its *steps* are walked from one soon before the time in question: days by the library dateutil, hours and
+minutes by ourselves, since it goes through each minute of a day. The times within a step are numbers in order, and the first of them
+that is late enough is found by bisection. So what one question costs depends on how rare steps are, never on how many times a day has;
+and it is counted, so that it has an end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from copy import copy
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import islice, takewhile
+from typing import Any, Final, NamedTuple
+
+from dateutil.rrule import DAILY, HOURLY, MINUTELY, MONTHLY, WEEKLY, YEARLY, rrulestr
+
+from scylla_spark.core.plan.times import zone
+from scylla_spark.errors import ArgumentError
+
+MOST_DAYS_WALKED: Final = 20_000  # in search of one time: 54 years, or that many hours or minutes
+_MOST_DAYS_COUNTED: Final = 100_000  # in search of the last time of a rule that counts
+_MOST_RRULE_CHARS: Final = 500
+_COUNT_DIGITS: Final = 4
+_INTERVAL_DIGITS: Final = 9
+_MOMENT: Final = timedelta(microseconds=1)
+_NEVER: Final = datetime(9999, 12, 31)  # noqa: DTZ001  local times are naive here
+
+
+class Recurrence(NamedTuple):
+    """A rule of RFC 5545, expanded in local time; a skipped local time comes at the end of the gap, a repeated one once.
+
+    Attributes:
+        rule: the text after "RRULE:".
+        start: its DTSTART, a local time in ISO form.
+        tz: IANA name.
+    """
+
+    rule: str
+    start: str
+    tz: str = "UTC"
+
+    def next_after(self, after_us: int) -> int | None:
+        """The first instant later than another; None: there is none in MOST_DAYS_WALKED days that the rule looks at."""
+        series = _series(self.rule, self.start)
+        for at in series.later_than(zone.watershed(self.tz, after_us)):
+            found = zone.instant_of(self.tz, at)
+            if found > after_us:
+                return found
+        return None
+
+
+def recurrence(rule: str, start: str, tz: str = "UTC") -> Recurrence:
+    """A checked rule of RFC 5545.
+
+    Args:
+        rule: such as "FREQ=MONTHLY;BYDAY=-1FR".
+        start: its first possible local time, ISO form without offset.
+        tz: IANA name.
+
+    Raises:
+        ArgumentError: it is none, or names no day.
+    """
+    zone.zone(tz)
+    text = rule.strip().upper().removeprefix("RRULE:")
+    _check_parts(rule, text)
+    try:
+        begin = datetime.fromisoformat(start)
+        if begin.tzinfo is not None:
+            raise ValueError("the start is a local time: without an offset")
+        endless = _series(text, begin.isoformat())._replace(end=_NEVER)  # one that has ended by now is a rule
+        found = next(endless.later_than(begin - _MOMENT), None)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ArgumentError(f"The rule {text!r} from {start!r} cannot be read: {error}.") from error
+    if found is None:
+        raise ArgumentError(f"The rule {text!r} names no time.", hint="Look at its BY… parts.")
+    return Recurrence(text, begin.isoformat(), tz)
+
+
+def _check_parts(rule: str, text: str) -> None:
+    parts = _parts(text)
+    if len(text) > _MOST_RRULE_CHARS or text.split() != [text] or parts.get("FREQ") not in _PARTS:
+        raise ArgumentError(
+            f"{rule[:100]!r} is no rule.", hint=f"Begin with FREQ= and one of {', '.join(_PARTS)}; one rule, one line."
+        )
+    unknown = sorted(parts.keys() - _PARTS[parts["FREQ"]])
+    if unknown:
+        raise ArgumentError(
+            f"A rule with FREQ={parts['FREQ']} cannot have {', '.join(unknown)}.",
+            hint=f"It can have {', '.join(sorted(_PARTS[parts['FREQ']]))}.",
+        )
+    if not _is_number(parts.get("COUNT", "1"), _COUNT_DIGITS):
+        raise ArgumentError(f"A rule counts to {10**_COUNT_DIGITS - 1} at most.", hint="Give UNTIL, or no end.")
+    if not _is_number(parts.get("INTERVAL", "1"), _INTERVAL_DIGITS):
+        raise ArgumentError(f"The INTERVAL of a rule is {parts['INTERVAL']!r}.", hint="It is a number from 1 on.")
+
+
+def _is_number(text: str, most_digits: int) -> bool:
+    return text.isdecimal() and len(text) <= most_digits and int(text) > 0
+
+
+def _parts(text: str) -> dict[str, str]:
+    return {name: value for name, _, value in (part.partition("=") for part in text.split(";") if part)}
+
+
+_OF_DAY: Final = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYHOUR", "BYMINUTE", "BYSECOND"}
+_OF_YEAR: Final = _OF_DAY | {"BYMONTH", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO", "BYSETPOS"}
+# Rules that step by less than a day and look at months may pass over millions of steps between two times.
+_PARTS: Final = {
+    "YEARLY": _OF_YEAR, "MONTHLY": _OF_YEAR, "WEEKLY": _OF_YEAR, "DAILY": _OF_YEAR,
+    "HOURLY": _OF_DAY, "MINUTELY": _OF_DAY,
+}  # fmt: skip
+
+
+# -- below: steps, and the times within them --------------------------------------------------------------------------------
+
+
+class _Unit(NamedTuple):
+    """A part of a rule that names times within a step, the field of a local time it is about, and how many there are."""
+
+    part: str
+    field: str
+    size: int
+
+
+_UNITS: Final = (_Unit("BYHOUR", "hour", 24), _Unit("BYMINUTE", "minute", 60), _Unit("BYSECOND", "second", 60))
+_FIRST_WITHIN: Final = {"HOURLY": 1, "MINUTELY": 2}  # of _UNITS; before it: what names steps
+_WHOLE: Final = ((0,), (0,), (0,))
+
+
+class _Series(NamedTuple):
+    """The local times of a rule.
+
+    Attributes:
+        steps: the library's rule, of one time per step.
+        within: units of time that are a number within steps; of a rule with BYSETPOS none are: it looks at all times together.
+        clocks: hours, minutes and seconds that come on top of a step.
+        start: none is earlier.
+        end: none is later.
+    """
+
+    steps: Any
+    within: tuple[_Unit, ...]
+    clocks: tuple[tuple[int, ...], ...]
+    start: datetime
+    end: datetime
+
+    def later_than(self, at: datetime, most_days: int = MOST_DAYS_WALKED) -> Iterator[datetime]:
+        """Local times later than one, in order, until so many days were looked at."""
+        at = max(at, self.start - _MOMENT)
+        for step in _steps_from(self.steps, _cut(at, self.within), most_days):
+            for found in self._of(step, at):
+                if found > self.end:
+                    return
+                yield found
+
+    def _of(self, step: datetime, at: datetime) -> Iterator[datetime]:
+        """The times of a step that are later than a local time."""
+        hours, minutes, seconds = self.clocks
+        h, m, s = _elapsed(step, at)
+        for hour in hours[bisect_left(hours, h) :]:
+            for minute in minutes if hour > h else minutes[bisect_left(minutes, m) :]:
+                for second in seconds if (hour, minute) > (h, m) else seconds[bisect_right(seconds, s) :]:
+                    yield step + timedelta(hours=hour, minutes=minute, seconds=second)
+
+
+@lru_cache(maxsize=4_096)
+def _series(rule: str, start: str) -> _Series:
+    parts = _parts(rule)
+    begin = datetime.fromisoformat(start).replace(microsecond=0)
+    within = () if "BYSETPOS" in parts else _UNITS[_FIRST_WITHIN.get(parts["FREQ"], 0) :]
+    left_out = {"COUNT", *(unit.part for unit in within)}
+    text = ";".join(f"{name}={value}" for name, value in parts.items() if name not in left_out)
+    steps: Any = rrulestr(text, dtstart=_cut(begin, within))
+    clocks = (*_WHOLE[len(within) :], *(_numbers(parts, unit, begin) for unit in within))
+    until = steps._until or _NEVER  # noqa: SLF001  the library tells this and what is below nowhere else
+    steps._until = None  # noqa: SLF001
+    series = _Series(steps, within, clocks, begin, until)
+    return series._replace(end=_end_of(series, int(parts["COUNT"]))) if "COUNT" in parts else series
+
+
+def _end_of(series: _Series, count: int) -> datetime:
+    """The last time of a rule that counts, reckoned once: from then on it is like any other with an end."""
+    times = series.later_than(series.start - _MOMENT, _MOST_DAYS_COUNTED)
+    last = next(islice(takewhile(lambda at: at.year <= zone.LAST_YEAR, times), count - 1, None), None)
+    return last or series.end
+
+
+def _numbers(parts: Mapping[str, str], unit: _Unit, begin: datetime) -> tuple[int, ...]:
+    if unit.part not in parts:
+        return (getattr(begin, unit.field),)
+    numbers = sorted({int(number) for number in parts[unit.part].split(",")})
+    if not 0 <= numbers[0] <= numbers[-1] < unit.size:
+        raise ValueError(f"{unit.part} lies between 0 and {unit.size - 1}")
+    return tuple(numbers)
+
+
+def _cut(at: datetime, within: tuple[_Unit, ...]) -> datetime:
+    """The beginning of the step that a local time lies in."""
+    fields: dict[str, Any] = {unit.field: 0 for unit in within}
+    return at.replace(**fields, microsecond=0) if within else at
+
+
+def _elapsed(step: datetime, at: datetime) -> tuple[int, int, int]:
+    """Hours, minutes and seconds from a step to a local time; all are less than any clock's if the step is later."""
+    if step > at:
+        return -1, -1, -1
+    seconds = (at - step) // timedelta(seconds=1)
+    return seconds // 3_600, seconds // 60 % 60, seconds % 60
+
+
+# -- below: the library's walk, from near by and with an end ------------------------------------------------------------------
+
+
+class _TooFarError(Exception):
+    """So many days were looked at that the walk ends."""
+
+
+class _CountedPositions(tuple[int, ...]):
+    """Positions of BYSETPOS, or none. The library asks once in each step whether there are any, and that is how steps are counted."""
+
+    left: int
+
+    def __bool__(self) -> bool:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooFarError
+        return len(self) > 0
+
+
+_DAYS: Final = {YEARLY: 366, MONTHLY: 31, WEEKLY: 7, DAILY: 1}  # looked at in one step, at most
+_SHORT: Final = (HOURLY, MINUTELY)
+_PERIODS: Final = {
+    WEEKLY: timedelta(weeks=1), DAILY: timedelta(days=1), HOURLY: timedelta(hours=1), MINUTELY: timedelta(minutes=1)
+}  # fmt: skip
+
+
+def _steps_from(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:
+    """Steps not earlier than a local time, in order, until so many days (or hours, or minutes) were looked at."""
+    walk = _short_steps if rule._freq in _SHORT else _long_steps  # noqa: SLF001
+    try:
+        yield from walk(rule, at, most_days)
+    except (_TooFarError, OverflowError):  # so many days, or beyond the last of all
+        return
+
+
+def _long_steps(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:
+    near = copy(rule)
+    positions = _CountedPositions(rule._bysetpos or ())  # noqa: SLF001
+    positions.left = max(most_days // _DAYS[rule._freq], 1)  # noqa: SLF001
+    near._bysetpos, near._dtstart = positions, _start_near(rule, at)  # noqa: SLF001
+    yield from near.xafter(at, inc=True)
+
+
+def _short_steps(rule: Any, at: datetime, most: int) -> Iterator[datetime]:
+    """Hours or minutes; the library would walk each minute of a day that has none."""
+    period = _PERIODS[rule._freq] * rule._interval  # noqa: SLF001
+    step = _start_near(rule, at)
+    step -= (step - max(at, step)) // period * period
+    for _ in range(most):
+        goal = _allowed_from(rule, step)
+        if goal == step:
+            yield step
+            goal += _MOMENT
+        step -= (step - goal) // period * period  # the first of the grid that is not earlier than the goal
+
+
+def _allowed_from(rule: Any, step: datetime) -> datetime:
+    """A step that the rule names, or a time before which it names none."""
+    if rule._byweekday and step.weekday() not in rule._byweekday:  # noqa: SLF001
+        return step.replace(hour=0, minute=0) + timedelta(days=1)
+    if rule._byhour and step.hour not in rule._byhour:  # noqa: SLF001
+        return step.replace(minute=0) + timedelta(hours=1)
+    if rule._byminute and step.minute not in rule._byminute:  # noqa: SLF001
+        return step + timedelta(minutes=1)
+    return step
+
+
+def _start_near(rule: Any, at: datetime) -> datetime:
+    """A start soon before a local time from which the rule names the same steps: the library counts from its start."""
+    start: datetime = rule._dtstart  # noqa: SLF001
+    frequency: int = rule._freq  # noqa: SLF001
+    interval: int = rule._interval  # noqa: SLF001
+    if at <= start:
+        return start
+    if frequency in _PERIODS:
+        period = _PERIODS[frequency] * interval
+        # Of its first week the library sees what lies behind the start only, and would count positions in that.
+        whole = 1 if frequency == WEEKLY and rule._bysetpos else 0  # noqa: SLF001
+        return start + max((at - start) // period - whole, 0) * period
+    if frequency == YEARLY:
+        years = (at.year - start.year) // interval * interval
+        return datetime(start.year + years, 1, 1) if years else start  # noqa: DTZ001  local times are naive here
+    months = ((at.year - start.year) * 12 + at.month - start.month) // interval * interval
+    year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
+    return datetime(year, month + 1, 1) if months else start  # noqa: DTZ001

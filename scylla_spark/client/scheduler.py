@@ -445,6 +445,7 @@ class Scheduler:
         priority: int | Column = 0,
         expires: object = None,
         tags: Iterable[str] | None = None,
+        unique: str | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
 
@@ -460,6 +461,7 @@ class Scheduler:
             priority: 0-255, or a column of integers.
             expires: how long after its time each ends as expired unless it has begun (duration). Default: none does.
             tags: of all of them, at most 16 short texts.
+            unique: "open": each ends as a duplicate if an earlier task of its lane and uniqueness key is open. Default: none does.
 
         Returns:
             Once Kafka has acknowledged every row.
@@ -471,7 +473,7 @@ class Scheduler:
         from scylla_spark.client import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
         )
         sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
         return EnqueueResult(self.connection, sent, self.connection.ends())
@@ -490,6 +492,7 @@ class Scheduler:
         priority: int | Column = 0,
         expires: object = None,
         tags: Iterable[str] | None = None,
+        unique: str | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
@@ -510,11 +513,12 @@ class Scheduler:
             priority: number or column.
             expires: duration.
             tags: of all tasks.
+            unique: "open", or None.
         """
         from scylla_spark.client import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
         )
         return frames.stream(
             df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)

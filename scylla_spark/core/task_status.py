@@ -28,7 +28,7 @@ class Attempt:
 
     Attributes:
         number: from 1.
-        outcome: succeeded, failed, aborted, cancelled, expired, timed_out, yielded, or "started" while no end is known.
+        outcome: succeeded, failed, aborted, cancelled, expired, duplicate, timed_out, yielded, or "started" while no end is known.
         started_at: when the handler began.
         finished_at: when it ended; None while no end is known.
         planned_at: when it was to start.

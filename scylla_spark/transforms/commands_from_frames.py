@@ -20,6 +20,7 @@ from scylla_spark.core.command import (
     CANCEL,
     COMMON_VERSION,
     ENQUEUE,
+    OPEN_NAME,
     TOO_LATE,
     TOO_OLD,
     Command,
@@ -71,6 +72,7 @@ class Columns(NamedTuple):
     priority: int | Column = 0
     expires: object = None
     tags: Iterable[str] | None = None
+    unique: str | None = None
 
 
 def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
@@ -212,6 +214,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
     priority = 0 if isinstance(columns.priority, Column) else columns.priority
     sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
     sample = sample._replace(expires_ms=_expires_ms(columns), tags=given_tags(columns.tags))
+    _is_unique(columns)
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
     except (TypeError, ValueError) as error:
@@ -229,6 +232,7 @@ def _constant(columns: Columns, stamp: int | None) -> str:
         priority=0 if isinstance(columns.priority, Column) else columns.priority,
         enqueued_us=stamp or 0,
         expires_ms=_expires_ms(columns),
+        unique=_is_unique(columns),
         tags=given_tags(columns.tags),
         traceparent=current_traceparent() if stamp else None,
     )  # fmt: skip
@@ -239,6 +243,19 @@ def _constant(columns: Columns, stamp: int | None) -> str:
 
 def _expires_ms(columns: Columns) -> int | None:
     return None if columns.expires is None else duration_ms(columns.expires)
+
+
+def _is_unique(columns: Columns) -> bool:
+    """Whether names are to be unique.
+
+    Raises:
+        ArgumentError: it is said in a way that nobody knows.
+    """
+    if columns.unique not in (None, OPEN_NAME):
+        raise ArgumentError(
+            f"unique is {columns.unique!r}.", hint='Pass "open", or leave it out.', reason="wrong_value"
+        )
+    return columns.unique == OPEN_NAME
 
 
 def _key_pieces(varying: list[str]) -> list[str | Column]:

@@ -273,7 +273,8 @@ class Scanner:
     ) -> Steps[None]:
         since = after if after is not None else now - HOUR_US
         for tenure, mark in marks.items():
-            # of keys that were cancelled, or were duplicates, a later record may come: those of the slice; of the past hour, where all is read
+            # of keys that were cancelled, or were duplicates, a later record may come: those of the slice, and of the past hour,
+            # where all is read
             cancelled = yield Read(partial(self._tables.cancelled, tenure.partition, mark, since, until))
             if cancelled:
                 self._mailbox.post(partial(self._remember, tenure, cancelled))

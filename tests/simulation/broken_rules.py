@@ -84,7 +84,6 @@ EXPIRY_RULES = {
 
 UNIQUE_RULES = {
     "nobody looks for duplicates": "looks_for_no_duplicates",
-    "an end that is not recorded frees its name": "frees_names_early",
     "the tables are not asked who bears a name": "asks_no_tables",
     "names are looked for in tables that lack what was not kept": "asks_too_early",
     "an owner believes that the one before has found all duplicates": "trusts_the_owner_before",
@@ -269,24 +268,12 @@ def _trusting(process: Process) -> None:
     names.ask_all = trust  # type: ignore[method-assign]
 
 
-def _freeing(process: Process) -> None:
-    names = process.engine._names
-    decide, is_ending = names._decide_name, names._is_ending
-
-    def without_what_ends(partition: Any, lane: Any, name: Any, bearers: Any, now: int) -> None:
-        rest = {key: known for key, known in bearers.items() if not is_ending(partition, known)}
-        decide(partition, lane, name, rest, now)
-
-    names._decide_name = without_what_ends  # type: ignore[method-assign]
-
-
 def _believing(process: Process) -> None:
     process.engine._names._is_doubtful = lambda _partition, _known: False  # type: ignore[method-assign]
 
 
 _BREAKS: dict[str, Callable[[Process], None]] = {
     "trusts_the_owner_before": _trusting,
-    "frees_names_early": _freeing,
     "believes_what_comes_again": _believing,
     "tells_before_the_fact": _wrap("announce", _told_at_once, "_book"),
     "forgets_leases": _wrap("adopt", lambda *_: None, "_book"),

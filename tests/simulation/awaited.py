@@ -26,7 +26,8 @@ def sleepers(engine: Engine) -> Iterator[str]:
     for partition, lane in [(found, lane) for found in held for lane in found.lanes.values()]:
         head = lane.head()
         if lane.state is WAITING and head is not None and head.undecided:
-            awaited = name_of(head.key) in partition.names.pending or not partition.names.settled
+            asked = name_of(head.key) in partition.names.pending or not partition.names.settled
+            awaited = asked or head.first >= partition.tasks_position  # the tail will ask
         elif lane.state is WAITING and head is not None:
             awaited = id(lane) in unscanned or (id(lane), lane.stamp, head.next_us) in timers
         elif lane.state is READY:

@@ -239,7 +239,7 @@ def taken(rows, stored):
     """A partition that was just taken, with these rows of the tables."""
     world = Harness.__new__(Harness)
     Harness.__init__(world)
-    tenure = world.tenure = world.engine.assign(0, Mark(), NOW)
+    tenure = world.tenure = world.engine.assign(0, Mark(50, 0), NOW)
     world.log = []
     world.stored = stored
     world.engine.raise_horizon(tenure, NOW + 300 * SECOND)
@@ -294,6 +294,25 @@ def test_a_task_that_has_begun_before_a_take_had_its_name():
     world.tells_names = False
     world.pump()
     assert not world.partition.lanes["a"].find(key_at(60)).undecided
+
+
+def test_what_the_tables_tell_of_before_the_tail_has_read_it_waits_for_the_tail(world):
+    world.offset = 7
+    world.enqueue(due=-60, lane="z")  # the tail is at offset 8
+    world.pump()
+    world.engine.rows(world.tenure, [row(0, 9)], Basis(10, 0), world.now)
+    assert [one.key.ordering_id for one in world.pump()] == []
+    world.command("enqueue", key_at(60), handler="h")  # offset 8: it holds the name
+    world.command("enqueue", key_at(0), handler="h", unique=True)  # offset 9
+    world.pump()
+    assert (0, DUPLICATE) in ends(world)
+
+
+def test_a_name_is_known_to_have_been_passed_at_its_newest_offset():
+    held = NamesHeld()
+    held.note_passed(Name("a", "u"), 9)
+    held.note_passed(Name("a", "u"), 5)
+    assert held.passed_at(Name("a", "u")) == 9
 
 
 # -- memory, and formats ----------------------------------------------------------------------------------------------------

@@ -263,6 +263,7 @@ class Feed:
                 lane.overwrite(entry, command)
                 if lane.state in IDLE:
                     self._waiting.settle(partition, lane, now)
+            self._names.consider(partition, entry)  # tables may have told of it before the tail
         elif key.time_us > partition.horizon_us and not command.unique:
             partition.let_far_pass(key, command.offset)
         elif lane is None and not self._ours(partition, key):
@@ -311,8 +312,9 @@ class Feed:
                 error=row.error,
             )  # fmt: skip
             _note_first(entry, row)
-            # of what the tables have held since the take it is known, unless it is just being asked
-            entry.sole = partition.names.settled and name_of(key) not in partition.names.pending
+            # of what the tail has read it is known, unless it is just being asked
+            known = partition.names.settled and name_of(key) not in partition.names.pending
+            entry.sole = known and entry.first < partition.tasks_position
             self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True

@@ -65,9 +65,10 @@ class NamesHeld:
     def note_passed(self, name: Name, offset: int) -> None:
         """A record of a name is not kept: tables that do not hold it tell nothing of that name."""
         if len(self.passed) >= _MOST_PASSED:
-            self.passed_floor = max(self.passed.values())
+            self.passed_floor = max(self.passed_floor, *self.passed.values())
             self.passed.clear()
-        self.passed[fingerprint(name)] = offset
+        number = fingerprint(name)
+        self.passed[number] = max(offset, self.passed.get(number, -1))
 
     def passed_at(self, name: Name) -> int:
         """Newest offset of a record of a name that was not kept; perhaps that of another, and -1 if there is none."""

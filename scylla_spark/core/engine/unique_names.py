@@ -160,6 +160,8 @@ class UniqueNames:
         if not in_order:
             return
         holder, *others = in_order
+        if holder.bearer.first >= partition.tasks_position:
+            return  # an earlier record may be unread; it is asked again when the tail comes there
         if others and self._is_ending(partition, holder):
             # whoever has seen its end in the log may ask for the name before we have read that back
             partition.names.wait_for(holder.bearer.key)

@@ -69,8 +69,9 @@ java:
 demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." are passed on)
 	@$(BIN)/scylla-spark demo $(ARGS)
 
-test: setup ## all tests: unit, spark, integration, isolation, browser, acceptance (no benchmarks)
-	@$(PYTEST) -m "not benchmark" --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
+WORKERS ?= 0
+test: setup ## all tests: unit, spark, integration, isolation, browser, acceptance (no benchmarks); WORKERS=2 runs folders side by side
+	@$(PYTEST) -m "not benchmark" -n $(WORKERS) --dist loadscope --costs 20 --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
 
 unit: setup ## the quick tests that need no JVM, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)

@@ -56,7 +56,7 @@ export PYSPARK_DRIVER_PYTHON=${PYSPARK_DRIVER_PYTHON:-$python}
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 
 # Fetched on first use; afterwards this only checks the hashes and needs no network.
-jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars)
+jars=$("$python" -m scylla_spark.io.host.prepare --spark-jars "$@")
 
 # Drain on Ctrl-C and SIGTERM. Spark's JVM would stop everything at once, so it is told to ignore both (a JVM leaves signals
 # alone that are ignored when it starts). It gets a process group with the Python driver, its child, and we pass signals on:

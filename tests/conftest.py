@@ -1,12 +1,11 @@
 """What all tests share: hypothesis waits, and at the end the core-seconds are told that they and their processes have cost."""
 
-import contextlib
-import os
-import resource
-from pathlib import Path
+import gc
 
 import pytest
 from hypothesis import settings
+
+from tests.support.costs import Costs
 
 settings.register_profile(
     "busy", deadline=None
@@ -14,25 +13,26 @@ settings.register_profile(
 settings.load_profile("busy")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Wall time says more about the machine than about the tests."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    ended = sum(usage.ru_utime + usage.ru_stime for usage in used)
-    terminalreporter.write_line(f"core-seconds: {ended + _of_living_descendants():.0f}")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How much is told of what tests cost."""
+    parser.addoption("--costs", type=int, default=0, metavar="N", help="tell the core-seconds of the N dearest files")
 
 
-def _of_living_descendants() -> float:
-    """What processes have cost that still run, such as Spark's JVM, with those that they have waited for."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = entry.read_text().rpartition(")")[2].split()
-            pid = int(entry.parent.name)
-            parents[pid] = int(fields[1])
-            ticks[pid] = sum(map(int, fields[11:15]))
-    mine, found = {os.getpid()}, set()
-    while mine:
-        mine = {pid for pid, parent in parents.items() if parent in mine}
-        found |= mine
-    return sum(ticks[pid] for pid in found) / os.sysconf("SC_CLK_TCK")
+def pytest_configure(config: pytest.Config) -> None:
+    """Counts what tests cost."""
+    config.pluginmanager.register(Costs(config.getoption("--costs")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Who runs what, where `--dist loadscope` is asked for (make test WORKERS=2)."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from tests.support.side_by_side import Folders
+
+    return Folders(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lives as long as the process: to look through it again at each collection is a tenth of a run."""
+    gc.freeze()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -93,13 +94,16 @@ def bare_records(channel: Channel, settings: Settings, *, api: str, count: int) 
         return count / ((boot_us() - begun) / 1e6)
 
 
-def reads(channel: Channel, _settings: Settings, *, api: str, paths: dict[str, list[str]]) -> dict[str, list[int]]:
+def reads(
+    channel: Channel, _settings: Settings, *, api: str, paths: dict[str, list[str]], pause_ms: int = 0
+) -> dict[str, list[int]]:
     """By turns one of each kind; microseconds, sorted.
 
     Args:
         channel: to the process that measures; it says when to begin.
         api: address of the API.
         paths: kind → what to get, one after the other.
+        pause_ms: between two calls.
     """
     connection = _connection(api)
     channel.tell("ready")
@@ -108,6 +112,7 @@ def reads(channel: Channel, _settings: Settings, *, api: str, paths: dict[str, l
     for some in zip(*paths.values(), strict=True):
         for kind, path in zip(paths, some, strict=True):
             took[kind].append(_timed(lambda path=path: _call(connection, "GET", path)))
+            time.sleep(pause_ms / 1000)
     return {kind: sorted(found) for kind, found in took.items()}
 
 

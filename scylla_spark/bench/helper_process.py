@@ -22,6 +22,7 @@ ROLES: Final = {
     "steady": "load", "pings": "load", "facts": "outcomes_observer", "timer": "floors", "echo": "floors", "pool": "floors",
     "round_trips": "floors", "lease_workers": "lease_workers", "empty_calls": "lease_workers", "lease_fleet": "lease_fleet",
     "single_tasks": "api_callers", "bulk": "api_callers", "bare_records": "api_callers", "reads": "api_callers",
+    "onlookers": "onlookers", "first_paint": "onlookers",
 }  # fmt: skip
 _END_S: Final = 10
 

@@ -12,6 +12,7 @@ _PARTS = (
     ("kafka.Kafka", "broker"),
     ("executors.local.forkserver", "children"),
     ("pyspark.daemon", "spark_python"),
+    ("scylla_spark.services.api", "api"),
     ("java", "jvm"),
 )
 
@@ -45,7 +46,7 @@ def cpu_by_part(root: int, leave_out: Collection[int] = ()) -> dict[str, float]:
         leave_out: processes that are left out, with their descendants.
 
     Returns:
-        "driver", "jvm", "jvm_jit" (its living compiler threads), "broker", "children" (of the local pool), "spark_python" and
+        "driver", "jvm", "jvm_jit" (its living compiler threads), "broker", "children" (of the local pool), "spark_python", "api" and
         "other" → seconds.
     """
     tick = os.sysconf("SC_CLK_TCK")

@@ -37,7 +37,8 @@ BENCHES: Final = {
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time; --fleet: held",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
-    "dashboard": "every screen of the dashboard, a million tasks and a thousand schedules stored",
+    "dashboard": "every screen of the dashboard, its first paint, and the heat map of a day of a million tasks",
+    "onlookers": "lateness, and the API's answers to others, while fifty screens Now are open, against none",
     "logs": "lateness while every handler prints twenty lines, against silence; and what became of the lines",
     "async": "ten thousand async tasks that sleep a second, in one child; without a dispatcher",
     "sandbox": "from the hand-over of a task to its start in a new child in a sandbox, against a plain child",
@@ -69,13 +70,14 @@ def main(name: str, args: Sequence[str]) -> int:
         raise ArgumentError(f"There is no benchmark {name!r}.", hint=f"Benchmarks: {', '.join(BENCHES)}, {ALL}.")
     given = _parser(name).parse_args(list(args))
     options = Options(
-        given.data,
-        given.seconds,
-        given.tasks,
-        given.lanes,
-        given.rate,
-        given.warm,
-        nested(given.set),
+        data=given.data,
+        seconds=given.seconds,
+        tasks=given.tasks,
+        stored=given.stored,
+        lanes=given.lanes,
+        rate=given.rate,
+        warm=given.warm,
+        changes=nested(given.set),
         profile=given.profile,
         batch=given.batch,
         replay=given.replay,
@@ -113,6 +115,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder for the run's own folder; default: the temporary one")
     parser.add_argument("--seconds", type=float, help="length of the steady load")
     parser.add_argument("--tasks", type=int, help="how many tasks, rows or pending tasks")
+    parser.add_argument("--stored", type=int, help="onlookers: tasks that stand in the tables")
     parser.add_argument("--lanes", type=int, help="over how many lanes")
     parser.add_argument("--rate", type=float, help="tasks per second of the steady load")
     parser.add_argument("--warm", type=int, help="rows or tasks before the measurement; 0: cold")

@@ -44,6 +44,7 @@ class Options:
         data: folder under which the run makes one of its own and removes it; None: the system's temporary folder.
         seconds: length of a latency benchmark.
         tasks: how many tasks or rows.
+        stored: how many tasks stand in the tables beside them.
         lanes: over how many lanes.
         rate: tasks per second of a latency benchmark.
         warm: rows or tasks that go the same way before the measurement begins.
@@ -59,6 +60,7 @@ class Options:
     data: Path | None = None
     seconds: float | None = None
     tasks: int | None = None
+    stored: int | None = None
     lanes: int | None = None
     rate: float | None = None
     warm: int | None = None

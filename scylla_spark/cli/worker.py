@@ -66,6 +66,7 @@ def containers(
     cpus: Annotated[float, typer.Option(help="Cores' time of a container")] = 1.0,
     max_processes: Annotated[int, typer.Option(help="Processes and threads of a container")] = 64,
     tmp: Annotated[str, typer.Option(help="Size of /tmp, and of /dev/shm, in memory")] = "64MB",
+    out: Annotated[str, typer.Option(help="Size of /out, in memory, for files that are left behind; 0: none")] = "64MB",
     timeout: Annotated[str, typer.Option(help="How long a container may run")] = "1h",
     network: Annotated[str, typer.Option(help="As podman's --network")] = "none",
     user: Annotated[str, typer.Option(help="Number of the user inside, or user:group; not root")] = "65534:65534",
@@ -89,7 +90,9 @@ def containers(
 
     cli = context(ctx)
     offer = offer_of(image, arguments_of(command), allow_tags=allow_tags)
-    bounds = bounds_of(memory=memory, cpus=cpus, processes=max_processes, tmp=tmp, timeout=timeout, network=network, user=user)  # fmt: skip
+    bounds = bounds_of(
+        memory=memory, cpus=cpus, processes=max_processes, tmp=tmp, out=out, timeout=timeout, network=network, user=user
+    )
     worker = Worker(url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca)
     with opened_yard(podman_of(podman), offer, bounds) as yard:
         cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url} and runs containers")

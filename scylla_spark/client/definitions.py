@@ -239,6 +239,7 @@ class Schedule:
         priority: of the tasks, 0 to 255.
         lane: ordering id of all runs; default: as `overlap` wants it.
         timeout: longest run of an attempt (duration).
+        expires: a run that has not begun so long after its planned time ends as expired, or is not launched (duration).
         retry: when a failed run is tried again.
         pause_after_failures: so many failed runs in a row pause the schedule.
         late_after: a run that starts later than this is told of (duration).
@@ -267,6 +268,7 @@ class Schedule:
     priority: int | None = None
     lane: str | None = None
     timeout: _Duration | None = None
+    expires: _Duration | None = None
     retry: Retry | None = None
     pause_after_failures: int | None = None
     late_after: _Duration | None = None
@@ -287,6 +289,7 @@ class Schedule:
             "constraints": [constraint.definition for constraint in self.constraints] or None, "overlap": self.overlap,
             "maxRunning": self.max_running, "catchUp": self.catch_up, "catchUpWindow": _span(self.catch_up_window),
             "queue": self.queue, "priority": self.priority, "lane": self.lane, "timeout": _span(self.timeout),
+            "expires": _span(self.expires),
             "pauseAfterFailures": self.pause_after_failures, "lateAfter": _span(self.late_after),
             "endWithin": _span(self.end_within), "expectEvery": _span(self.expect_every), "jobTimeout": _span(self.job_timeout),
             "paused": self.paused, "note": self.note, "owner": self.owner, "tags": list(self.tags) or None,

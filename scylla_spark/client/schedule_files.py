@@ -20,8 +20,8 @@ from scylla_spark.errors import ArgumentError, SetupError, shown
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 _FIELDS: Final = frozenset({
-    "name", "handler", "trigger", "payload", "queue", "priority", "lane", "timeout", "retry", "constraints", "overlap", "maxRunning",
-    "catchUp", "catchUpWindow", "pauseAfterFailures", "lateAfter", "endWithin", "expectEvery", "jobTimeout", "paused", "note",
+    "name", "handler", "trigger", "payload", "queue", "priority", "lane", "timeout", "expires", "retry", "constraints", "overlap",
+    "maxRunning", "catchUp", "catchUpWindow", "pauseAfterFailures", "lateAfter", "endWithin", "expectEvery", "jobTimeout", "paused", "note",
     "owner", "tags",
 })  # fmt: skip
 

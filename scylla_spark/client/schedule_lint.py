@@ -94,6 +94,8 @@ def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
         if times.next_after(now, {}) is None:
             yield "all its times lie in the past: it never fires"
             continue
+        if read.work.expires_ms is not None and times.jitter_us >= read.work.expires_ms * 1000:
+            yield "jitter may let it start after it expires: such times are skipped"
         if _is_every_second(times.rule, now):
             yield "it fires every second"
         if isinstance(times.rule, Cron):

@@ -444,7 +444,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] | Column | None = None,
         unique: str | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
@@ -459,8 +459,9 @@ class Scheduler:
             payload: column: a struct, a map, or the text of a JSON object. Default: empty.
             queue: name, or a column of names.
             priority: 0-255, or a column of integers.
-            expires: how long after its time each ends as expired unless it has begun (duration). Default: none does.
-            tags: of all of them, at most 16 short texts.
+            expires: how long after its time each ends as expired unless it has begun: a duration, or a column of intervals, whole
+                seconds or texts such as "10m"; null: it does not. Default: none does.
+            tags: of all of them, at most 16 short texts, or a column of arrays of texts; null: none.
             unique: "open": each ends as a duplicate if an earlier task of its lane and uniqueness key is open. Default: none does.
 
         Returns:
@@ -491,7 +492,7 @@ class Scheduler:
         queue: str | Column = DEFAULT_QUEUE,
         priority: int | Column = 0,
         expires: object = None,
-        tags: Iterable[str] | None = None,
+        tags: Iterable[str] | Column | None = None,
         unique: str | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
@@ -511,8 +512,8 @@ class Scheduler:
             payload: column.
             queue: name or column.
             priority: number or column.
-            expires: duration.
-            tags: of all tasks.
+            expires: duration or column.
+            tags: of all tasks, or a column.
             unique: "open", or None.
         """
         from scylla_spark.client import frames

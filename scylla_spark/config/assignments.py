@@ -12,7 +12,11 @@ from typing import Any, Final
 
 from scylla_spark.errors import ArgumentError
 
-_TABLES: Final = ("kafka.python_options.", "kafka.java_options.")  # Java's names have dots of their own
+_TABLES: Final = (
+    "kafka.python_options.",
+    "kafka.java_options.",
+    "spark.options.",
+)  # Java's names have dots of their own
 _STEP: Final = r'(?:"[^"]+"|[^."]+)'
 _PATH: Final = re.compile(rf"{_STEP}(?:\.{_STEP})*")
 

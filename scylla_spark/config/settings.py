@@ -29,6 +29,7 @@ from scylla_spark.config.connect import Connect
 from scylla_spark.config.kafka import Kafka
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.section import Duration, Section
+from scylla_spark.config.spark import Spark
 from scylla_spark.defaults import (
     GRACE,
     GROUP_SEPARATOR,
@@ -431,6 +432,7 @@ class Settings(BaseSettings):
         8, ge=1, le=512, description="partitions of the `tasks` topic; fixed for the life of a deployment"
     )
     master: str = Field("local[2]", description="Spark master where no session exists")
+    spark: Spark = Spark()
     kafka: Kafka = Kafka()
     broker: Broker = Broker()
     topics: Topics = Topics()
@@ -474,6 +476,12 @@ class Settings(BaseSettings):
     def tables_path(self) -> str:
         """Folder or URI under which the tables lie."""
         return self.tables.path or str(self.data_dir.absolute() / "tables")
+
+    @property
+    def tables_folder(self) -> Path | None:
+        """Where the tables lie on a file system of this machine; None: they lie in a store that only URIs name."""
+        path = self.tables_path.removeprefix("file://").removeprefix("file:")
+        return None if "://" in path else Path(path)
 
     @property
     def outputs_path(self) -> Path:

@@ -298,7 +298,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "orderingId": command.key.ordering_id,
         "scheduledTime": iso(command.key.time_us),
         "uniquenessKey": command.key.uniqueness_key,
-        "version": _version_for(command),
+        "version": version_of(expires=command.expires_ms is not None, unique=command.unique),
         "type": command.kind,
         "queue": command.queue,
     }
@@ -325,10 +325,16 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()
 
 
-def _version_for(command: Command) -> int:
-    if command.unique:
+def version_of(*, expires: bool, unique: bool) -> int:
+    """The version of a record: the lowest that says what it means.
+
+    Args:
+        expires: the task expires.
+        unique: its name is to be unique.
+    """
+    if unique:
         return VERSION
-    return COMMON_VERSION if command.expires_ms is None else _EXPIRING
+    return _EXPIRING if expires else COMMON_VERSION
 
 
 def payload_text(payload: Mapping[str, Any] | None) -> str:

@@ -18,11 +18,12 @@ _DIGITS: Final = 16
 
 
 def fingerprint_of(*texts: str) -> str:
-    """Sixteen hexadecimal digits, the same in every process, for texts that differ in nothing but numbers and quoted values.
+    """Sixteen hexadecimal digits, the same in every process, for errors whose messages differ in nothing but numbers and quoted values.
 
     Args:
-        *texts: what tells errors apart, such as work, class and message; of each, the first 2,000 characters count.
+        *texts: what tells errors apart, such as work and class, and at last the message; of each, the first 2,000 characters count.
+            Names are taken as they are: `load_eu1` and `load_eu2` are different work.
     """
-    plain = [_CHANGES.sub("#", text[:_MOST_CHARS]) for text in texts]
-    said = "\x00".join(plain).encode("utf-8", "replace")
+    *names, message = (text[:_MOST_CHARS] for text in texts)
+    said = "\x00".join([*names, _CHANGES.sub("#", message)]).encode("utf-8", "replace")
     return sha256(said).hexdigest()[:_DIGITS]

@@ -24,11 +24,13 @@ class OutputTerms(NamedTuple):
         folder: absolute path.
         partitions: of the deployment.
         max_bytes: of one attempt.
+        identity: of the folder (see `OutputFiles.identity`), for what may run where another one has its path; empty: it cannot.
     """
 
     folder: str
     partitions: int
     max_bytes: int
+    identity: str = ""
 
 
 class LogKeeper(Protocol):

@@ -28,6 +28,7 @@ from scylla_spark.core.command import (
     Rules,
     encode,
     validate,
+    version_of,
 )
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
@@ -39,6 +40,7 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
 from scylla_spark.transforms.payload_json import JSON_OPTIONS, payload_column, payload_conditions
+from scylla_spark.transforms.row_settings import expires_column, tags_column, wrong_tags
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",
@@ -52,11 +54,17 @@ REASONS: Final = {
     "handler_invalid": f"the handler is not a name ({RULE})",
     "queue_invalid": f"the queue is null or not a name ({RULE})",
     "priority_invalid": "the priority is null or not in 0-255",
+    "expires_invalid": "the time until it expires is not a duration from 1 ms to 100 years",
+    "tags_invalid": "the tags are more than 16, or one of them is null or is not 1-64 printable characters without spaces around them",
     "payload_not_an_object": "the payload is not the text of a JSON object",
     "payload_not_finite": "the payload holds NaN or an infinity, which JSON cannot express",
     "payload_too_large": f"the payload has more than {MAX_PAYLOAD_BYTES} bytes",
 }
 _NAME: Final = rf"^{PATTERN}\z"  # in Java "$" would let a last line end pass
+_TYPES: Final[dict[str, tuple[type[T.DataType], ...]]] = {
+    "handler": (T.StringType,), "queue": (T.StringType,), "priority": (T.IntegralType,),
+    "expires": (T.StringType, T.IntegralType, T.DayTimeIntervalType, T.NullType), "tags": (T.ArrayType, T.NullType),
+}  # fmt: skip
 _STORABLE: Final = f"(unix_micros(scheduled_time) BETWEEN {EARLIEST_US} AND {LATEST_US - 1})"
 
 
@@ -71,7 +79,7 @@ class Columns(NamedTuple):
     queue: str | Column = DEFAULT_QUEUE
     priority: int | Column = 0
     expires: object = None
-    tags: Iterable[str] | None = None
+    tags: Iterable[str] | Column | None = None
     unique: str | None = None
 
 
@@ -97,6 +105,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     payload_type = parts.schema["payload"].dataType
     parts = parts.withColumn("text", payload_column(F.col("payload"), payload_type, checked=checked))
     varying = _varying(columns)
+    parts = parts.withColumns(_written(parts, varying, unique=_is_unique(columns), checked=checked))
     constant = _constant(columns, now if checked else None)
     pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
     conditions = [
@@ -179,7 +188,20 @@ def _parts(df: DataFrame, columns: Columns, now: int) -> DataFrame:
 
 def _varying(columns: Columns) -> list[str]:
     """The settings that come from columns."""
-    return [name for name in ("handler", "queue", "priority") if isinstance(getattr(columns, name), Column)]
+    return [name for name in _TYPES if isinstance(getattr(columns, name), Column)]
+
+
+def _written(parts: DataFrame, varying: list[str], *, unique: bool, checked: bool) -> dict[str, Column]:
+    """The settings that do not travel as they stand in their columns, and the version of records that may expire."""
+    written = {}
+    if "expires" in varying:
+        kind = parts.schema["expires"].dataType
+        written["expires"] = expires_column(F.col("expires"), kind, checked=checked)
+        lasting, expiring = (F.lit(version_of(expires=expires, unique=unique)) for expires in (False, True))
+        written["version"] = F.when(F.col("expires").isNull(), lasting).otherwise(expiring)
+    if "tags" in varying:
+        written["tags"] = tags_column(F.col("tags"))
+    return written
 
 
 def _check_types(frame: DataFrame) -> None:
@@ -199,13 +221,16 @@ def _check_types(frame: DataFrame) -> None:
         raise ArgumentError(
             f"The payload is of type {payload.simpleString()}.", hint="Pass a struct, a map, or JSON text."
         )
-    wanted: dict[str, type[T.DataType]] = {"handler": T.StringType, "queue": T.StringType, "priority": T.IntegralType}
-    for name in wanted.keys() & schema.keys():
-        if not isinstance(schema[name], wanted[name]):
+    for name in _TYPES.keys() & schema.keys():
+        if not isinstance(schema[name], _TYPES[name]) or not _holds_texts(schema[name]):
             raise ArgumentError(
                 f"{name} is of type {schema[name].simpleString()}.",
-                hint="Pass text for names, integers for priorities.",
+                hint="Pass text for names, integers for priorities, intervals, seconds or text for expires, arrays of text for tags.",
             )
+
+
+def _holds_texts(kind: T.DataType) -> bool:
+    return not isinstance(kind, T.ArrayType) or isinstance(kind.elementType, T.StringType | T.NullType)
 
 
 def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
@@ -213,7 +238,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
     queue = DEFAULT_QUEUE if isinstance(columns.queue, Column) else columns.queue
     priority = 0 if isinstance(columns.priority, Column) else columns.priority
     sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
-    sample = sample._replace(expires_ms=_expires_ms(columns), tags=given_tags(columns.tags))
+    sample = sample._replace(expires_ms=_expires_ms(columns), tags=_tags(columns))
     _is_unique(columns)
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
@@ -232,17 +257,23 @@ def _constant(columns: Columns, stamp: int | None) -> str:
         priority=0 if isinstance(columns.priority, Column) else columns.priority,
         enqueued_us=stamp or 0,
         expires_ms=_expires_ms(columns),
+        tags=_tags(columns),
         unique=_is_unique(columns),
-        tags=given_tags(columns.tags),
         traceparent=current_traceparent() if stamp else None,
     )  # fmt: skip
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
+    if isinstance(columns.expires, Column):
+        text = text.replace(f',"version":{version_of(expires=False, unique=sample.unique)}', "")
     return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
 
 
 def _expires_ms(columns: Columns) -> int | None:
-    return None if columns.expires is None else duration_ms(columns.expires)
+    return None if columns.expires is None or isinstance(columns.expires, Column) else duration_ms(columns.expires)
+
+
+def _tags(columns: Columns) -> tuple[str, ...]:
+    return () if isinstance(columns.tags, Column) else given_tags(columns.tags)
 
 
 def _is_unique(columns: Columns) -> bool:
@@ -261,6 +292,8 @@ def _is_unique(columns: Columns) -> bool:
 def _key_pieces(varying: list[str]) -> list[str | Column]:
     """The last fields of a record, and its end."""
     fields = {"orderingId": "ordering_id", "uniquenessKey": "uniqueness_key"} | {name: name for name in varying}
+    if "expires" in varying:
+        fields["version"] = "version"
     struct = ", ".join(f"'{wire}', {column}" for wire, column in fields.items())
     # bytes, not text: the substring of a text would count its characters
     return [_time_field(), F.expr(f"substring(cast(to_json(named_struct({struct})) as binary), 2, {1 << 30})")]
@@ -323,6 +356,8 @@ def _setting_conditions(varying: list[str]) -> list[tuple[str, Column]]:
         "handler": lambda: F.col("handler").isNotNull() & ~F.col("handler").rlike(_NAME),
         "queue": lambda: F.col("queue").isNull() | ~F.col("queue").rlike(_NAME),
         "priority": lambda: F.col("priority").isNull() | ~F.col("priority").between(0, 255),
+        "expires": lambda: F.col("expires") == "",
+        "tags": lambda: wrong_tags(F.col("tags")),
     }
     return [(f"{name}_invalid", rules[name]()) for name in varying]
 

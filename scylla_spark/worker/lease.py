@@ -109,6 +109,7 @@ class Lease:
         self._ends_us = now_us() + view["max_ms"] * 1000
         self._kept_us = boot_us()
         self._reporter = reporter
+        self._checkpoint: str | None = None
         self._reported = not self.token  # handed over once, and ended with that
         self._status = OK if self._reported else _NOT_YET
         self._settled = threading.Event()
@@ -355,6 +356,7 @@ class Lease:
         self._sign(**fields)
 
     def _sign(self, **fields: str | None) -> None:
+        self._checkpoint = fields.get("checkpoint") or self._checkpoint
         if not self._reported and not self.lost.is_set():
             self._reporter.sign(self, **{name: text for name, text in fields.items() if text is not None})
 
@@ -363,6 +365,8 @@ class Lease:
             if not self.token:
                 return
             raise ConflictError("The lease was reported already.", hint="Report each lease once.")
+        if outcome != SUCCEEDED and fields.get("checkpoint") is None:  # the last one may not have been told yet
+            fields["checkpoint"] = self._checkpoint
         self.forward_report(item_text(lease=self.token, outcome=outcome, raw=fields))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 
 from scylla_spark.clock import now_us
@@ -230,3 +231,48 @@ def test_everything_is_reached_with_the_keyboard(visit):
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none" or page.evaluate("document.activeElement === document.body")
     assert {"/ui/tasks", "Pause", "/ui/tasks?filter=state%3Aready"} <= reached
+
+
+def test_now_is_brought_what_changes_and_keeps_what_was_focused(visit, site):
+    asked: list[str] = []
+    page = visit.open("/ui/now")
+    page.wait_for_selector(".pulse.is-live")
+    page.on("request", lambda request: asked.append(request.url))
+    page.focus("tr:has-text('mail') >> button")
+    httpx.post(f"{site.address}/v1/queues/mail:pause").raise_for_status()
+    page.wait_for_selector("tr:has-text('mail') >> text=Resume", timeout=30_000)
+    assert page.evaluate("document.activeElement.textContent") == "Resume"
+    assert asked == [], "the stream alone has brought it"
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".said:has-text('start again')")
+    assert visit.faults == []
+
+
+def test_rows_are_chosen_with_the_keyboard_and_the_list_stands_still_meanwhile(visit, site):
+    page = visit.open("/ui/tasks?filter=lane:cust-9")
+    page.wait_for_selector(".pulse.is-live")
+    page.focus("[aria-label='Choose invoice-19']")
+    page.keyboard.press("Space")
+    page.wait_for_selector("[data-chosen]:has-text('1 chosen')")
+    key = TaskKey(now_us() - 60_000_000, "cust-9", "late-one")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 200)])
+    page.wait_for_timeout(6_000)  # nothing happens: there is no condition to wait for
+    assert "late-one" not in page.inner_text("#live")
+    assert visit.hindrances() == []
+    page.keyboard.press("Space")
+    page.wait_for_selector("#live >> text=late-one", timeout=30_000)
+    page.focus("[aria-label='Choose invoice-19']")
+    page.keyboard.press("Space")
+    page.focus("button[value=cancel]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".said:has-text('A cancel was sent for 1 of 1 chosen tasks')")
+    assert [one.key.uniqueness_key for one in site.connection.sent] == ["invoice-19"]
+    assert visit.faults == []
+
+
+def test_all_rows_of_a_page_are_chosen_at_once(visit, site):
+    page = visit.open("/ui/tasks?filter=lane:cust-9")
+    page.check("[data-choose-all]")
+    assert page.locator("tbody input:checked").count() == 4
+    page.uncheck("[aria-label='Choose invoice-17']")
+    assert page.evaluate("document.querySelector('[data-choose-all]').indeterminate")

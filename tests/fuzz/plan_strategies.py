@@ -128,7 +128,7 @@ constraints = brief(
 )
 OPTIONAL = {
     "payload": payloads, "queue": st.just('"mail"'), "priority": st.sampled_from(LIMITS), "lane": st.sampled_from(['"lane"', *TEXTS]),
-    "timeout": lasting, "retry": our.retries, "constraints": listed(constraints, 2), "maxRunning": counts,
+    "timeout": lasting, "expires": lasting, "retry": our.retries, "constraints": listed(constraints, 2), "maxRunning": counts,
     "overlap": st.sampled_from(['"skip"', '"buffer_one"', '"buffer_all"', '"cancel_other"', '"allow_all"']),
     "catchUp": st.sampled_from(['"latest"', '"all"', '"none"']), "catchUpWindow": lasting, "pauseAfterFailures": counts,
     "lateAfter": lasting, "endWithin": lasting, "expectEvery": lasting, "jobTimeout": lasting,
@@ -351,8 +351,9 @@ FINE_TRIGGERS = [
 ]  # fmt: skip
 FINE = {
     "overlap": ["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"], "maxRunning": [1, 2, 1_000_000],
-    "lateAfter": ["1s"], "endWithin": ["1s"], "expectEvery": ["1s"], "jobTimeout": ["1s", "36525d"], "catchUp": ["all", "none"],
-    "pauseAfterFailures": [1], "owner": ["us"], "tags": [["t"], ["😀" * 1024] * 100], "note": ["\x01" * 1024], "lane": ["\x02" * 1024],
+    "lateAfter": ["1s"], "endWithin": ["1s"], "expectEvery": ["1s"], "expires": ["1ms", "2s"], "jobTimeout": ["1s", "36525d"],
+    "catchUp": ["all", "none"], "pauseAfterFailures": [1], "owner": ["us"], "tags": [["t"], ["😀" * 1024] * 100],
+    "note": ["\x01" * 1024], "lane": ["\x02" * 1024],
     "constraints": [
         [{"kind": "delay", "delay": "1s"}], [{"kind": "concurrency", "most": 1, "otherwise": "wait"}],
         [{"kind": "rate", "most": 1, "per": "2s"}],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.host import class_archive
 from tests.support.executor_conformance import (
@@ -51,8 +52,9 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def running(spark):
+def running(spark, tmp_path_factory):
     pool = SparkPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.keep_outputs(OutputTerms(str(tmp_path_factory.mktemp("outputs")), 8, 4_000_000))
     pool.attach(spark)
     running = Running(pool, slack_s=30)
     yield running
@@ -60,7 +62,7 @@ def running(spark):
 
 
 class TestSparkPoolOnAClusterConforms(ExecutorConformance):
-    pass
+    keeps_outputs = True
 
 
 def _ancestors(pid: int) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from scylla_spark.errors import SetupError
+from scylla_spark.errors import ArgumentError, SetupError
 from scylla_spark.worker.containers.options import RUNNER_LABEL
 from scylla_spark.worker.containers.podman import podman_of
 from scylla_spark.worker.containers.request import Offer
@@ -102,6 +102,61 @@ def test_a_payload_that_does_not_fit_and_an_image_that_is_not_allowed_start_noth
         assert (report["outcome"], report["error"]["code"]) == ("aborted", "payload_invalid")
 
 
+def test_it_tells_how_far_it_is_and_from_where_another_attempt_could_go_on(begun):
+    script = "echo 0.25 > /out/.progress; echo '{\"row\": 7}' > /out/.checkpoint; sleep 60"
+    attempt = begun(shell(script), timeout_ms=5_000)
+    first = {"value": 0.25}, {"checkpoint": {"row": 7}}
+    eventually(lambda: all(sign in attempt.noted.signs for sign in first), 20, "both, while it runs")
+    assert attempt.ended()["error"]["code"] == "timed_out"
+    last = begun(shell("echo 0.75 > /out/.progress; echo '{\"row\": 8}' > /out/.checkpoint; exit 75"))
+    assert last.ended()["outcome"] == "yielded"
+    assert {"checkpoint": {"row": 8}} in last.noted.signs, "also what it says last"
+
+
+def test_what_says_nothing_is_passed_over_and_named(begun):
+    script = "echo much > /out/.progress; ln -s /etc /out/link; ls > /out/..x; echo '[1]' > /out/.checkpoint"
+    attempt = begun(shell(f"{script}; echo .5 > /out/.hidden"))
+    report = attempt.ended()
+    assert (report["outcome"], attempt.noted.signs, attempt.noted.files) == ("succeeded", [], {})
+    assert report["metrics"]["left_out"] == ["..x", ".checkpoint", ".hidden", ".progress", "link"]
+
+
+@pytest.mark.parametrize(("ends", "outcome"), [("exit 0", "succeeded"), ("exit 3", "failed"), ("sleep 60", "failed")])
+def test_files_that_it_leaves_behind_are_sent_however_it_ends(begun, ends, outcome):
+    script = f"echo 1 > /out/a.csv; dd if=/dev/zero of=/out/b.bin bs=1M count=3 2>/dev/null; {ends}"
+    attempt = begun(shell(script), timeout_ms=5_000)
+    assert attempt.ended()["outcome"] == outcome
+    assert attempt.noted.files == {"a.csv": ("text/csv", b"1\n"), "b.bin": ("application/octet-stream", bytes(3 << 20))}
+
+
+def test_what_it_leaves_behind_is_bounded_whatever_it_says_of_its_size(begun):
+    full = begun(shell("dd if=/dev/zero of=/out/large bs=1M count=100; exit 1"))
+    assert "No space left" in output(full.ended())
+    assert 3_900_000 < len(full.noted.files["large"][1]) < 4_100_000, "whole pages"
+    sparse = begun(shell("dd if=/dev/zero of=/out/sparse bs=1 count=1 seek=10000000000")).ended()
+    assert (sparse["outcome"], sparse["error"]["code"]) == ("failed", "outputs_not_kept")
+    many = begun(shell("for i in $(seq 51); do echo > /out/$i; done")).ended()
+    assert "50 files" in many["error"]["description"]
+
+
+def test_a_link_out_of_the_folder_leads_nowhere(begun, tmp_path):
+    (tmp_path / "secret").write_text("canary")
+    attempt = begun(shell(f"ln -s {tmp_path}/secret /out/a; ln -s {tmp_path}/secret /out/.checkpoint; mkdir /out/b"))
+    assert attempt.ended()["outcome"] == "succeeded"
+    assert (attempt.noted.files, attempt.noted.signs) == ({}, [])
+
+
+def test_a_program_of_which_nothing_could_be_kept_has_not_succeeded_and_what_failed_stays(begun):
+    for ends, kind in (("exit 0", "outputs_not_kept"), ("exit 3", "container_exit")):
+        attempt = begun(shell(f"echo 1 > /out/a; sleep 0.3; {ends}"))
+        attempt.noted.refuses = ArgumentError("The disk is full.")
+        assert attempt.ended()["error"]["code"] == kind
+
+
+def test_without_a_folder_there_is_none(ended):
+    assert "out" not in ended(shell("echo \\\"$(ls /)\\\" | tr '\\n' ' '"), out=0)["result"].split()
+
+
 # -- what it cannot --------------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +219,7 @@ def test_it_sees_no_file_of_this_machine_but_its_task(ended, tmp_path):
     (tmp_path / "secret").write_text("canary")
     assert "canary" not in output(ended(shell(f"cat {tmp_path}/secret /proc/1/root{tmp_path}/secret >&2; exit 1")))
     seen = ended(shell("echo \\\"$(ls /)\\\" | tr '\\n' ' '"))["result"].split()
-    assert seen == ["bin", "dev", "etc", "open", "proc", "run", "sys", "task.json", "tmp"]
+    assert seen == ["bin", "dev", "etc", "open", "out", "proc", "run", "sys", "task.json", "tmp"]
 
 
 def test_a_fork_bomb_is_bounded_and_ends_with_its_container(ended, site):

@@ -438,19 +438,26 @@ class Judge:
 
     def _judge_limits(self, process: Process) -> None:
         """No more run than limits allow; where these were lowered, no more than before."""
-        gates = process.engine._gates
-        under_way = [*process.engine.runs.values(), *(lease.run for lease in process.engine.leases)]
-        counted = Counter(gates.name_of(run.invocation.queue) for run in under_way)
-        before, self._running_before[process.number] = self._running_before.get(process.number, {}), {}
+        engine, gates = process.engine, process.engine._gates
+        counted: Counter[str] = Counter()
+        for run in engine.runs.values():
+            counted[gates.name_of(run.invocation.queue)] += 1
+        for lease in engine.leases:
+            counted[gates.name_of(lease.run.invocation.queue)] += 1
+        before = self._running_before.setdefault(process.number, {})
         for name, gate in gates._gates.items():
             if gate.running != counted[name]:
                 raise Violation(f"queue {name!r} counts {gate.running} tasks, and {counted[name]} run")
-            running = {"": gate.running} | {text: group.running for text, group in gate._groups.items()}
-            self._running_before[process.number][name] = (gate.limits, running)
             limits, known = before.get(name, (None, {}))
+            if not gate.running and not any(known.values()):
+                if limits is not gate.limits:
+                    before[name] = (gate.limits, {})
+                continue  # nothing runs of most queues at most times
+            running = {"": gate.running} | {text: group.running for text, group in gate._groups.items()}
+            before[name] = (gate.limits, running)
             if limits is not gate.limits:
                 continue  # they were changed in this step
-            if gate.limits.pull and process.engine.counts["leases_adopted"]:
+            if gate.limits.pull and engine.counts["leases_adopted"]:
                 continue  # leases of an earlier owner hold, whatever our share is
             most = {"": gate._slots} | dict.fromkeys(gate._groups, gate.limits.group_concurrency)
             for group, number in running.items():

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.broken_rules import RULES
 from tests.simulation.run import redefined, seeds_needed, violations
 
-SEEDS = int(os.environ.get("SEEDS", "2000"))
+SEEDS = int(os.environ.get("SEEDS", "700"))
 FIRST = int(os.environ.get("FIRST", "0"))
 SEEN_LATE = {"chokes_while_taking", "old_answers_count"}
 """Rules of which it takes more seeds to see that they are broken than a test has time for."""

@@ -314,6 +314,92 @@ def test_a_frame_may_say_after_what_time_its_tasks_expire(spark):
     assert b'"version":1' in bytes(cancel.value)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize(
+    ("kind", "values", "wanted"),
+    [
+        ("string", ["10m", " 1h30m ", "0.4s", None], [600_000, 5_400_000, 400, None]),
+        ("int", [600, 1, 3_155_760_000 // 2, None], [600_000, 1_000, 1_577_880_000_000, None]),
+        (
+            "interval day to second",
+            [timedelta(days=200, microseconds=1_500), timedelta(microseconds=2_500), timedelta(days=36_525), None],
+            [17_280_000_002, 2, 3_155_760_000_000, None],
+        ),
+        ("interval minute", [timedelta(minutes=90)], [5_400_000]),
+        ("void", [None], [None]),
+    ],
+)
+def test_each_row_may_say_when_its_task_expires(spark, zone, kind, values, wanted):
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.createDataFrame(list(enumerate(values)), f"id long, wait {kind}")
+        for checked in (True, False):
+            columns = Columns("h", None, "id", LATER, expires=F.col("wait"))
+            rows = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
+            assert [row.reason for row in rows] == [None] * len(values)
+            assert [command.expires_ms for command in judged(rows)] == wanted
+            assert [json.loads(bytes(row.value))["version"] for row in rows] == [
+                1 if ms is None else 2 for ms in wanted
+            ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("string", ["soon", "", "0s", "0.4ms", "-1s", "36526d", "\x00", "1m" * 51]),
+        ("long", [0, -1, 2**63 - 1, -(2**63), 3_155_760_001]),
+        (
+            "interval day to second",
+            [timedelta(0), timedelta(seconds=-1), timedelta(days=36_526), timedelta(microseconds=400)],
+        ),
+    ],
+)
+def test_what_is_no_time_to_expire_is_refused_here_and_by_readers(spark, kind, values):
+    frame = spark.createDataFrame(list(enumerate(values)), f"id long, wait {kind}")
+    columns = Columns("h", None, "id", LATER, expires=F.col("wait"))
+    assert [row.reason for row in enqueue_records(frame, columns, RULES, NOW).collect()] == ["expires_invalid"] * len(
+        values
+    )
+    sent = enqueue_records(frame, columns, RULES, NOW, checked=False).collect()
+    assert all(isinstance(verdict, Rejection) for verdict in judged(sent))
+
+
+def test_each_row_may_have_tags_of_its_own(spark):
+    rows = [
+        ["billing", "tenant:7"],
+        ["a", "b", "a"],
+        [],
+        None,
+        ["ünïcode 漢字 🎉", '"', "x" * 64],
+        [f"t{n % 16}" for n in range(99)],
+    ]
+    frame = spark.createDataFrame(list(enumerate(rows)), "id long, labels array<string>")
+    columns = Columns("h", None, "id", LATER, tags=F.col("labels"))
+    wanted = [tuple(dict.fromkeys(row or [])) for row in rows]
+    for checked in (True, False):
+        found = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
+        assert [row.reason for row in found] == [None] * len(rows)
+        assert [command.tags for command in judged(found)] == wanted
+        assert [b'"tags"' in bytes(row.value) for row in found] == [bool(tags) for tags in wanted]
+
+
+def test_what_may_be_no_tag_is_refused_here_and_by_readers(spark):
+    rows = [[""], [" a"], ["x" * 65], ["new\nline"], ["a", None], [f"t{n}" for n in range(17)], ["\u202e"]]
+    frame = spark.createDataFrame(list(enumerate(rows)), "id long, labels array<string>")
+    columns = Columns("h", None, "id", LATER, tags=F.col("labels"))
+    assert [row.reason for row in enqueue_records(frame, columns, RULES, NOW).collect()] == ["tags_invalid"] * len(rows)
+    sent = enqueue_records(frame, columns, RULES, NOW, checked=False).collect()
+    assert all(isinstance(verdict, Rejection) for verdict in judged(sent))
+    broken = F.when(F.col("id") < 9, F.array(F.expr("cast(X'ff41' as string)")))
+    columns = Columns("h", None, "id", LATER, expires=F.expr("cast(X'ff41' as string)"), tags=broken)
+    found = enqueue_records(frame, columns, RULES, NOW).collect()
+    assert {row.reason for row in found} == {"expires_invalid"}
+    found = enqueue_records(frame, columns._replace(expires=None), RULES, NOW).collect()
+    assert {row.reason for row in found} == {"tags_invalid"}
+
+
 def test_an_empty_frame_gives_no_records(spark):
     for schema in (SCHEMA, SCHEMA.replace("struct<x: double, s: string>", "string")):
         assert enqueue_records(spark.createDataFrame([], schema), all_columns(), RULES, NOW).collect() == []
@@ -346,8 +432,14 @@ def test_wrong_columns_are_refused_before_any_job(spark, columns, said):
 
 
 def test_a_setting_in_a_column_of_a_wrong_type_is_refused(spark):
+    frame = spark.createDataFrame([ROW], SCHEMA)
     with pytest.raises(ArgumentError, match="priority is of type string"):
-        enqueue_records(spark.createDataFrame([ROW], SCHEMA), Columns("h", "o", "u", priority=F.col("o")), RULES, NOW)
+        enqueue_records(frame, Columns("h", "o", "u", priority=F.col("o")), RULES, NOW)
+    for wrong in ("o", "array(1)"):
+        with pytest.raises(ArgumentError, match="tags is of type"):
+            enqueue_records(frame, Columns("h", "o", "u", tags=F.expr(wrong)), RULES, NOW)
+    with pytest.raises(ArgumentError, match="expires is of type double"):
+        enqueue_records(frame, Columns("h", "o", "u", expires=F.lit(1.5)), RULES, NOW)
 
 
 def test_a_streamed_record_has_no_stamp_and_a_bad_payload_stays_readable(spark):

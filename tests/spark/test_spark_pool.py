@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.clock import boot_us, both_us, now_us
+from scylla_spark.core.output import read_links
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table
 from scylla_spark.executors.start_limit import StartLimit, this_clock
+from scylla_spark.io.host.output_files import OutputFiles
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,
     GRACE_S,
@@ -44,8 +47,9 @@ def worker():
 
 
 @pytest.fixture(scope="module")
-def running(spark):
+def running(spark, tmp_path_factory):
     pool = SparkPool([HANDLERS, BATCH_HANDLERS], kill_grace_s=GRACE_S)
+    pool.keep_outputs(OutputTerms(str(tmp_path_factory.mktemp("outputs")), 8, 4_000_000))
     pool.attach(spark)
     running = Running(pool, slack_s=20)
     yield running
@@ -53,7 +57,7 @@ def running(spark):
 
 
 class TestSparkPoolConforms(ExecutorConformance):
-    pass
+    keeps_outputs = True
 
 
 class TestSparkWorker:
@@ -66,6 +70,18 @@ class TestSparkWorker:
         sent = StartLimit("elsewhere", now_us() - 10_000_000, 5_000_000)  # ten seconds ago, on a machine just booted
         calls = [invocation("noop")._replace(start_by_us=sent.boot_us + left) for left in (9_000_000, 70_000_000)]
         assert [one.outcome for one in worker(calls, sent)] == ["not_started", "succeeded"]
+
+    def test_files_are_kept_only_where_the_folder_is_that_of_the_dispatcher(self, worker, tmp_path):
+        now = StartLimit(this_clock(), *both_us())
+        ours = OutputTerms(str(tmp_path / "outputs"), 8, 1_000)
+        ours = ours._replace(identity=OutputFiles(Path(ours.folder)).identity())
+        steps = [["a.txt", "first"]]
+        (kept,) = worker([invocation("leave_files", steps)], now, outputs=ours)
+        assert [link.name for link in read_links(kept.work.outputs)] == ["a.txt"]
+        elsewhere = ours._replace(folder=str(tmp_path / "another"))
+        (refused,) = worker([invocation("leave_files", steps)], now, outputs=elsewhere)
+        assert (refused.result, refused.work) == ('"ArgumentError"', None)
+        assert not (tmp_path / "another").exists(), "nothing is written where nobody would look for it"
 
     def test_handlers_of_a_worker_see_no_setting_of_ours(self, worker, monkeypatch):
         monkeypatch.setenv("SCYLLASPARK_KAFKA__SASL_PASSWORD", "canary-3f9a")

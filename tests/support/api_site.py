@@ -159,6 +159,7 @@ class Client:
     def __init__(self, portal: BlockingPortal, inner: httpx.AsyncClient) -> None:
         self._portal = portal
         self._inner = inner
+        self.cookies = inner.cookies
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         return self._portal.call(partial(self._inner.request, method, path, **more))

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from scylla_spark.errors import SchedulerError
 from scylla_spark.worker.containers.options import Bounds, bounds_of
 from scylla_spark.worker.containers.place import ContainerPlace, Yard
 from scylla_spark.worker.containers.podman import Podman, podman_of
-from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.lease import Lease, Output
 from tests.support.http_script import lease_view
 from tests.support.waiting import eventually
 
@@ -30,7 +31,7 @@ PROGRAMS = (
     "sleep", "touch", "tr", "wget", "yes",
 )  # fmt: skip
 PROBE = ("--network=none", "--memory=64m", "--pids-limit=32", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
-BOUNDS = bounds_of(memory="64MB", cpus=1, processes=32, tmp="8MB", timeout="60s")
+BOUNDS = bounds_of(memory="64MB", cpus=1, processes=32, tmp="8MB", out="4MB", timeout="60s")
 
 
 class ContainerSite(NamedTuple):
@@ -60,15 +61,20 @@ class Noted:
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
+        self.signs: list[dict[str, Any]] = []
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self.refuses: SchedulerError | None = None
 
     def report(self, lease: Lease, text: str) -> None:
         self.reports.append(json.loads(text))
 
     def sign(self, lease: Lease, **fields: str) -> None:
-        pass
+        self.signs.append({name: json.loads(text) for name, text in fields.items()})
 
-    def output(self, lease: Lease, output: Any) -> None:
-        pass
+    def output(self, lease: Lease, output: Output) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.files[output.name] = (output.media_type, Path(output.file).read_bytes())
 
     def refuse(self) -> None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from tests.support.delta_tables import append, fact, make, task
+from tests.support.delta_tables import append, fact, make_filled, task
 
 MARKUP = '<img src=x onerror="document.title=1"><script>alert(1)</script>'
 HOSTILE = (
@@ -30,8 +30,10 @@ def fill(path: str, now: int | None = None) -> dict[str, TaskKey]:
         path: of the tables.
         now: microseconds since the epoch.
     """
-    now = now_us() if now is None else now
-    make(path)
+    return make_filled(path, _filled, now_us() // _MINUTE * _MINUTE if now is None else now)
+
+
+def _filled(path: str, now: int) -> dict[str, TaskKey]:
     keys = {
         "succeeded": TaskKey(now - 90 * _MINUTE, "cust-9", "invoice-17"),
         "failed": TaskKey(now - 60 * _MINUTE, "cust-9", "invoice-18"),

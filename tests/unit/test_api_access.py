@@ -28,8 +28,8 @@ from scylla_spark.services.api.task_ids import path_of
 from scylla_spark.services.api.token_view import TokenView
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import append, at, make, task
-from tests.support.openapi_file import text
+from tests.support.delta_tables import append, at, make_filled, task
+from tests.support.openapi_file import FILE
 from tests.support.planner_harness import PlannerHarness
 
 MAIL = TaskKey(at(10), "o", "mail")
@@ -39,15 +39,18 @@ ENTRY = AuditEntry(1_767_225_600_000_000, "x", "x", "x", "POST", "x", 200, "x")
 MISSING = "/problems/unauthenticated"
 OPERATIONS = {
     operation["operationId"]: (method, path)
-    for path, methods in json.loads(text())["paths"].items()
+    for path, methods in json.loads(FILE.read_text())["paths"].items()
     for method, operation in methods.items()
 }
 
 
 def made(tmp_path, **settings) -> Site:
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(MAIL, 1, queue="mail"), task(GPU, 2, queue="gpu")])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path), **settings)
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(MAIL, 1, queue="mail"), task(GPU, 2, queue="gpu")])
 
 
 @pytest.fixture

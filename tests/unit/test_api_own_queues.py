@@ -19,11 +19,12 @@ from scylla_spark.services.api.stream import _Reader
 from scylla_spark.services.api.task_ids import path_of
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen, sent
-from tests.support.delta_tables import append, fact, make, task
+from tests.support.delta_tables import append, fact, make_filled, task
 from tests.unit.test_api_access import give
 from tests.unit.test_handler_catalogue import row
 
 FOREIGN = "foreign"  # stands in all names of what is not the token's
+MINUTE_US = 60_000_000
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "UTC"}
 
 
@@ -31,6 +32,7 @@ class Keys:
     """Tasks of a moment ago: of one lane each, and of a lane that holds some of both."""
 
     def __init__(self, now: int) -> None:
+        self.now = now
         due = now - HOUR_US
         self.own = [TaskKey(due + 2 * number, "own", f"k{number}") for number in range(3)]
         self.foreign = [TaskKey(due + 2 * number + 1, FOREIGN, f"{FOREIGN}-{number}") for number in range(4)]
@@ -42,20 +44,23 @@ class Keys:
 
 @pytest.fixture
 def keys():
-    return Keys(now_us())
+    return Keys(now_us() // MINUTE_US * MINUTE_US)
 
 
 @pytest.fixture
 def site(tmp_path, keys):
-    path = f"{tmp_path}/tables"
-    make(path)
+    make_filled(f"{tmp_path}/tables", filled, keys.now)
+    return Site(str(tmp_path))
+
+
+def filled(path: str, now: int) -> None:
+    keys = Keys(now)
     rows = [task(key, 1, queue="mail/a", handler="send") for key in (*keys.own, keys.behind, keys.ended)]
     others = [*keys.foreign, keys.head, keys.foreign_ended]
     append(path, TASKS, rows + [task(key, 1, queue=f"{FOREIGN}/q", handler=f"{FOREIGN}_h") for key in others])
     append(path, COMPLETIONS, [fact(key, 1, "failed", 2) for key in (keys.ended, keys.foreign_ended)])
     fires = {"planned_at": from_us(keys.ended.time_us), "decided_at": from_us(keys.ended.time_us), "verdict": "skipped"}
     append(path, FIRES, [{"schedule": name, "plan_offset": 1} | fires for name in ("mine", FOREIGN, f"{FOREIGN}-gone")])
-    return Site(str(tmp_path))
 
 
 @pytest.fixture

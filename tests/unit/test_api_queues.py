@@ -7,14 +7,17 @@ import pytest
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
+from tests.support.delta_tables import PARTITIONS, append, at, fact, make_filled, task
 
 
 @pytest.fixture
 def site(tmp_path):
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(TaskKey(at(10), "o", str(n)), n, queue="mail") for n in range(3)])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path))
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(TaskKey(at(10), "o", str(n)), n, queue="mail") for n in range(3)])
 
 
 @pytest.fixture

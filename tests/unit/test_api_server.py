@@ -261,6 +261,7 @@ def test_many_idle_connections_slow_nobody(port):
         assert quick(port)
 
 
+@pytest.mark.slow
 def test_who_still_waits_when_the_server_stops_is_told_so(site, caplog):
     with line(site.port) as waits, line(site.port) as streams:
         waits.sendall(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")

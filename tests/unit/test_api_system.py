@@ -9,7 +9,7 @@ from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.io.delta.table_commits import newest_commits
 from scylla_spark.schemas import PROGRESS, TASKS
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import PARTITIONS, append, at, make, task
+from tests.support.delta_tables import PARTITIONS, append, at, make_filled, task
 
 MERGE = {
     "timestamp": 1_795_390_464_006, "operation": "MERGE", "version": 4,
@@ -22,9 +22,12 @@ MERGE = {
 
 @pytest.fixture
 def site(tmp_path):
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(TaskKey(at(10), "a", "k"), 1)])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path))
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(TaskKey(at(10), "a", "k"), 1)])
 
 
 @pytest.fixture

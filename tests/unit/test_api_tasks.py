@@ -17,7 +17,7 @@ from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
 from scylla_spark.services.api.task_ids import id_of, path_of
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import append, at, fact, make, rejected, task
+from tests.support.delta_tables import append, at, fact, make, make_filled, rejected, task
 from tests.support.waiting import holds
 
 KEY = TaskKey(at(10), "cust/9 ä", "inv,17%")
@@ -27,8 +27,11 @@ LINES = "application/x-ndjson"
 
 @pytest.fixture
 def site(tmp_path):
-    path = f"{tmp_path}/tables"
-    make(path)
+    make_filled(f"{tmp_path}/tables", filled)
+    return Site(str(tmp_path))
+
+
+def filled(path: str) -> None:
     append(path, TASKS, [task(KEY, 1, payload='{"a": 9007199254740993}'), task(LATER, 2, queue="mail")])
     append(
         path,
@@ -36,7 +39,6 @@ def site(tmp_path):
         [fact(KEY, 2, "failed", 3, error_class="TimeoutError", error_message="too slow", result=None)],
     )
     append(path, ATTEMPTS, [fact(KEY, 1, "failed", 2, error_class="KeyError", next_at=from_us(at(10, 1)))])
-    return Site(str(tmp_path))
 
 
 @pytest.fixture

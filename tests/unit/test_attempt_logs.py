@@ -29,6 +29,7 @@ def taken(queue):
     return [decode(queue.take().value) for _ in range(len(queue))]
 
 
+@pytest.mark.slow
 def test_many_lines_become_records_that_every_reader_takes():
     queue = LogQueue(1 << 30)
     queue.add(NAME, some(1, 5_000, 1000))
@@ -117,6 +118,20 @@ def test_a_process_that_outlives_its_child_and_writes_on_does_not_keep_the_lines
     logs._bury(_Source(memory, AttemptLines(logs._redaction, most_line=100, most_attempt=100)))
     assert memory.taken < 5_000
     assert memory.room == 0, "it is let go of"
+
+
+def test_every_secret_of_the_settings_is_known_wherever_it_stands(settings):
+    channel = {"kind": "webhook", "url": "https://u:pass-in-url@hooks.example.com/services/T0/path-of-hook"}
+    more = Settings.model_validate(
+        settings.model_dump(exclude={"connect", "notify", "kafka"})
+        | {
+            "connect": {"url": "sc://h:15002", "token": "connect-token"},
+            "notify": {"channels": {"ops": channel | {"secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}},
+            "kafka": {"java_options": {"ssl.key.password": "of-the-key"}},
+        }
+    )
+    secrets = {"connect-token", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "of-the-key", "pass-in-url"}
+    assert secrets | {"services/T0/path-of-hook", channel["url"]} <= known_secrets(more)
 
 
 def test_secrets_are_those_of_the_settings_and_variables_with_telling_names(settings):

@@ -14,7 +14,7 @@ from scylla_spark.worker.containers import watchdog
 from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, verdict_of_container
 from scylla_spark.worker.containers.identity import identity, lives
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
-from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
+from scylla_spark.worker.containers.options import Files, Mark, bounds_of, create_options, probe_options
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
@@ -99,8 +99,8 @@ def test_a_command_is_read_as_a_shell_does():
 
 
 def options(box=None, **bounds):
-    files = Files("/x/task.json", "/x/environment")
-    return run_options(box or Box(IMAGE), bounds_of(**(BOUNDS | bounds)), Mark("7-8-abcdef01", "d1"), files, 100)
+    files = Files("/x/task.json", "/x/environment", "/x/pid")
+    return create_options(box or Box(IMAGE), bounds_of(**(BOUNDS | bounds)), Mark("7-8-abcdef01", "d1"), files, 100)
 
 
 def test_a_container_is_closed_and_bounded():
@@ -114,6 +114,11 @@ def test_a_container_is_closed_and_bounded():
     }  # fmt: skip
 
 
+def test_a_folder_for_what_is_left_behind_is_bounded_and_runs_nothing():
+    assert "--tmpfs=/out:rw,nosuid,nodev,noexec,size=2000000,mode=1777" in options(out="2MB")
+    assert not any("/out" in word for word in options())
+
+
 def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_options():
     said = options(Box(IMAGE, ("--privileged", "--volume=/:/host"), {"SECRET": "s3"}))
     assert said[said.index(IMAGE) :] == [IMAGE, "--privileged", "--volume=/:/host"]
@@ -121,9 +126,9 @@ def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_optio
 
 
 def test_a_probe_has_the_options_of_tasks():
-    files = Files("/x/task.json", "/x/environment")
+    files = Files("/x/task.json", "/x/environment", "/x/pid")
     probe = probe_options(IMAGE, bounds_of(**BOUNDS), Mark("7-8-abcdef01", "d1"), files, 100)
-    assert set(options()) < set(probe)
+    assert set(options()) - set(probe) == {"create", "--pidfile=/x/pid"}
 
 
 @pytest.mark.parametrize(
@@ -132,6 +137,7 @@ def test_a_probe_has_the_options_of_tasks():
         {"user": "0"}, {"user": "root"}, {"user": "1000:0"}, {"user": "00"}, {"user": "1000:"}, {"network": "host"}, {"network": ""},
         {"network": "container:x"}, {"network": "ns:/proc/1/ns/net"}, {"network": "none --privileged"}, {"memory": "1MB"},
         {"memory": "much"}, {"cpus": 0.0}, {"cpus": float("nan")}, {"processes": 0}, {"timeout": "10ms"}, {"tmp": "0kB"},
+        {"out": "-1"}, {"out": ""},
     ],
 )  # fmt: skip
 def test_bounds_that_would_open_it_or_cannot_be_are_refused(wrong):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
+import json
 import re
 import socket
 import tomllib
@@ -15,21 +17,29 @@ from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api import overview
+from scylla_spark.services.api.app import guarded
 from scylla_spark.services.api.beyond_tables import Happened, Standing
-from scylla_spark.services.dashboard import words
+from scylla_spark.services.api.login_codes import LoginCodes
+from scylla_spark.services.dashboard import now_live, words
 from scylla_spark.services.dashboard.assets import FOLDER
-from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, MOST_SESSIONS, Sessions
+from scylla_spark.services.dashboard.guard import COOKIE
+from scylla_spark.services.dashboard.now_live import Parts
+from scylla_spark.services.dashboard.sessions import IDLE_US, LONGEST_US, RENEWED_US, Sessions
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, form_token, seen, sent, token_of
-from tests.support.delta_tables import append, at, make, task
+from tests.support.delta_tables import append, at, make_filled, task
+from tests.support.waiting import eventually
 
 KEY = TaskKey(at(10), "cust/9", "inv")
 
 
 def made(tmp_path, **settings) -> Site:
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(KEY, 1, queue="mail")])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path), **settings)
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(KEY, 1, queue="mail")])
 
 
 @pytest.fixture
@@ -189,19 +199,78 @@ def test_where_no_token_is_needed_nobody_asks(client):
     assert client.get("/v1/me").json() == {"id": "", "name": "", "scopes": ["admin"], "namespaces": []}
 
 
-def test_sessions_are_bounded_and_end():
-    sessions = Sessions()
-    first = sessions.begin("a", 0)
-    assert sessions.token(first, IDLE_US) == "a"
-    assert sessions.token(first, 2 * IDLE_US + 1) == "", "it was silent"
-    long = sessions.begin("b", 0)
-    for hour in range(1, LONGEST_US // IDLE_US + 1):
-        assert sessions.token(long, hour * IDLE_US) == "b"
-    assert sessions.token(long, LONGEST_US + 1) == "", "it lasted long enough"
-    oldest = sessions.begin("c", 0)
-    for _ in range(MOST_SESSIONS):
-        sessions.begin("d", 0)
-    assert sessions.token(oldest, 1) == ""
+def test_sessions_end_when_they_are_silent_or_have_lasted_long():
+    sessions = Sessions("secret")
+    first = sessions.begun("a", 0)
+    text = sessions.text(first, 0)
+    assert sessions.read(text, IDLE_US) == first
+    assert sessions.read(text, IDLE_US + 1) is None, "it was silent"
+    later = sessions.text(first, LONGEST_US - 1)
+    assert sessions.read(later, LONGEST_US) is not None
+    assert sessions.read(later, LONGEST_US + 1) is None, "it lasted long enough"
+
+
+def test_a_session_is_known_to_whoever_shares_the_secret_and_to_nobody_else():
+    session = Sessions("secret").begun("a", 0)
+    text = Sessions("secret").text(session, 0)
+    assert Sessions("secret").read(text, 1) == session
+    assert Sessions("another").read(text, 1) is None
+    for wrong in ("", ".", text[:-1], text.replace(".a.", ".b."), f"{text}0", "x" * 10_000, "1.a.b.c.\u00e9"):
+        assert Sessions("secret").read(wrong, 1) is None
+    assert LoginCodes("secret").redeemed(text, 1) == "", "what is signed for one purpose is nothing for another"
+
+
+def test_a_code_holds_for_a_minute_and_once():
+    codes = LoginCodes("secret")
+    code = codes.made("a", 0)
+    assert LoginCodes("secret").redeemed(code, 60_000_000) == "a", "another process has made it"
+    assert (codes.redeemed(code, 60_000_001), codes.redeemed(code, 0), codes.redeemed(code, 0)) == ("", "a", "")
+
+
+def revoke(site, text):
+    id = text.split("_")[1]
+    stored = site.connection.plan.state().tokens[id]
+    fields = {"id": id, "digest": stored.digest, "name": stored.name, "scopes": list(stored.scopes), "revoked": True}
+    site.connection.plan.ask("put_token", tokens=[fields])
+
+
+def test_a_session_is_known_to_every_process_and_ends_in_each_with_its_token(site, client):
+    text = token_of(site, "read")
+    sent(client, "/ui/login", client.get("/ui/login"), token=text)
+    with site.client() as other:  # all that a process remembers of sessions is new
+        assert other.get("/ui/now").status_code == 303
+        other.cookies.update(client.cookies)
+        assert other.get("/ui/now").status_code == 200
+        answer = sent(other, "/ui/now:pause", client.get("/ui/now"), queue="mail")
+        assert "no scope" in seen(answer), "its form is believed, only its scope is missing"
+        revoke(site, text)
+        for one in (client, other):
+            eventually(lambda one=one: one.get("/ui/now").status_code == 303, 10, "the revocation is seen")
+
+
+def test_a_session_that_goes_on_gets_a_new_text_and_an_old_one_does_not(site, client, monkeypatch):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    assert "set-cookie" not in client.get("/ui/now").headers
+    began = now_us()
+    monkeypatch.setattr("scylla_spark.services.dashboard.page.now_us", lambda: began + RENEWED_US + 1_000_000)
+    assert "HttpOnly" in client.get("/ui/now").headers["set-cookie"]
+    monkeypatch.setattr("scylla_spark.services.dashboard.page.now_us", lambda: began + IDLE_US + 1_000_000)
+    assert client.get("/ui/now").status_code == 200, "it was renewed"
+
+
+def test_a_copy_of_a_cookie_is_worth_nothing_once_its_owner_has_logged_out(site, client):
+    sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
+    copied = dict(client.cookies)
+    sent(client, "/ui/logout", client.get("/ui/now"))
+    client.cookies.update(copied)
+    assert client.get("/ui/now").status_code == 303
+
+
+def test_no_request_vouches_for_itself(site, client):
+    text = token_of(site, "admin")
+    for name in ("scylla_spark.vouched_token", "Vouched-Token", "Cookie"):
+        answer = client.get("/v1/me", headers={name: text.split("_")[1]})
+        assert answer.status_code == 401
 
 
 # -- which forms are believed ---------------------------------------------------------------------------------------------
@@ -385,3 +454,89 @@ def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
     assert client.get("/v1/overview").json()["banners"] == []
     monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000)
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]
+
+
+# -- what a page that is open is told -------------------------------------------------------------------------------------
+
+
+def events_of(site, text, until, path="/ui/now/live"):
+    """What a stream says, event by event, until something is said."""
+    found = []
+
+    async def read():
+        app = guarded(site.app, site.settings)
+        sent = asyncio.Event()
+        headers = [(b"host", b"127.0.0.1"), (b"cookie", f"{COOKIE}={text}".encode())]
+
+        whole = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive():
+            if (message := next(whole, None)) is not None:
+                return message
+            await sent.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            found.append(message.get("body", b"").decode())
+            if until(found):
+                sent.set()
+
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        await asyncio.wait_for(app(scope, receive, send), 60)
+
+    asyncio.run(read())
+    return "".join(found)
+
+
+def test_now_sends_its_part_when_it_has_become_another(site, monkeypatch):
+    monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+    told = []
+
+    def enough(found):
+        parts = "".join(found).count("event: part")
+        if parts == 1 and not told:
+            told.append(1)
+            site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
+        return parts == 2
+
+    text = events_of(site, "", enough)
+    first, second = (json.loads(one.partition("data: ")[2].partition("\n")[0]) for one in text.split("event: part")[1:])
+    assert (">mail<" in first, "added" in first, "added" in second) == (True, False, True)
+    assert "form_token" not in second, "what all are sent is of no session"
+
+
+def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):
+    parts, made, now = Parts(), [], [1_000_000]
+    monkeypatch.setattr(now_live, "boot_us", lambda: now[0])
+
+    def make():
+        made.append(now[0])
+        now[0] += 10_000
+        return f"<p>{len(made)}"
+
+    assert [parts.made((b"a", b"q"), make) for _ in range(50)] == ["<p>1"] * 50
+    assert parts.made((b"b", b"q"), make) is None, "a hundred times ten milliseconds have not passed"
+    now[0] += 1_000_000
+    assert parts.made((b"b", b"q"), make) == "<p>2"
+    assert len(made) == 2
+
+
+def test_a_stream_ends_with_its_token(site, client, monkeypatch):
+    monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+    token = token_of(site, "read")
+    sent(client, "/ui/login", client.get("/ui/login"), token=token)
+    revoked = []
+
+    def enough(found):
+        text = "".join(found)
+        if "event: part" in text and not revoked:
+            revoked.append(1)
+            revoke(site, token)
+            site.connection.plan.ask("put_queue", queues=[{"name": "added", "paused": True}])
+        return "event: over" in text
+
+    assert "event: over" in events_of(site, client.cookies[COOKIE], enough)

@@ -67,6 +67,13 @@ def test_many_schedules_stand_on_pages(client):
     assert "s204" in seen(client.get("/ui/schedules?after=s199"))
 
 
+def test_a_schedule_shows_when_its_runs_expire(client):
+    client.put("/v1/schedules/brief", json=NIGHTLY | {"expires": "10m"})
+    assert client.get("/v1/schedules/brief").json()["definition"]["expires"] == "10m"
+    assert "Expires 10m after its time" in seen(client.get("/ui/schedules/brief"))
+    assert "Expires" not in seen(client.get(f"/ui/schedules/{PATH}"))
+
+
 def test_a_schedule_shows_its_next_ten_times_and_what_a_clock_change_does(client):
     client.put("/v1/schedules/spring", json=NIGHTLY | {"cron": "30 2 28 3 *", "gap": "skip"})
     assert seen(client.get(f"/ui/schedules/{PATH}")).count("02:00 Europe/Berlin") == 10

@@ -15,7 +15,7 @@ from scylla_spark.services.api import system
 from scylla_spark.services.dashboard.system import TABS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent, token_of
-from tests.support.delta_tables import append, at, make, rejected, task
+from tests.support.delta_tables import append, at, make_filled, rejected, task
 
 HOSTILE = "<svg onload=alert(1)> \u202e"
 NOW = datetime.now(UTC)
@@ -40,9 +40,12 @@ def refused(count: int) -> list[dict]:
 
 @pytest.fixture
 def site(tmp_path):
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(TaskKey(at(10), "a", "k"), 1)])
+    make_filled(f"{tmp_path}/tables", filled)
     return Site(str(tmp_path))
+
+
+def filled(path: str) -> None:
+    append(path, TASKS, [task(TaskKey(at(10), "a", "k"), 1)])
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ _S = 1_000_000
 
 @pytest.fixture
 def site(tmp_path):
-    tmp_path.joinpath("tables").mkdir()
     site_keys = fill(f"{tmp_path}/tables")
     site = Site(str(tmp_path))
     site.keys = site_keys
@@ -117,6 +116,35 @@ def test_an_act_on_many_tasks_wants_their_number_typed(client, site, monkeypatch
     assert site.connection.sender.records == []
     assert sent(client, "/ui/tasks:bulk", preview, **fields, typed="2").status_code == 303
     assert len(site.connection.sender.records) == 2
+
+
+def chosen(client, page, act, *keys):
+    boxes = {f"task.{number}": id_of(key) for number, key in enumerate(keys)}
+    return sent(client, "/ui/tasks:chosen?filter=lane:cust-9", page, act=act, **boxes)
+
+
+def test_tasks_that_are_chosen_are_acted_on_and_no_others(client, site):
+    page = client.get("/ui/tasks", params={"filter": "lane:cust-9"})
+    assert f'value="{id_of(site.keys["ready"])}" aria-label="Choose invoice-19"' in unescape(page.text)
+    answer = chosen(client, page, "cancel", site.keys["ready"], site.keys["scheduled"])
+    assert answer.headers["location"] == "/ui/tasks?filter=lane%3Acust-9"
+    sent_now = {(one.kind, one.key) for one in site.connection.sent}
+    assert sent_now == {(CANCEL, site.keys["ready"]), (CANCEL, site.keys["scheduled"])}
+    assert "A cancel was sent for 2 of 2 chosen tasks" in seen(client.get("/ui/tasks"))
+
+
+def test_what_cannot_be_done_to_one_that_is_chosen_is_said_and_done_to_the_others(client, site):
+    page = client.get("/ui/tasks")
+    chosen(client, page, "retry", site.keys["failed"], site.keys["ready"])
+    assert [one.key.ordering_id for one in site.connection.sent] == ["cust-9"]
+    assert "of 1 of 2 chosen tasks; the lists show it within seconds. Not the others:" in seen(client.get("/ui/tasks"))
+
+
+def test_nothing_is_done_where_nothing_or_no_act_is_chosen(client, site):
+    page = client.get("/ui/tasks")
+    assert chosen(client, page, "cancel").status_code == 400
+    assert chosen(client, page, "delete", site.keys["ready"]).status_code == 404
+    assert site.connection.sent == []
 
 
 def test_an_act_that_is_none_is_told_so(client):

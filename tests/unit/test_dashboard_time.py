@@ -14,7 +14,7 @@ from scylla_spark.schemas import COMPLETIONS, TASKS
 from scylla_spark.services.dashboard.time_machine import LIMITS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent, token_of
-from tests.support.delta_tables import append, fact, make, task
+from tests.support.delta_tables import append, fact, make, make_filled, task
 
 LANE = "<script>alert(1)</script>/%\n\u202e"
 MINUTE = 60_000_000
@@ -27,9 +27,13 @@ def due():
 
 @pytest.fixture
 def site(tmp_path, due):
-    make(f"{tmp_path}/tables")
+    make_filled(f"{tmp_path}/tables", filled, due)
+    return Site(str(tmp_path))
+
+
+def filled(path: str, due: int) -> None:
     keys = [TaskKey(due + number * MINUTE, LANE if number == 3 else f"lane-{number}", "k") for number in range(10)]
-    append(f"{tmp_path}/tables", TASKS, [task(one, 1, queue="mail") for one in keys])
+    append(path, TASKS, [task(one, 1, queue="mail") for one in keys])
     ends = [
         fact(
             one,
@@ -41,8 +45,7 @@ def site(tmp_path, due):
         )
         for one in keys[:8]
     ]
-    append(f"{tmp_path}/tables", COMPLETIONS, ends)
-    return Site(str(tmp_path))
+    append(path, COMPLETIONS, ends)
 
 
 @pytest.fixture

@@ -62,6 +62,17 @@ def serving(**options):
         thread.join()
 
 
+def test_a_stop_waits_for_no_look():
+    server = ReadOnlyServer(("127.0.0.1", 0), ROUTES)
+    thread = threading.Thread(target=server.serve_forever, args=(60.0,), daemon=True)
+    thread.start()
+    assert ask(server.server_address[1], "/plain")[0] == 200
+    threading.Thread(target=server.shutdown, daemon=True).start()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    server.server_close()
+
+
 @pytest.fixture(scope="module")
 def port():
     with serving(hosts=["dispatcher.example"]) as port:
@@ -151,6 +162,7 @@ LINES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300) | st.lists(LINES | st.binary(max_size=40), max_size=6).map(b"\r\n".join))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_get_an_answer_or_an_end_and_the_server_goes_on(port, raw):

@@ -81,8 +81,8 @@ def test_jars_are_fetched_once_and_then_used_without_java(repository, monkeypatc
     assert repository.fetches() == 1
 
 
-def test_both_sets_are_fetched_by_default(repository):
-    assert set(repository.ensure()) == {"spark", "broker"}
+def test_all_sets_are_fetched_by_default(repository):
+    assert set(repository.ensure()) == set(jars.SETS)
     assert repository.fetches("broker") == 1
 
 

@@ -110,3 +110,13 @@ def test_hours_whose_files_are_the_same_are_not_read_again(path):
     first = lateness.cells(at(10), at(11), NOW)
     reader.frame = None  # whoever reads now fails
     assert lateness.cells(at(10), at(11), NOW) == first
+
+
+def test_of_an_hour_that_is_not_over_more_becomes_due_and_it_is_not_read_again(path):
+    append(path, TASKS, [task(key(at(10, 1)), 1), task(key(at(10, 40)), 2)])
+    readers = TableReader(path)
+    lateness = Lateness(readers)
+    assert [one["open"] for one in lateness.cells(BEGIN, END, at(10, 30))] == [1]
+    reads, readers.frame = [], lambda *_: reads.append(1)
+    assert [one["open"] for one in lateness.cells(BEGIN, END, at(10, 50))] == [1, 1]
+    assert reads == []

@@ -57,6 +57,7 @@ class OneDesk:
         self.returned: list[str] = []
         self.refuses = ""
         self.slow = self.dead = False
+        self.slow_s = 0.05
         self._hurried: dict[asyncio.Future, asyncio.Event] = {}
 
     def call(self, call):
@@ -76,7 +77,7 @@ class OneDesk:
         if self.dead:
             raise UnreachableError("gone")
         if self.slow:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(self.slow_s)
         if call.until_us and not self.gives:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(hurried.wait(), call.until_us / 1e6)
@@ -230,6 +231,7 @@ def test_a_refusal_of_one_owner_does_not_hide_what_another_has_leased(desks):
 def test_nobody_listens_any_more_and_what_was_leased_goes_back(desks):
     desks.desks["odd"].gives = [new_token(1, RNG)]
     desks.desks["even"].slow = True
+    desks.desks["even"].slow_s = 60.0  # on a busy machine, too, it has not answered when the caller goes
 
     async def play():
         asking = asyncio.create_task(

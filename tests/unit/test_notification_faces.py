@@ -121,6 +121,7 @@ def test_errors_that_differ_in_numbers_and_quoted_values_only_are_the_same() -> 
     assert fingerprint_of("mail", texts[0]) == fingerprint_of("mail", texts[1])
     assert fingerprint_of("mail", texts[0]) != fingerprint_of("charge", texts[0])
     assert fingerprint_of("a", "b") != fingerprint_of("ab", "")
+    assert fingerprint_of("load_eu1", texts[0]) != fingerprint_of("load_eu2", texts[0]), "names are no messages"
     assert fingerprint_of("a\ud800") == fingerprint_of("a\ud800")
     assert fingerprint_of("mail", texts[0]) == "eb953a0cdbc29389", "it stands in the log: the same in every process"
 

@@ -116,6 +116,7 @@ def test_a_receiver_that_hangs_is_cut_off_in_time_and_tried_again(answer: int) -
     assert (done.failure.kind, done.final) == ("timed_out", False)
 
 
+@pytest.mark.slow
 def test_a_resolver_that_hangs_is_left_behind_in_time_and_hangs_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ends.wait(60) or [])

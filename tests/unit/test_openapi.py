@@ -10,7 +10,7 @@ import pytest
 from scylla_spark.services.api import problems
 from tests.support.openapi_file import FILE, text
 
-DESCRIBED = json.loads(text())
+DESCRIBED = json.loads(FILE.read_text())
 OPERATIONS = [
     (method, path, operation) for path, methods in DESCRIBED["paths"].items() for method, operation in methods.items()
 ]

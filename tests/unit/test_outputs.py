@@ -46,6 +46,26 @@ def stored(tmp_path: Path) -> dict[str, bytes]:
     return {str(path.relative_to(tmp_path)): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
+def test_a_folder_is_told_from_another_one_of_its_path(tmp_path):
+    folder = OutputFiles(tmp_path / "outputs")
+    assert not folder.is_identified("")
+    identities = {OutputFiles(folder.root).identity() for _ in range(3)}
+    assert identities == {folder.identity()}
+    assert folder.is_identified(folder.identity())
+    assert OutputFiles(tmp_path / "other").identity() != folder.identity()
+    assert [path.name for path in folder.root.iterdir()] == [".identity"]
+    assert list(folder.hours()) == []
+
+
+def test_a_file_is_kept_only_in_the_folder_that_is_meant(tmp_path):
+    terms = OutputTerms(str(tmp_path / "outputs"), 8, 1_000, OutputFiles(tmp_path / "outputs").identity())
+    assert AttemptOutputs(terms, ROW).write("a.txt", "text", None).bytes == 4
+    for elsewhere in (tmp_path / "not_mounted", tmp_path):
+        with pytest.raises(ArgumentError, match="not in reach of this machine"):
+            AttemptOutputs(terms._replace(folder=str(elsewhere)), ROW).write("a.txt", "text", None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
+
+
 @pytest.mark.parametrize(
     "name", ["report.csv", "Übersicht 1.pdf", "报告.txt", "a" * 200, "ä" * 100, "%2e%2e", "a;b\"c'd"]
 )

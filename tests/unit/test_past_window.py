@@ -153,6 +153,7 @@ def test_simulate_plays_under_the_limits_that_are_set(simulate):
     assert rows["queue", "default"]["never_started"] == 0
 
 
+@pytest.mark.slow
 def test_simulate_plays_with_a_queue_as_it_is_stored_and_with_what_is_changed_of_it(simulate, data):
     stored = {"name": "mail", "concurrency": 1, "mode": "pull"}
     assert changed(simulate)["queue", "mail"]["predicted_max_ms"] == 0

@@ -1,16 +1,19 @@
 """Decisions of the planner, one at a time."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from scylla_spark.clock import to_us
 from scylla_spark.core.fact import Fact, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan import plan_log
 from scylla_spark.core.plan.plan_command import encode_command
 from scylla_spark.core.plan.plan_state import PlanState
 from scylla_spark.core.plan.table_watch import Growth, Place
+from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 
 MINUTE = 60 * SECOND
@@ -254,6 +257,74 @@ def test_failures_in_a_row_pause_a_schedule_and_say_so() -> None:
             plan.end(outcome="failed")
     assert len(plan.sent) == 2
     assert "2 failed runs" in plan.planner.state.entries["a"].note
+
+
+def test_a_run_expires_so_long_after_its_planned_time_also_if_it_is_launched_later() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**EVERY_MINUTE, "jitter": "20s"}, expires="30s")
+    plan.put("b", ORDERS, expires="1h", constraints=[{"kind": "delay", "delay": "10m"}])
+    plan.pass_s(90)
+    (task,) = plan.sent
+    starts_us = to_us(datetime.fromisoformat(task["scheduledTime"]))
+    assert starts_us > START + MINUTE, "the jitter makes it start later"
+    assert starts_us + duration_ms(task["expires"]) * 1_000 == pytest.approx(START + 90 * SECOND, abs=1_000)
+    assert task["version"] == 2, "an older reader, which would let it run late, refuses it"
+    plan.event("orders")
+    plan.pass_s(601)
+    assert plan.sent[-1]["expires"] == f"{50 * 60_000}ms", "ten minutes have passed for the constraint"
+
+
+def test_what_would_have_expired_is_skipped_instead_of_launched() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, expires="30s", catchUp="all")
+    plan.pass_s(61)
+    plan.end()
+    plan.restart(after_us=2 * MINUTE + 20 * SECOND)
+    plan.pass_s(0)
+    assert plan.verdicts() == ["launched", "skipped", "launched"]
+    assert plan.fires[1]["why"] == "it expires 30s after its planned time, and had not begun by then"
+    assert plan.launched()[-1].startswith("a/2026-03-01T00:03:00Z")
+
+
+def test_what_waits_for_another_run_is_dropped_when_it_expires_and_the_next_takes_its_place() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="buffer_one", expires="45s")
+    plan.pass_s(150)
+    assert plan.verdicts() == ["launched", "waiting"]
+    plan.restart()
+    plan.pass_s(35)
+    assert plan.verdicts() == ["launched", "waiting", "skipped", "waiting"]
+    plan.end()
+    assert plan.launched()[-1].startswith("a/2026-03-01T00:03:00Z")
+    assert plan.sent[-1]["expires"] == "40000ms"
+
+
+def test_a_constraint_that_holds_too_late_launches_nothing_that_has_expired() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, expires="5m", constraints=[{"kind": "delay", "delay": "10m"}])
+    plan.event("orders")
+    plan.pass_s(1_200)
+    assert plan.verdicts() == ["waiting", "skipped"]
+    assert not plan.sent
+
+
+def test_a_run_by_hand_and_a_backfill_do_not_expire() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, expires="30s")
+    plan.ask("run", name="a")
+    assert plan.ask("backfill", name="a", begin=START - 10 * MINUTE, end=START - 9 * MINUTE)[0] == "ok"
+    assert [one.get("expires") for one in plan.sent] == [None, None]
+
+
+def test_what_waits_is_dropped_by_its_job_timeout_also_after_a_restart() -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, constraints=[{"kind": "concurrency", "most": 1, "otherwise": "wait"}], jobTimeout="1h")
+    plan.event("orders")
+    plan.event("orders")
+    assert plan.verdicts() == ["launched", "waiting"]
+    plan.restart(after_us=10 * MINUTE)
+    plan.pass_s(3_001)
+    assert plan.verdicts() == ["launched", "waiting", "obsolete"]
 
 
 def test_a_promise_that_is_not_kept_is_an_event() -> None:

@@ -1,6 +1,7 @@
 """A portion of a micro-batch: the first bytes of each partition, whatever the sizes and however batches are cut."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def judged(batches, portion, fail=None):
     return seen, rows
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=8), max_size=6),
     st.integers(1, 200),

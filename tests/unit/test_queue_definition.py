@@ -98,6 +98,7 @@ def test_what_is_no_queue_is_an_error(value):
         read_queue(value)
 
 
+@pytest.mark.slow
 def test_nothing_that_is_nested_or_large_harms_the_reader():
     deep = []
     for _ in range(100_000):

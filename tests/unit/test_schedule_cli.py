@@ -49,6 +49,13 @@ def test_a_warning_is_no_error(run, tmp_path):
     assert "  warning: */7 minutes do not divide the hour" in out
 
 
+def test_a_jitter_beyond_the_time_when_it_expires_is_a_warning(run, tmp_path):
+    (tmp_path / "a.toml").write_text(GOOD + 'expires = "5m"\njitter = "5m"\n')
+    code, out, _ = run("schedule", "lint", "a.toml")
+    assert code == 0
+    assert "  warning: jitter may let it start after it expires" in out
+
+
 def test_a_steering_command_needs_names_or_a_tag(run):
     for words in (["pause"], ["resume"], ["delete", "--yes"], ["pause", "a", "--tag", "b"]):
         code, _, err = run("schedule", *words)

@@ -12,7 +12,7 @@ from scylla_spark.errors import ArgumentError, SetupError
 
 NIGHTLY = Schedule(
     "nightly", "report", Trigger.cron("0 2 * * *", "Europe/Berlin"), payload={"day_of": "{{ planned }}"}, overlap="buffer_one",
-    max_running=1, catch_up_window="2h", retry=Retry(max_retries=3, base="30s"), tags=["daily"],
+    max_running=1, catch_up_window="2h", expires="10m", retry=Retry(max_retries=3, base="30s"), tags=["daily"],
     constraints=[Constraint.time_range("08:00", "22:30", otherwise="abort")],
 )  # fmt: skip
 TOML = """
@@ -25,6 +25,7 @@ payload = { day_of = "{{ planned }}" }
 overlap = "buffer_one"
 max_running = 1
 catchUpWindow = "2h"
+expires = "10m"
 retry = { max_retries = 3, base = "30s" }
 tags = ["daily"]
 constraints = [{ kind = "time_range", begin = "08:00", end = "22:30", tz = "UTC", otherwise = "abort" }]
@@ -38,6 +39,7 @@ schedule:
   overlap: buffer_one
   maxRunning: 1
   catch_up_window: 2h
+  expires: 10m
   retry: {maxRetries: 3, base: 30s}
   tags: [daily]
   constraints:

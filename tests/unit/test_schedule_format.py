@@ -39,6 +39,7 @@ WHOLE = {
         {"kind": "time_range", "begin": "22:00", "end": "06:00"},
     ],
     "timeout": "10m",
+    "expires": "90s",
     "retry": {"maxRetries": 3, "base": "1s"},
     "overlap": "buffer_one",
     "catchUp": "all",
@@ -54,10 +55,11 @@ WHOLE = {
 
 def test_a_whole_definition_is_read():
     found = read_schedule(WHOLE)
-    assert (found.name, found.work.handler, found.work.timeout_ms, found.work.retry) == (
+    assert (found.name, found.work.handler, found.work.timeout_ms, found.work.expires_ms, found.work.retry) == (
         "crm.sync",
         "sync@2",
         600_000,
+        90_000,
         (3, 1_000, 120_000),
     )
     assert isinstance(found.trigger, AnyOf)

@@ -1,6 +1,5 @@
 """Look-ups and listings on small tables."""
 
-import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,16 +22,11 @@ from tests.support.delta_tables import append, at, fact, key_columns, make, reje
 HOSTILE = ["a' OR '1'='1", 'b"; --', "c,d", "ünï漢字", "x\ny", "%", "*", "`tick`", "\\", "e\u2028"]
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("template")
-    make(folder)
-    return folder
-
-
 @pytest.fixture
-def path(tmp_path, template):
-    return str(shutil.copytree(template, tmp_path / "my tables é # ?"))
+def path(tmp_path):
+    folder = tmp_path / "my tables é # ?"
+    make(folder)
+    return str(folder)
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_the_current_span_is_taken_unless_another_is_given():
         assert command(NOW, "h", traceparent=GIVEN).traceparent == GIVEN
 
 
+@pytest.mark.slow
 def test_opentelemetry_is_not_imported_for_it():
     program = "import sys, scylla_spark; scylla_spark.Scheduler; from scylla_spark.client.arguments import command\n"
     program += "assert command(0, 'h').traceparent is None\nassert 'opentelemetry' not in sys.modules"

@@ -108,6 +108,17 @@ def test_only_a_call_that_says_nothing_is_held_by_the_server(desk):
         desk.answer(call, statuses=["ok"] * len(body["progress"] + body["results"]))
 
 
+def test_a_checkpoint_that_was_left_just_before_the_end_is_in_the_report(desk):
+    failing, given_back, fine = (desk.lease(number) for number in (1, 2, 3))
+    for lease in (failing, given_back, fine):
+        lease.checkpoint({"row": 7})
+    failing.fail("broken")
+    given_back.yield_(checkpoint={"row": 8})
+    fine.complete()
+    results = {one["lease"]: one.get("checkpoint") for one in desk.call()[1]["results"]}
+    assert [results[lease.token] for lease in (failing, given_back, fine)] == [{"row": 7}, {"row": 8}, None]
+
+
 def test_progress_and_checkpoints_go_once_and_the_newest_wins(desk):
     lease = desk.lease()
     lease.progress(0.1)

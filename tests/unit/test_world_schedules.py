@@ -197,6 +197,16 @@ def test_a_fire_that_finds_a_run_active_is_skipped_and_says_so(w):
     assert {fire.verdict for fire in w.fires} == {"launched", "skipped"}
 
 
+def test_a_run_whose_queue_is_paused_expires_by_its_planned_time_and_the_next_one_runs(w):
+    w.put_schedules(Schedule("hourly", "report", Trigger.every("1h"), queue="q", expires="10m"))
+    w.queue("q").pause()
+    w.advance("90m")
+    w.queue("q").resume()
+    w.advance("1h")
+    assert [task.state for task in w.tasks("report")] == ["expired", "succeeded"]
+    assert hours(w) == [2]
+
+
 def test_a_calendar_keeps_holidays_free(w):
     w.put_calendar("home", [date(2026, 3, 3)])
     w.put_schedules(Schedule("daily", "report", Trigger.cron("0 6 * * *", calendar="home", on_holiday="skip")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
@@ -29,6 +30,7 @@ from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.timers import Timer, Timers
 from scylla_spark.core.plan.trigger import AtTimes, leaves
 from scylla_spark.core.task_tags import tags_of_runs
+from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 
 SKIPPED: Final = "skipped"
@@ -75,6 +77,7 @@ class Launching:
             if job.state != "pending_trigger":
                 self._waiting[entry.handler].add(entry.name)
                 self._timers.add(Timer(0, entry.name, "again", job.generation))
+                self._limit_wait(entry, job)
         if entry.runs:
             self._load_runs(entry)
 
@@ -98,6 +101,9 @@ class Launching:
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
+        if _expires_ms(schedule, job, max(starts_us, now)) == 0:
+            self._say(entry, job, now, SKIPPED, _expired(schedule), timed)
+            return
         if schedule.constraints:
             decision = decide(schedule.constraints, self._situation(entry, job, now), now)
             if decision.drop:
@@ -119,15 +125,21 @@ class Launching:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
             return
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
-        self._timers.add(
-            Timer(job.first_us + entry.schedule.policies.timeout_us, entry.name, "timeout", job.generation)
-        )
 
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
         self._journal.note("job", entry.name, job.generation, held.to_json())
         self._say(entry, job, now, WAITING, why, timed, ends_job=False)
         self._waiting[entry.handler].add(entry.name)
+        self._limit_wait(entry, held)
+
+    def _limit_wait(self, entry: Entry, job: Job) -> None:
+        """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
+        schedule = entry.schedule
+        self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        if schedule.work.expires_ms is not None:
+            expires_us = job.planned_us + schedule.work.expires_ms * 1000
+            self._timers.add(Timer(expires_us, entry.name, "again", job.generation))
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
         """Looks once more at a job that waits.
@@ -238,10 +250,14 @@ class Launching:
         taken_back = run.cancelled
         self.cancel(entry, run, now)  # whoever sees the old task after all must not run it
         self._journal.note("end", entry.name, run.generation, "cancelled", 0, now, run.key)
-        if not taken_back:
-            job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
-            more = {"by_hand": True} if run.by_hand else {}
-            self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
+        if taken_back:
+            return
+        job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
+        if not run.by_hand and _expires_ms(entry.schedule, job, now) == 0:
+            self._say(entry, job, now, SKIPPED, _expired(entry.schedule), {})
+            return
+        more = {"by_hand": True} if run.by_hand else {}
+        self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
 
     def _launch(
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
@@ -260,6 +276,7 @@ class Launching:
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
             work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
+            expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
         self._journal.fire(
@@ -390,6 +407,18 @@ def _is_exclusive(schedule: Schedule) -> bool:
 def _is_parallel(schedule: Schedule) -> bool:
     policies = schedule.policies
     return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
+
+
+def _expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
+    """How long after the scheduled time of its task a run expires: `expires` counts from its planned time. 0: it has; None: never."""
+    if schedule.work.expires_ms is None:
+        return None
+    return max(0, schedule.work.expires_ms - (starts_us - job.planned_us) // 1000)
+
+
+def _expired(schedule: Schedule) -> str:
+    span = duration_text(timedelta(milliseconds=schedule.work.expires_ms or 0))
+    return f"it expires {span} after its planned time, and had not begun by then"
 
 
 def _busy(active: list[Run]) -> str:

@@ -31,6 +31,7 @@ class Work:
         lane: ordering id of all its runs; empty: as the overlap policy wants it.
         timeout_ms: None: the handler's own.
         retry: None: the handler's own.
+        expires_ms: a run that has not begun so long after its planned time ends as expired, or is not launched; None: none does.
     """
 
     handler: str
@@ -40,6 +41,7 @@ class Work:
     lane: str = ""
     timeout_ms: int | None = None
     retry: WireRetry | None = None
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

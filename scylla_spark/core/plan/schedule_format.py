@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdap
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.command import WireRetry
+from scylla_spark.core.command import SomeMillis, WireRetry
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.plan import constraint as constraints
 from scylla_spark.core.plan import zone
@@ -153,6 +153,7 @@ class _Schedule(TypedDict, total=False):
     priority: Annotated[int, Field(ge=0, le=255)]
     lane: Text
     timeout: Micros
+    expires: SomeMillis
     retry: _Retry
     constraints: Annotated[list[_Constraint], Field(max_length=100)]
     overlap: Overlap
@@ -196,6 +197,7 @@ def read_schedule(value: Any) -> Schedule:
     work = Work(
         found["handler"], Template(found.get("payload", {}), names_of(trigger)), found.get("queue", DEFAULT_QUEUE),
         found.get("priority", 0), found.get("lane", ""), _millis(found.get("timeout")), _retry(found.get("retry")),
+        found.get("expires"),
     )  # fmt: skip
     default = Policies()
     policies = Policies(

@@ -70,7 +70,16 @@ class AttemptOutputs:
 
     def _folder(self) -> StoresFiles:
         """Made here and not with the call: most calls leave nothing behind."""
-        return OutputFiles(Path(self._terms.folder)) if self._files is None else self._files
+        if self._files is not None:
+            return self._files
+        folder, identity = OutputFiles(Path(self._terms.folder)), self._terms.identity
+        if identity and not folder.is_identified(identity):
+            raise ArgumentError(
+                f"The folder of outputs, {self._terms.folder}, is not in reach of this machine.",
+                hint="Mount it where Spark's executors run, under the same path, for the user that they run as (docs/outputs.md).",
+                reason="outputs_out_of_reach",
+            )
+        return folder
 
     def _place(self) -> str:
         return outputs_place(TaskKey(*self._row[:3]), self._row.attempt, self._terms.partitions)

@@ -146,5 +146,5 @@ def _own(settings: Settings, name: str, isolation: Isolation) -> OwnPool:
 def _secret_paths(settings: Settings) -> list[Path]:
     """Files and folders of the deployment that no sandbox shows, wherever they lie."""
     kafka = [value for value in dict(settings.kafka).values() if isinstance(value, Path)]
-    tables = [Path(settings.tables.path)] if settings.tables.path and "://" not in settings.tables.path else []
+    tables = [settings.tables_folder] if settings.tables_folder is not None else []
     return [settings.data_dir, settings.outputs_path, Path("scyllaspark.toml"), Path(".env"), *tables, *kafka]

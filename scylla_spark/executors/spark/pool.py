@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us, both_us, now_us
@@ -25,11 +26,12 @@ from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
-from scylla_spark.executors.interface import HandlerInfo, Sink
+from scylla_spark.executors.interface import HandlerInfo, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.begun import BegunListener
 from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
 from scylla_spark.executors.start_limit import StartLimit, this_clock
+from scylla_spark.io.host.output_files import OutputFiles
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -127,6 +129,15 @@ class SparkPool:
         self._sink = sink
         self._started = True
         self._begin()
+
+    def keep_outputs(self, terms: OutputTerms) -> None:
+        """Lets handlers leave files behind, on executors that have the same folder under the same path; before `start`."""
+        try:
+            identity = OutputFiles(Path(terms.folder)).identity()
+        except OSError as error:
+            _log.warning("handlers on Spark can leave no files behind: %s cannot be used here: %s", terms.folder, error)
+            return
+        self._config = replace(self._config, outputs=terms._replace(identity=identity))
 
     def attach(self, spark: SparkSession) -> None:
         """Gives it the session to run on.

@@ -19,6 +19,7 @@ from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outco
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
+from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.messages import FOLLOW_UP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.report import read_follow_up
@@ -33,7 +34,7 @@ INPUT: Final = (
 OUTPUT: Final = (
     "id bigint, outcome string, started_us bigint, finished_us bigint, result string, "
     "kind string, message string, stack string, after_ms bigint, "
-    "progress double, checkpoint string, follow_ups string"
+    "progress double, checkpoint string, follow_ups string, outputs string"
 )
 _LAST_ERROR: Final = Invocation._fields.index("last_error")  # a place among fields; two columns
 LOST: Final = "executor_lost"
@@ -51,6 +52,7 @@ class WorkerConfig:
         pass_environment: further environment variables that handlers get (see `environment`).
         driver: where to tell what has begun; None: nowhere.
         longest_s: how long a call may run at most if it asks for longer than its timeout.
+        outputs: where files are kept that attempts leave behind; None: nowhere.
     """
 
     modules: tuple[str, ...]
@@ -59,6 +61,7 @@ class WorkerConfig:
     pass_environment: tuple[str, ...] = ()
     driver: Address | None = None
     longest_s: float = LONGEST_RUN_S
+    outputs: OutputTerms | None = None
 
 
 class _Workshop:
@@ -75,6 +78,8 @@ class _Workshop:
             pass_environment=config.pass_environment,
             longest_s=config.longest_s,
         )
+        if config.outputs is not None:
+            self._pool.keep_outputs(config.outputs)
         self._teller = None if config.driver is None else Teller(config.driver)
         self._pool.start(self._sink)
 
@@ -163,8 +168,7 @@ def to_table(chunk: Sequence[Invocation]) -> Any:
 def outcome(row: Any) -> Outcome:
     """An outcome from a row (any mapping) of the columns `OUTPUT`."""
     failure = None if row["kind"] is None else Failure(row["kind"], row["message"], row["stack"])
-    told = row["progress"] is not None or row["checkpoint"] is not None
-    work = WorkNote(progress=row["progress"], checkpoint=row["checkpoint"]) if told else None
+    note = WorkNote(progress=row["progress"], checkpoint=row["checkpoint"], outputs=row["outputs"])
     return Outcome(
         row["id"],
         row["outcome"],
@@ -173,7 +177,7 @@ def outcome(row: Any) -> Outcome:
         row["result"],
         failure,
         row["after_ms"],
-        work=work,
+        work=None if note == WorkNote() else note,
         follow_ups=_follow_ups(row["follow_ups"]),
     )
 
@@ -211,6 +215,7 @@ def _rows(outcomes: Sequence[Outcome]) -> Any:
                 note.progress,
                 note.checkpoint,
                 fast_json.dump(item.follow_ups).decode() if item.follow_ups else None,
+                note.outputs,
             )
         )
     columns = list(zip(*rows, strict=True))

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.clock import from_us
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.io.delta.rows import IDENTITY, epoch_us, first_completions
@@ -47,6 +46,7 @@ class Lateness:
         self._lock = threading.Lock()
         self._files: dict[str, tuple[int, Files]] = {}
         self._kept: OrderedDict[int, tuple[Mark, pl.DataFrame]] = OrderedDict()
+        self._unfinished: tuple[int, Mark, pl.DataFrame] | None = None
 
     def cells(self, start_us: int, stop_us: int, now: int) -> list[dict[str, Any]]:
         """One row per queue and stretch in which something was due, by queue and time.
@@ -84,21 +84,28 @@ class Lateness:
         return tuple(frozenset(self._files[table.name][1].get(hour, (set(), 0))[0]) for table in _TABLES)
 
     def _numbers(self, hours: Sequence[int], now: int) -> Iterator[pl.DataFrame]:
-        """The numbers of hours; those of an hour that is not over are not kept, since more of it becomes due."""
-        missing = [
-            hour for hour in hours if hour >= now // HOUR_US or self._kept.get(hour, (None,))[0] != self._mark(hour)
-        ]
+        """The numbers of hours; of the one that is not over its tasks are kept, since more of them become due."""
+        over = [hour for hour in hours if hour < now // HOUR_US]
+        missing = [hour for hour in over if self._kept.get(hour, (None,))[0] != self._mark(hour)]
         for group in self._groups(missing):
-            for hour, frame in _read(self._readers, group, now):
-                if hour < now // HOUR_US:
-                    self._kept[hour] = (self._mark(hour), frame)
+            for hour, frame in _by_its_hour(_numbers_of(_known(self._readers, group))):
+                self._kept[hour] = (self._mark(hour), frame)
                 yield frame
-        for hour in set(hours) - set(missing):
+        for hour in set(over) - set(missing):
             self._kept.move_to_end(hour)
             yield self._kept[hour][1]
+        for hour in hours[len(over) :]:
+            yield from (frame for _, frame in _by_its_hour(_numbers_of(self._open(hour).lazy(), now)))
         kept = sum(frame.estimated_size() for _, frame in self._kept.values())
         while kept > MOST_BYTES and self._kept:
             kept -= self._kept.popitem(last=False)[1][1].estimated_size()
+
+    def _open(self, hour: int) -> pl.DataFrame:
+        """The tasks of an hour that is not over, read again only when its files have changed."""
+        mark = self._mark(hour)
+        if self._unfinished is None or self._unfinished[:2] != (hour, mark):
+            self._unfinished = (hour, mark, _known(self._readers, [hour]).collect())
+        return self._unfinished[2]
 
     def _groups(self, hours: Sequence[int]) -> Iterator[list[int]]:
         """Hours that are read together."""
@@ -122,36 +129,47 @@ def _by_hour(found: list[tuple[int, str, int]] | None) -> Files:
     return files
 
 
-def _read(readers: TableReader, hours: list[int], now: int) -> list[tuple[int, pl.DataFrame]]:
-    """Hour of the scheduled time → its numbers."""
+def _known(readers: TableReader, hours: list[int]) -> pl.LazyFrame:
+    """The tasks of some hours: what the numbers are made of."""
     import polars as pl
 
     pruning = [[("hour", "in", hours)]]
     tasks, completions, attempts = (readers.frame(table, pruning) for table in _TABLES)
     ends = first_completions(completions).select(*IDENTITY, last_us=epoch_us("started_at"), ended=pl.lit(value=True))
     starts = attempts.group_by(IDENTITY).agg(first_us=epoch_us("started_at").min())
-    due = tasks.filter(pl.col("data_offset").is_not_null(), pl.col("scheduled_time") <= pl.lit(from_us(now)))
-    rows = due.join(ends, on=IDENTITY, how="left").join(starts, on=IDENTITY, how="left").select(
-        hour=epoch_us("scheduled_time") // HOUR_US,
+    known = tasks.filter(pl.col("data_offset").is_not_null())
+    return known.join(ends, on=IDENTITY, how="left").join(starts, on=IDENTITY, how="left").select(
         queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
         started_us=pl.min_horizontal("first_us", "last_us"),
         ended=pl.col("ended").fill_null(value=False),
         due_us=epoch_us("scheduled_time"),
         came_us=epoch_us("enqueued_at").fill_null(0),
     )  # fmt: skip
+
+
+def _numbers_of(known: pl.LazyFrame, now: int | None = None) -> pl.DataFrame:
+    """Per queue and stretch how late tasks were; of those that are due at an instant, or of all."""
+    import polars as pl
+
+    rows = known if now is None else known.filter(pl.col("due_us") <= now)
     # a task that was enqueued again after its start must not seem to have come later than it did
-    known = rows.with_columns(known_us=pl.max_horizontal("due_us", pl.min_horizontal("came_us", "started_us")))
-    known = known.with_columns(
+    rows = rows.with_columns(known_us=pl.max_horizontal("due_us", pl.min_horizontal("came_us", "started_us")))
+    rows = rows.with_columns(
         at_us=pl.col("due_us") // STEP_US * STEP_US,
         late_us=(pl.col("started_us") - pl.col("known_us")).clip(lower_bound=0),
         since_us=pl.when(~pl.col("ended") & pl.col("started_us").is_null()).then("known_us"),
     )
-    frame = known.group_by("hour", "queue", "at_us").agg(
+    return rows.group_by("queue", "at_us").agg(
         started=pl.col("late_us").count(), p50_us=_quantile(0.5), p99_us=_quantile(0.99), worst_us=pl.col("late_us").max(),
         open=pl.col("since_us").count(), open_since_us=pl.col("since_us").min(),
-    )  # fmt: skip
-    parts = frame.collect().partition_by("hour", as_dict=True, include_key=False)
-    return [(hour, parts[(hour,)]) for hour in hours if (hour,) in parts]
+    ).collect()  # fmt: skip
+
+
+def _by_its_hour(numbers: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    import polars as pl
+
+    parts = numbers.with_columns(hour=pl.col("at_us") // HOUR_US).partition_by("hour", as_dict=True, include_key=False)
+    return [(int(hour), part) for (hour,), part in parts.items()]
 
 
 def _quantile(share: float) -> pl.Expr:

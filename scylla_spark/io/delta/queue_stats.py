@@ -60,7 +60,7 @@ class QueueCounts:
         self.states[state] += tasks
         self.handed_out += handed_out
         self.again += attempts - handed_out
-        self.released += tasks if state in ENDED and state not in ("cancelled", "expired") else 0
+        self.released += tasks if state in ENDED and state not in ("cancelled", "expired", "duplicate") else 0
 
 
 def counted(readers: TableReader, frames: Iterable[pl.DataFrame]) -> tuple[QueueCounts, dict[int, QueueCounts]]:

@@ -7,9 +7,11 @@ A table is opened once and brought up to date by each call; instants come back a
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from scylla_spark.clock import from_us, to_us
@@ -21,7 +23,7 @@ from scylla_spark.core.log_record import LogRecord
 from scylla_spark.core.near import common_edge, is_far, reaches_far
 from scylla_spark.core.progress_mark import Mark, stored_mark
 from scylla_spark.core.stored import Known, ScanRow
-from scylla_spark.errors import ConfigError, NotFoundError
+from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.deployment_record import stored_rules
 from scylla_spark.io.delta.rows import (  # fmt: skip
     IDENTITY,
@@ -58,6 +60,8 @@ from scylla_spark.schemas import (
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
+
+_ANSI: Final = re.compile("\x1b\\[[0-9;]*m")  # delta-rs colours its errors
 
 
 class TableReader:
@@ -108,7 +112,8 @@ class TableReader:
         """Whether a table was made."""
         from deltalake import DeltaTable
 
-        return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
+        with self._reached():
+            return DeltaTable.is_deltatable(f"{self.path}/{table.name}")
 
     def columns(self, table: Table) -> set[str]:
         """Names of the columns that a table has, which may be of an older or newer version."""
@@ -412,6 +417,10 @@ class TableReader:
         ]
 
     def _newest(self, table: Table) -> DeltaTable:
+        with self._reached():
+            return self._brought_up(table)
+
+    def _brought_up(self, table: Table) -> DeltaTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -427,6 +436,19 @@ class TableReader:
             except TableNotFoundError:
                 raise self._missing() from None
         return known
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Errors of the place where the tables lie become one of ours, which those who look again and again try once more."""
+        try:
+            yield
+        except OSError as error:
+            reason = " ".join(_ANSI.sub("", str(error)).replace("↳", ":").split())[:400]
+            hint = "Region, endpoint and credentials are read from the environment: docs/lakehouse.md."
+            raise UnreachableError(
+                f"The tables at {self.path} cannot be reached: {reason}.",
+                hint=hint if "://" in self.path else "See that the folder is there and may be read.",
+            ) from error
 
     def _missing(self) -> NotFoundError:
         return NotFoundError(

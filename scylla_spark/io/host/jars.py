@@ -1,8 +1,8 @@
 """The jars that Spark and the embedded broker need: resolved once, checked by SHA-256, then used offline.
 
-The lists stand in `conf/jars-spark.xml` and `conf/jars-broker.xml` (Ivy module files), the hashes in
+The lists stand in `conf/jars-spark.xml`, `conf/jars-broker.xml` and `conf/jars-s3.xml` (Ivy module files), the hashes in
 `conf/jars.sha256`. The Ivy that PySpark ships fetches them, so nothing but Java is needed. They land in
-`<cache>/<hash of the list>/{spark,broker}`, where `<cache>` is `SCYLLASPARK_JARS_DIR`, else `scylla-spark/jars` below
+`<cache>/<hash of the list>/{spark,broker,s3}`, where `<cache>` is `SCYLLASPARK_JARS_DIR`, else `scylla-spark/jars` below
 `XDG_CACHE_HOME` or `~/.cache`: another list means another folder, so versions live side by side and a complete folder
 never changes. A folder copied from another machine works without any network.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 from scylla_spark.errors import SetupError
 from scylla_spark.io.host.java import require_java
 
-SETS = ("spark", "broker")
+SETS = ("spark", "broker", "s3")
 _FETCH_LIMIT_S = 900
 _FETCH_ATTEMPTS = 2
 _NETWORK_HINT = (
@@ -61,7 +61,7 @@ def pinned(jar_set: str, conf: Path | None = None) -> dict[str, str]:
     """File name → SHA-256 of every jar of a set, in the order of `jars.sha256`.
 
     Args:
-        jar_set: "spark" or "broker".
+        jar_set: one of `SETS`.
         conf: the folder of the lists; default: the shipped one.
     """
     entries = (line.split() for line in _list_file(conf).read_text().splitlines() if not line.startswith("#"))
@@ -111,6 +111,11 @@ def broker_jars(cache: Path | None = None) -> list[Path]:
     return ensure("broker", cache=cache)["broker"]
 
 
+def s3_jars(cache: Path | None = None) -> list[Path]:
+    """What a session needs besides, where the tables lie in S3; arguments and errors as in `spark_jars`."""
+    return ensure("s3", cache=cache)["s3"]
+
+
 def ensure(*sets: str, cache: Path | None = None, conf: Path | None = None) -> dict[str, list[Path]]:
     """Make sure that jar sets are in the cache and intact; several are fetched at the same time.
 
@@ -119,7 +124,7 @@ def ensure(*sets: str, cache: Path | None = None, conf: Path | None = None) -> d
     is there.
 
     Args:
-        sets: "spark", "broker"; default: both.
+        sets: of `SETS`; default: all.
         cache: root of the jar folders; default: `cache_dir()`.
         conf: the folder of the lists; default: the shipped one.
 

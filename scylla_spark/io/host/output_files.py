@@ -24,6 +24,7 @@ Source = bytes | bytearray | memoryview | str | os.PathLike[str]
 """What can be left behind: bytes, a text (as UTF-8), or the path of a file, which is copied."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
+_IDENTITY: Final = ".identity"
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _FILE_MODE: Final = 0o640
 _FOLDER_MODE: Final = 0o750
@@ -77,6 +78,26 @@ class OutputFiles:
                     scratch.unlink()
                 raise
         return stored
+
+    def identity(self) -> str:
+        """What tells this folder from one of the same path on another machine; it is given to it when it is first asked for.
+
+        Raises:
+            OSError: the folder cannot be written or read.
+        """
+        self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        fresh = self.root / f"{_IDENTITY}-{os.urandom(8).hex()}"
+        if not (self.root / _IDENTITY).exists():
+            _copied(BytesIO(os.urandom(16).hex().encode()), fresh, 32)
+            _link(fresh, self.root / _IDENTITY)
+        return (self.root / _IDENTITY).read_text()
+
+    def is_identified(self, identity: str) -> bool:
+        """Whether this is the folder that has this identity, and can be read."""
+        try:
+            return (self.root / _IDENTITY).read_text() == identity
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def scratch(self) -> BinaryIO:
         """A file without a name on the same disk, to gather what comes in pieces; it is gone when it is closed."""
@@ -178,6 +199,18 @@ def _copied(content: BinaryIO, scratch: Path, most: int) -> Stored:
         file.flush()
         os.fsync(file.fileno())
     return Stored(size, digest.hexdigest())
+
+
+def _link(fresh: Path, to: Path) -> None:
+    """Gives a new file its name; of several that do so at once, one succeeds where the storage has links, and else the last."""
+    try:
+        os.link(fresh, to)
+    except FileExistsError:
+        pass
+    except OSError:
+        os.replace(fresh, to)
+    with suppress(FileNotFoundError):
+        fresh.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

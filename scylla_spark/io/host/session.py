@@ -6,10 +6,12 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.errors import SetupError
+from scylla_spark.errors import ConfigError, SetupError
+from scylla_spark.io.host.object_store import is_s3, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +55,7 @@ _LOCAL = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+_LISTS = {"spark.jars": ",", "spark.driver.extraJavaOptions": " "}
 
 
 def open_session(settings: Settings, name: str, *, services: bool = False) -> SparkSession:
@@ -126,9 +129,13 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
     from scylla_spark.io.host import class_archive, jars
 
     chosen["spark.master"] = settings.master
-    chosen["spark.jars"] = ",".join(str(jar) for jar in jars.spark_jars())
+    chosen["spark.jars"] = session_jars(settings)
+    if is_s3(settings.tables_path):
+        chosen |= s3_options(os.environ)
     if settings.master.startswith("local"):
         chosen |= _LOCAL
+        if settings.tables_folder is None:
+            del chosen["spark.sql.streaming.checkpointFileManagerClass"]
         if not settings.master.startswith("local-cluster"):
             # Its ports on loopback deserialise Java objects; on one machine Spark makes the secret itself, so that it stands on no
             # command line, in no setting and in no environment. Elsewhere the cluster's own configuration has it.
@@ -140,4 +147,28 @@ def options(settings: Settings, *, services: bool) -> dict[str, str]:
         )
         chosen["spark.local.dir"] = str(settings.data_dir.absolute() / "spark-tmp")
         chosen["spark.sql.warehouse.dir"] = str(settings.data_dir.absolute() / "warehouse")
-    return chosen
+    return _with_theirs(chosen, settings.spark.options)
+
+
+def session_jars(settings: Settings) -> str:
+    """The jars of a session of a deployment, separated by commas: Delta, Kafka, and a client of S3 where the tables lie there."""
+    from scylla_spark.io.host import jars
+
+    wanted = [*jars.spark_jars(), *(jars.s3_jars() if is_s3(settings.tables_path) else [])]
+    return ",".join(map(str, wanted))
+
+
+def _with_theirs(chosen: dict[str, str], theirs: Mapping[str, str]) -> dict[str, str]:
+    """Our options with those of the settings, which win, except where both are lists.
+
+    Raises:
+        ConfigError: one would take away what our tables and queries need.
+    """
+    if lost := sorted(name for name in theirs if name in _ALWAYS and theirs[name] != _ALWAYS[name]):
+        raise ConfigError(f"spark.options cannot change {', '.join(lost)}.", hint="Leave that out.")
+    both = {
+        name: sep.join((chosen[name], theirs[name]))
+        for name, sep in _LISTS.items()
+        if name in theirs and name in chosen
+    }
+    return chosen | dict(theirs) | both

@@ -62,13 +62,12 @@ def sole(spark: SparkSession, settings: Settings, patience_s: float = PATIENCE_S
     Raises:
         ConflictError: another process writes them.
     """
-    path = settings.tables_path.removeprefix("file://").removeprefix("file:")
-    by = settings.ingest.exclusion
-    if by == "group" or (by == "auto" and "://" in path):
+    folder, by = settings.tables_folder, settings.ingest.exclusion
+    if folder is None or by == "group":
         group = SoleHolder(settings, "ingest", settings.topics.tasks)
         group.wait(patience_s)
         return group
-    return _locked(spark, path)
+    return _locked(spark, str(folder))
 
 
 class _LockFile:

@@ -23,6 +23,7 @@ from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UN
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.refusals import Refusals
 from scylla_spark.services.api.token_view import TokenView
+from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN
 
 audit = structlog.get_logger("audit")
 
@@ -100,20 +101,21 @@ class Access:
         Raises:
             Problem: nobody who may.
         """
-        token = shown_token(scope)
+        token, vouched = shown_token(scope), scope.get(VOUCHED_TOKEN, "")
         try:
-            stored = await self._view.now(token.id if token is not None else "")
+            stored = await self._view.now(token.id if token is not None else vouched)
         except SchedulerError as error:
             raise Problem(problems.UNREACHABLE, error.message, hint=error.hint or "") from None
         if not stored and self._settings.tokens != ALWAYS:
             return OPEN
-        known = stored.get(token.id) if token is not None else None
-        if token is None or known is None or not proves(token, known.digest) or not known.holds(now_us()):
+        id = token.id if token is not None else vouched
+        known = stored.get(id)
+        if known is None or not known.holds(now_us()) or (token is not None and not proves(token, known.digest)):
             raise Problem(
                 problems.UNAUTHENTICATED, "The request shows no token that holds.",
                 hint="Send `Authorization: Bearer ss_…`; `scylla-spark token create` makes tokens.", headers=_ASKS,
             )  # fmt: skip
-        return Caller(token.id, known.name, _rights(known))
+        return Caller(id, known.name, _rights(known))
 
     def _count(self, caller: Caller) -> None:
         """Takes one request of what a token may ask.

@@ -10,8 +10,9 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.io.host.desk_secret import desk_secret
 from scylla_spark.services.api import (
     audit,
     events,
@@ -94,7 +95,9 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     api: Api = app.state.api
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
     behind = Access(app, settings.api, view, api.audit.note)
-    pages = Dashboard(behind, settings.api.public_url, lambda code: api.login_codes.redeemed(code, boot_us()))
+    pages = Dashboard(
+        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us())
+    )
     return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes)
 
 

@@ -85,6 +85,7 @@ class Api:
     """
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
+        secret = desk_secret(settings)
         self.settings = settings
         self.scheduler = scheduler
         self.tail = LogTail(scheduler.connection)
@@ -94,7 +95,7 @@ class Api:
         self.lateness = Lateness(scheduler.connection.readers)
         self.plan = PlanMirror(scheduler.connection)
         self.unique_keys = UniqueKeys(scheduler.connection, self._is_reusable)
-        self.desks = Desks(scheduler.connection, desk_secret(settings))
+        self.desks = Desks(scheduler.connection, secret)
         self.leases = LeaseCalls(self.desks)
         self.told = EventSender(scheduler.connection)
         self.metrics = ApiMetrics()
@@ -102,7 +103,7 @@ class Api:
         self._simulating = False
         self.followers = Followers()
         self.pulse = Pulse(self.tail)
-        self.login_codes = LoginCodes()
+        self.login_codes = LoginCodes(secret)
         self.handlers = KnownHandlers(lambda: catalogue(scheduler.connection))
         self._slow = anyio.CapacityLimiter(SLOW_THREADS)
         self._planning = anyio.CapacityLimiter(PLANNING_THREADS)

@@ -8,9 +8,9 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import now_us
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.access import OPEN, Caller, shown_token
+from scylla_spark.services.api.access import OPEN, Caller
 from scylla_spark.services.api.context import Asked, answer, answers, router
 from scylla_spark.services.api.login_codes import CODE_S
 from scylla_spark.services.api.problems import Problem
@@ -51,11 +51,10 @@ async def me(request: Request) -> Response:
 )  # fmt: skip
 async def login_code(api: Asked, request: Request) -> Response:
     """A code with which a browser logs in to the dashboard as the owner of the token that is shown: `/ui/login?code=…`, once."""
-    if request.scope["caller"] is OPEN:
+    caller: Caller = request.scope["caller"]
+    if caller is OPEN:
         raise Problem(problems.CONFLICT, "No token is needed.", hint="Open /ui/ without logging in.")
-    shown = shown_token(request.scope)
-    assert shown is not None, "callers that are not open have shown one"
-    return answer({"code": api.login_codes.made(shown.text, boot_us()), "seconds": CODE_S}, 201)
+    return answer({"code": api.login_codes.made(caller.id, now_us()), "seconds": CODE_S}, 201)
 
 
 def _of_queues(caller: Caller) -> list[str]:

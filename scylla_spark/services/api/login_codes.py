@@ -6,35 +6,45 @@ import secrets
 from collections import OrderedDict
 from typing import Final
 
+from scylla_spark.signed_text import Signer
+
 CODE_S: Final = 60
-_MOST_CODES: Final = 1_000
+_MOST_CODES: Final = 10_000
 
 
 class LoginCodes:
-    """Codes that stand for a token for a minute, so that none has to stand in an address; its user is one event loop."""
+    """Codes that stand for a token for a minute, at every process of the API; its user is one event loop.
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[str, int]] = OrderedDict()
+    Each is worth something once. Of several processes, each knows only of those that were used there.
 
-    def made(self, token: str, now: int) -> str:
+    Args:
+        secret: that all processes of the deployment share.
+    """
+
+    def __init__(self, secret: str) -> None:
+        self._signer = Signer(secret, "codes by which browsers log in")
+        self._used: OrderedDict[str, None] = OrderedDict()
+
+    def made(self, token_id: str, now: int) -> str:
         """A new code.
 
         Args:
-            token: that it stands for.
-            now: microseconds of a clock that never steps.
+            token_id: of the token that it stands for.
+            now: microseconds since the epoch.
         """
-        code = secrets.token_urlsafe(32)
-        self._known[code] = (token, now)
-        while len(self._known) > _MOST_CODES:
-            self._known.popitem(last=False)
-        return code
+        return self._signer.signed([secrets.token_hex(16), token_id, str(now)])
 
     def redeemed(self, code: str, now: int) -> str:
-        """The token of a code, which is worth nothing any more; empty: it was worth nothing before.
+        """The id of the token of a code, which is worth nothing any more; empty: it was worth nothing before.
 
         Args:
             code: as it was made.
-            now: microseconds of a clock that never steps.
+            now: microseconds since the epoch.
         """
-        token, made = self._known.pop(code, ("", 0))
-        return token if now - made <= CODE_S * 1_000_000 else ""
+        fields = self._signer.read(code)
+        if fields is None or fields[0] in self._used or not 0 <= now - int(fields[2]) <= CODE_S * 1_000_000:
+            return ""
+        self._used[fields[0]] = None
+        while len(self._used) > _MOST_CODES:
+            self._used.popitem(last=False)
+        return fields[1]

@@ -19,7 +19,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
-from scylla_spark.services.api.context import Api, Asked, Own, answer, answers, router
+from scylla_spark.services.api.context import JSON, Api, Asked, Own, answers, router
 from scylla_spark.services.api.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.pulse import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.services.api.task_views import KeyView, State, key_view
@@ -27,7 +27,10 @@ from scylla_spark.services.api.task_views import KeyView, State, key_view
 routes = router()
 
 _LEAST_US: Final = 2_000_000  # between two overviews
-_PRICE: Final = 100  # between two counts of the tables, so many times as long as one took: a hundredth of a core …
+_MOST_US: Final = 5_000_000
+_PRICE: Final = (
+    100  # between two of them, and two counts of the tables, so many times as long as one took: a hundredth of a core …
+)
 _SELDOM_US: Final = 15_000_000  # … but no longer than this
 _QUIET_S: Final = 10.0
 _MOST_KEPT: Final = 32  # overviews of different sets of queues
@@ -156,9 +159,10 @@ class Overviews:
         """The JSON text of the newest overview."""
         async with self._lock:
             if boot_us() >= self._until:
-                found = await self._api.slowly(lambda: self._made(now_us()))
-                self._text = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-                self._until = boot_us() + _LEAST_US
+                begun = boot_us()
+                self._text = await self._api.slowly(lambda: _text(self._made(now_us())))
+                took = boot_us() - begun
+                self._until = begun + took + min(max(_PRICE * took, _LEAST_US), _MOST_US)
             return self._text
 
     def _made(self, now: int) -> dict[str, Any]:
@@ -245,6 +249,10 @@ class Overviews:
         return boot_us() - since > _SILENT_US + 3 * trigger_us
 
 
+def _text(found: dict[str, Any]) -> bytes:
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
 def _overdue(counts: _Counts, lately: Beat, now: int) -> dict[str, Any]:
     """What is due and has not started, and how long it would take as things go."""
     count, row = counts.states[READY], counts.oldest
@@ -278,7 +286,7 @@ async def overview(api: Asked, own: Own, request: Request) -> Response:
     everything: Overviews = request.app.state.overviews
     overviews = everything.of(own)
     if MEDIA_TYPE not in request.headers.get("accept", ""):
-        return answer(json.loads(await overviews.now()))
+        return Response(await overviews.now(), media_type=JSON)
     room = ExitStack()
     room.enter_context(api.waits.room())
     return EventStream(_events(overviews), room.close)

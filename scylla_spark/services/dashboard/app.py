@@ -15,6 +15,7 @@ from scylla_spark.services.dashboard import lane, live, login, now, schedules, s
 from scylla_spark.services.dashboard.guard import HEADERS
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page import Page, Site
+from scylla_spark.services.dashboard.sessions import Sessions
 
 SCREENS: Final = (login, live, now, tasks, task, lane, schedules, time_machine, system)
 
@@ -25,12 +26,13 @@ class Dashboard:
     Args:
         api: the whole API, behind what lets only those in who may.
         public_url: where people reach it; its path is taken off requests where a proxy has left it, and stands in all links.
-        redeem: gives the token of a login code; empty: the code is worth nothing.
+        secret: that all processes of the deployment share; by it sessions hold at each of them.
+        redeem: gives the id of the token of a login code; empty: the code is worth nothing.
     """
 
-    def __init__(self, api: ASGIApp, public_url: str | None, redeem: Callable[[str], str]) -> None:
+    def __init__(self, api: ASGIApp, public_url: str | None, secret: str, redeem: Callable[[str], str]) -> None:
         self._api = api
-        self._site = Site(api, public_url or "", redeem)
+        self._site = Site(api, public_url or "", redeem, Sessions(secret))
         self._pages = _pages(self._site)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

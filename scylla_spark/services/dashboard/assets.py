@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,11 +30,7 @@ class Assets:
     """All files of the folder `static` that browsers load."""
 
     def __init__(self) -> None:
-        self._found = {
-            path.relative_to(FOLDER).as_posix(): _asset(path)
-            for path in sorted(FOLDER.rglob("*"))
-            if path.suffix in _TYPES
-        }
+        self._found = _found()
 
     def path(self, name: str) -> str:
         """Where a file is served; it changes when the file does.
@@ -53,6 +50,12 @@ class Assets:
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(asset.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=asset.media_type)
         return Response(asset.plain, headers=headers, media_type=asset.media_type)
+
+
+@cache
+def _found() -> dict[str, Asset]:
+    paths = [path for path in sorted(FOLDER.rglob("*")) if path.suffix in _TYPES]
+    return {path.relative_to(FOLDER).as_posix(): _asset(path) for path in paths}
 
 
 def _asset(path: Path) -> Asset:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.sessions import Sessions
+from scylla_spark.services.dashboard.sessions import Session, Sessions
 
 COOKIE: Final = "scylla_spark_session"
 FORM_TOKEN: Final = "form_token"
@@ -43,20 +43,21 @@ async def read_form(request: Request) -> dict[str, str]:
         raise ApiProblem(400, {"title": "The form cannot be read", "detail": f"{error}."}) from None
 
 
-def check_form(request: Request, form: Mapping[str, str], sessions: Sessions) -> None:
+def check_form(request: Request, form: Mapping[str, str], session: Session | None, sessions: Sessions) -> None:
     """Refuses a form that no page of this session has sent.
 
     Args:
         request: that carries it.
         form: its fields.
+        session: of the browser.
         sessions: know which token its page had.
 
     Raises:
-        ApiProblem: another site may have sent it, or its page is older than this process.
+        ApiProblem: another site may have sent it, or its page is older than the session.
     """
     if not _shows_its_page(request):
         raise ApiProblem(403, {"title": "Another site has sent this form", "detail": "Nothing was done."})
-    if not sessions.is_form_token(request.cookies.get(COOKIE, ""), form.get(FORM_TOKEN, "")):
+    if not sessions.is_form_token(session, form.get(FORM_TOKEN, "")):
         raise ApiProblem(
             403, {"title": "The page is too old", "detail": "Nothing was done.", "hint": "Load the page again, then repeat it."}
         )  # fmt: skip

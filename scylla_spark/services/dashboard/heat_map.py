@@ -5,6 +5,7 @@ A strip is one path per colour and a few links, so that a day of many queues is 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -54,7 +55,7 @@ class Cell(NamedTuple):
     @property
     def level(self) -> int:
         """Number of its colour, 0 for on time."""
-        return sum(self.late_ms >= limit for limit in LEVELS_MS)
+        return bisect_right(LEVELS_MS, self.late_ms)
 
     @property
     def words(self) -> str:
@@ -145,10 +146,12 @@ def hours_axis(window: Window) -> Markup:
 
 
 def _svg(queue: str, cells: Sequence[Cell], window: Window, link: Link) -> Markup:
+    places: dict[int, list[int]] = {}
+    for cell in cells:
+        places.setdefault(cell.level, []).append(_place(cell, window))
     paths = [
-        Markup('<path class="heat{}" d="{}"/>').format(level, "".join(runs))
-        for level in range(len(LEVELS_MS) + 1)
-        if (runs := _runs([_place(cell, window) for cell in cells if cell.level == level]))
+        Markup('<path class="heat{}" d="{}"/>').format(level, "".join(_runs(some)))
+        for level, some in sorted(places.items())
     ]
     links = Markup("").join(_links(queue, cells, window, link))
     return Markup(

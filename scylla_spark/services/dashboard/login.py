@@ -6,7 +6,6 @@ from typing import Final
 
 from starlette.responses import Response
 
-from scylla_spark.clock import boot_us
 from scylla_spark.services.dashboard.guard import COOKIE
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
 from scylla_spark.services.dashboard.page import Page, acts, shows
@@ -25,7 +24,7 @@ async def ask(page: Page) -> Response:
 async def enter(page: Page) -> Response:
     """Begins a session of a token, or of the one that a code stands for, if the API lets it in."""
     try:
-        return await _begun(page, _token(page))
+        return await _begun(page, await _token_id(page))
     except ApiProblem as problem:
         if problem.status != 401:
             raise
@@ -33,37 +32,44 @@ async def enter(page: Page) -> Response:
         return page.shown("login.html", 401, place="", next=following, code="", why=problem.sentence)
 
 
-def _token(page: Page) -> str:
-    """The token that a form has, or its code stands for.
+async def _token_id(page: Page) -> str:
+    """The id of the token that a form has, or its code stands for; empty: none is needed.
 
     Raises:
-        ApiProblem: the code is worth nothing.
+        ApiProblem: the API does not let it in, or the code is worth nothing.
     """
     code = page.form.get("code", "")
     if not code:
-        return page.form.get("token", "").strip()
-    token = page.site.redeem(code)
-    if not token:
+        return await _let_in(page, page.form.get("token", "").strip())
+    token_id = page.site.redeem(code)
+    if not token_id:
         why = "The code is worth nothing any more: each logs in once, within a minute."
         raise ApiProblem(401, {"detail": why, "hint": "`scylla-spark ui` makes another."})
-    return token
+    return token_id
+
+
+async def _let_in(page: Page, token: str) -> str:
+    if not token.isascii() or not token.isprintable() or not token:
+        raise ApiProblem(401, {"detail": "That is no token.", "hint": "It begins with ss_."})
+    return str((await OwnApi(page.site.api, page.request.scope, token).get("/v1/me"))["id"])
 
 
 async def leave(page: Page) -> Response:
     """Ends the session."""
-    page.site.sessions.end(page.session)
+    if page.session is not None:
+        page.site.sessions.end(page.session)
     answer = page.goes("/ui/login", "You are logged out.")
     answer.delete_cookie(COOKIE, path=page.site.prefix or "/")
     return answer
 
 
-async def _begun(page: Page, token: str) -> Response:
-    if not token.isascii() or not token.isprintable() or not token:
-        raise ApiProblem(401, {"detail": "That is no token.", "hint": "It begins with ss_."})
-    await OwnApi(page.site.api, page.request.scope, token).get("/v1/me")
-    page.site.sessions.end(page.session)
+async def _begun(page: Page, token_id: str) -> Response:
     answer = page.goes(_place(page.form.get("next", "")))
-    page.set_cookie(answer, COOKIE, page.site.sessions.begin(token, boot_us()))
+    if token_id:
+        await OwnApi(page.site.api, page.request.scope, token_id=token_id).get("/v1/me")
+        if page.session is not None:
+            page.site.sessions.end(page.session)
+        page.remember(answer, page.site.sessions.begun(token_id, page.now))
     return answer
 
 

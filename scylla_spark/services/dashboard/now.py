@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from scylla_spark.services.dashboard.now_live import NowStream
 from scylla_spark.services.dashboard.page import Page, acts, shows
 from scylla_spark.services.dashboard.words import segment
 
@@ -17,10 +18,16 @@ async def look(page: Page) -> Response:
     """Counts, lateness, queues, and what somebody should look at."""
     overview = await page.own.get("/v1/overview")
     defined = (await page.own.get("/v1/queues"))["queues"]
-    return page.shown(
-        "now.html", place="now", overview=overview, states=_states(overview), queues=_queues(overview, defined),
-        curves=_curves(overview["history"]),
-    )  # fmt: skip
+    return page.shown("now.html", place="now", **_shown(overview, defined))
+
+
+async def follow(page: Page) -> Response:
+    """The part of it that changes, whenever it has become another."""
+
+    def make(overview: dict[str, Any], defined: list[dict[str, Any]]) -> str:
+        return page.site.templates.get_template("_now.html").render(_shown(overview, defined))
+
+    return NowStream(page.own, page.site.now_parts, make)
 
 
 async def pause(page: Page) -> Response:
@@ -35,6 +42,14 @@ async def resume(page: Page) -> Response:
     queue = page.form.get("queue", "")
     await page.own.post(f"/v1/queues/{segment(queue)}:resume", author=page.author)
     return page.goes("/ui/now", f"The tasks of the queue {queue} start again.")
+
+
+def _shown(overview: dict[str, Any], defined: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the template is given."""
+    return {
+        "overview": overview, "states": _states(overview), "queues": _queues(overview, defined),
+        "curves": _curves(overview["history"]),
+    }  # fmt: skip
 
 
 def _states(overview: dict[str, Any]) -> list[dict[str, Any]]:
@@ -68,4 +83,6 @@ def _queue(name: str, states: dict[str, int], defined: dict[str, Any] | None) ->
     }  # fmt: skip
 
 
-ROUTES: Final = (shows("/ui/now", look), acts("/ui/now:pause", pause), acts("/ui/now:resume", resume))
+ROUTES: Final = (
+    shows("/ui/now", look), shows("/ui/now/live", follow), acts("/ui/now:pause", pause), acts("/ui/now:resume", resume),
+)  # fmt: skip

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from pydantic_core import from_json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+VOUCHED_TOKEN: Final = "scylla_spark.vouched_token"
+"""Key of a scope: id of the token in whose name the dashboard asks, for a browser whose session it has checked; no request can bring it."""
 _JSON: Final = (b"content-type", b"application/json")
 _KEPT: Final = frozenset({b"last-event-id"})
 
@@ -39,13 +42,15 @@ class OwnApi:
     Args:
         api: all of it, behind what lets only those in who may.
         scope: of the browser's request, whose address the audit trail is to name.
-        token: that the browser's session shows; empty: none.
+        token: that the browser has just shown, at its login; empty: none.
+        token_id: of the token that its session names; empty: it has none.
     """
 
-    def __init__(self, api: ASGIApp, scope: Scope, token: str = "") -> None:
+    def __init__(self, api: ASGIApp, scope: Scope, token: str = "", token_id: str = "") -> None:
         self._api = api
         self._outer = scope
         self._token = token
+        self._token_id = token_id
 
     async def get(self, path: str, **query: Any) -> Any:
         """What an operation tells; arguments that are None or empty are left out.
@@ -54,6 +59,14 @@ class OwnApi:
             ApiProblem: it does not.
         """
         return await self._call("GET", path, query, b"")
+
+    async def read(self, path: str, **query: Any) -> bytes:
+        """What an operation tells, as it says it: for whoever compares it with what was told before.
+
+        Raises:
+            ApiProblem: it does not.
+        """
+        return (await self._asked("GET", path, query, b"")).text()
 
     async def post(self, path: str, body: Any = None, **query: Any) -> Any:
         """What an operation answers that changes something.
@@ -96,10 +109,15 @@ class OwnApi:
         await self._api(scope, receive, send)
 
     async def _call(self, method: str, path: str, query: Mapping[str, Any], body: bytes) -> Any:
+        return from_json(
+            (await self._asked(method, path, query, body)).text() or b"null"
+        )  # a day of lateness is a megabyte
+
+    async def _asked(self, method: str, path: str, query: Mapping[str, Any], body: bytes) -> _Answer:
         headers = [(b"content-length", b"%d" % len(body)), *([_JSON] if body else [])]
         answer = _Answer(body)
         await self._api(self._scope(method, path, query, headers), answer.receive, answer.send)
-        return answer.value()
+        return answer
 
     def _scope(
         self, method: str, path: str, query: Mapping[str, Any], headers: list[tuple[bytes, bytes]]
@@ -108,9 +126,10 @@ class OwnApi:
         if self._token:
             given.append((b"authorization", f"Bearer {self._token}".encode()))
         outer = {name: self._outer[name] for name in ("type", "asgi", "http_version", "scheme", "client", "server")}
+        words = urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")})
         return outer | {
             "method": method, "path": path, "raw_path": path.encode(), "root_path": "", "headers": [*given, *headers],
-            "query_string": urlencode({name: _text(value) for name, value in query.items() if value not in (None, "")}).encode(),
+            "query_string": words.encode(), VOUCHED_TOKEN: self._token_id,
         }  # fmt: skip
 
 
@@ -131,19 +150,24 @@ class _Answer:
         else:
             self._parts.append(message.get("body", b""))
 
-    def value(self) -> Any:
-        """What the API said.
+    def text(self) -> bytes:
+        """What the API said: JSON, or nothing.
 
         Raises:
             ApiProblem: it is a problem document.
         """
-        try:
-            found = json.loads(b"".join(self._parts) or b"null")
-        except ValueError:
-            found = None
+        text = b"".join(self._parts)
         if self._status >= 400 or self._status == 0:
-            raise ApiProblem(self._status or 500, found if isinstance(found, dict) else {"title": "It did not answer."})
-        return found
+            raise ApiProblem(self._status or 500, _problem(text))
+        return text
+
+
+def _problem(text: bytes) -> Mapping[str, Any]:
+    try:
+        found = from_json(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"title": "It did not answer."}
 
 
 def _text(value: Any) -> str:

@@ -15,12 +15,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from scylla_spark.clock import boot_us, now_us
+from scylla_spark.clock import now_us
 from scylla_spark.services.dashboard import charts, words
 from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
+from scylla_spark.services.dashboard.now_live import Parts
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
-from scylla_spark.services.dashboard.sessions import Sessions
+from scylla_spark.services.dashboard.sessions import RENEWED_US, Session, Sessions
 from scylla_spark.visible import visible
 
 log = structlog.get_logger("dashboard")
@@ -40,16 +41,18 @@ class Site:
     Attributes:
         api: the whole API, behind what lets only those in who may.
         public_url: where people reach it; empty: at its own address. Its path is the prefix of all links.
-        redeem: gives the token of a login code; empty: the code is worth nothing.
+        redeem: gives the id of the token of a login code; empty: the code is worth nothing.
         sessions: who is logged in.
         assets: styles and scripts.
+        now_parts: what of Now changes, made for all who look.
     """
 
     api: ASGIApp
     public_url: str
     redeem: Callable[[str], str]
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: Sessions
     assets: Assets = field(default_factory=Assets)
+    now_parts: Parts = field(default_factory=Parts)
 
     def __post_init__(self) -> None:
         self.prefix = urlsplit(self.public_url).path.rstrip("/")
@@ -87,18 +90,18 @@ class Page:
     Attributes:
         request: as given.
         site: as given.
-        own: the API, in the name of this browser.
         now: microseconds since the epoch.
+        session: of this browser; None: it has not logged in.
+        own: the API, in the name of this browser.
         form: the fields of the form that was sent, and of its address; empty for what is only looked at.
     """
 
     def __init__(self, request: Request, site: Site) -> None:
         self.request = request
         self.site = site
-        self.session = request.cookies.get(COOKIE, "")
-        self.token = site.sessions.token(self.session, boot_us()) if self.session else ""
-        self.own = OwnApi(site.api, request.scope, self.token)
         self.now = now_us()
+        self.session = site.sessions.read(request.cookies.get(COOKIE, ""), self.now)
+        self.own = OwnApi(site.api, request.scope, token_id=self.session.token_id if self.session is not None else "")
         self.form: Mapping[str, str] = {}
 
     @property
@@ -166,6 +169,16 @@ class Page:
             name, value, max_age=seconds, path=self.site.prefix or "/", secure=secure, httponly=True, samesite="strict"
         )
 
+    def remember(self, answer: Response, session: Session) -> None:
+        """Lets the browser show a session from now on."""
+        self.set_cookie(answer, COOKIE, self.site.sessions.text(session, self.now))
+
+    def renew(self, answer: Response) -> None:
+        """Gives the browser a new text of its session where the one that it has shown is no longer new."""
+        old = self.session is not None and self.now - self.session.seen_us > RENEWED_US
+        if self.session is not None and old and COOKIE not in answer.headers.get("set-cookie", ""):
+            self.remember(answer, self.session)
+
     def refused(self, problem: ApiProblem) -> Response:
         """The page of what the API has refused; who must show a token is sent to the login."""
         if problem.status == 401:
@@ -199,8 +212,10 @@ class Screen(NamedTuple):
             try:
                 if self.acts:
                     page.form = dict(request.query_params) | await read_form(request)
-                    check_form(request, page.form, site.sessions)
-                return await self.view(page)
+                    check_form(request, page.form, page.session, site.sessions)
+                answer = await self.view(page)
+                page.renew(answer)
+                return answer
             except ApiProblem as problem:
                 return page.refused(problem)
             except Exception as error:

@@ -1,61 +1,90 @@
-"""Who is logged in: a bounded memory of this process, from the random text in a cookie to the token that was shown once."""
+"""Who is logged in: what stands in a browser's cookie, signed so that every process of the API knows it to be ours.
+
+A session names a token and never contains it: whether the token holds, and what it allows, is looked up with every call. So a session ends
+with its token, in every process. It is short: a browser that goes on asking is given a new text, up to a bound.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
-MOST_SESSIONS: Final = 1_000
+from scylla_spark.signed_text import Signer
+
 IDLE_US: Final = 12 * 3_600_000_000
 LONGEST_US: Final = 7 * 24 * 3_600_000_000
+RENEWED_US: Final = 900_000_000
+"""A text that is so old is replaced by one of now, so that whoever goes on stays."""
+MOST_ENDED: Final = 10_000
+
+
+class Session(NamedTuple):
+    """A browser that has logged in.
+
+    Attributes:
+        id: random.
+        token_id: of the token in whose name it asks.
+        begun_us: when it logged in, microseconds since the epoch.
+        seen_us: when its text was made, likewise.
+    """
+
+    id: str
+    token_id: str
+    begun_us: int
+    seen_us: int
 
 
 class Sessions:
-    """The sessions of this process; its user is one event loop."""
+    """Begins, reads and ends sessions; its user is one event loop.
 
-    def __init__(self) -> None:
-        self._secret = secrets.token_bytes(32)
-        self._known: OrderedDict[str, tuple[str, int, int]] = (
-            OrderedDict()
-        )  # token, begun, seen; the longest silent first
+    Args:
+        secret: that all processes of the deployment share.
+    """
 
-    def begin(self, token: str, now: int) -> str:
-        """A new session of a token; the one that was silent for longest ends where there are too many.
+    def __init__(self, secret: str) -> None:
+        self._signer = Signer(secret, "sessions of the dashboard")
+        self._forms = Signer(secret, "forms of the dashboard")
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
-        Args:
-            token: that the API has let in.
-            now: microseconds of a clock that never steps.
-        """
-        name = secrets.token_urlsafe(32)
-        self._known[name] = (token, now, now)
-        while len(self._known) > MOST_SESSIONS:
-            self._known.popitem(last=False)
-        return name
-
-    def token(self, name: str, now: int) -> str:
-        """The token of a session; empty: it is over, or there was none.
+    def begun(self, token_id: str, now: int) -> Session:
+        """A new session.
 
         Args:
-            name: of the session.
-            now: microseconds of a clock that never steps.
+            token_id: of a token that the API has let in.
+            now: microseconds since the epoch.
         """
-        token, begun, seen = self._known.pop(name, ("", 0, 0))
-        if not token or now - seen > IDLE_US or now - begun > LONGEST_US:
-            return ""
-        self._known[name] = (token, begun, now)
-        return token
+        return Session(secrets.token_hex(16), token_id, now, now)
 
-    def end(self, name: str) -> None:
-        """Forgets a session."""
-        self._known.pop(name, None)
+    def text(self, session: Session, now: int) -> str:
+        """What stands in the cookie of a session from now on."""
+        return self._signer.signed([session.id, session.token_id, str(session.begun_us), str(now)])
 
-    def form_token(self, name: str) -> str:
-        """What the forms of a session carry, so that no other site can send them; where no session is needed, `name` is empty."""
-        return hmac.new(self._secret, b"form " + name.encode(errors="replace"), hashlib.sha256).hexdigest()
+    def read(self, text: str, now: int) -> Session | None:
+        """The session of a cookie; None: it is over, or there was none.
 
-    def is_form_token(self, name: str, given: str) -> bool:
+        Args:
+            text: as it stands in the cookie.
+            now: microseconds since the epoch.
+        """
+        fields = self._signer.read(text)
+        if fields is None:
+            return None
+        session = Session(fields[0], fields[1], int(fields[2]), int(fields[3]))
+        lasts = now - session.seen_us <= IDLE_US and now - session.begun_us <= LONGEST_US
+        return session if lasts and session.id not in self._ended else None
+
+    def end(self, session: Session) -> None:
+        """Believes it no more, whoever has kept its text; other processes learn of that only when it is over by itself."""
+        self._ended[session.id] = None
+        while len(self._ended) > MOST_ENDED:
+            self._ended.popitem(last=False)
+
+    def form_token(self, session: Session | None) -> str:
+        """What the forms of a session carry, so that no other site can send them; None: where no session is needed."""
+        return self._forms.digest(session.id if session is not None else "")
+
+    def is_form_token(self, session: Session | None, given: str) -> bool:
         """Whether a form came from a page that was made for this session."""
-        return hmac.compare_digest(self.form_token(name), given.encode("ascii", "replace").decode())
+        return hmac.compare_digest(self.form_token(session), given.encode("ascii", "replace").decode())

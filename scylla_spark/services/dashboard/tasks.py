@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -42,6 +43,10 @@ _SHORTCUTS: Final = (
     ("open", "state:open"), ("overdue", "state:ready"), ("running", "state:running"), ("waiting to retry", "state:retry_wait"),
     ("failed today", "state:failed ended:>-24h"), ("late by 5 min", "late:>5m"), ("next hour", "state:scheduled scheduled:<+1h"),
 )  # fmt: skip
+CHOSEN: Final = (("cancel", "Cancel"), ("retry", "Retry"), ("run_now", "Run now"))
+"""What can be done to tasks that are chosen one by one: the operation of each, and its name."""
+_DONE: Final = {"cancel": "A cancel was sent for", "retry": "Copies were enqueued of", "run_now": "Run now:"}
+_CHOSEN: Final = "task."
 _TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout")
 
 _ALIKE: Final = ("handler", "queue", "ordering_id", "priority")
@@ -63,8 +68,46 @@ async def look(page: Page) -> Response:
         why, status = problem.sentence, 422
     return page.shown(
         "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
-        cursor=page.asked("cursor"), undo=page.asked("undo"),
+        cursor=page.asked("cursor"), undo=page.asked("undo"), chosen_acts=CHOSEN,
     )  # fmt: skip
+
+
+# -- those that are chosen ------------------------------------------------------------------------------------------------
+
+
+async def act_on_chosen(page: Page) -> Response:
+    """Does something with each task of a page that was chosen, and says of how many it was done."""
+    act, ids = page.form.get("act", ""), [id for name, id in page.form.items() if name.startswith(_CHOSEN)]
+    if act not in dict(CHOSEN):
+        raise ApiProblem(
+            404, {"title": "There is no such act", "detail": "Chosen tasks can be cancelled, retried or run now."}
+        )
+    if not ids:
+        raise ApiProblem(
+            400, {"title": "No task is chosen", "detail": "Nothing was done.", "hint": "Choose some by their boxes."}
+        )
+    problems = await asyncio.gather(*(_acted(page, act, id) for id in ids[:PAGE_ROWS]))
+    wrong = [one for one in problems if one]
+    count = f"{count_text(len(problems) - len(wrong))} of {count_text(len(problems))} chosen tasks"
+    done = f"{_DONE[act]} {count}; the lists show it within seconds."
+    why = f" Not the others: {wrong[0]}" if wrong else ""
+    place = page.site.url("/ui/tasks", filter=page.form.get("filter"), cursor=page.form.get("cursor"))
+    return page.goes(place, done + why)
+
+
+async def _acted(page: Page, act: str, id: str) -> str:
+    """Does something with a task; why it could not be done, or nothing.
+
+    Raises:
+        ApiProblem: who asks is not known any more.
+    """
+    try:
+        await page.own.post(f"/v1/tasks/{segment(id)}:{act}")
+    except ApiProblem as problem:
+        if problem.status == 401:
+            raise
+        return problem.sentence
+    return ""
 
 
 # -- all that a filter chooses --------------------------------------------------------------------------------------------
@@ -194,6 +237,6 @@ def _body(form: Any) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    shows("/ui/tasks", look), shows("/ui/tasks:bulk", preview), acts("/ui/tasks:bulk", act), shows("/ui/tasks:new", new),
-    acts("/ui/tasks:new", enqueue),
+    shows("/ui/tasks", look), shows("/ui/tasks:bulk", preview), acts("/ui/tasks:bulk", act),
+    acts("/ui/tasks:chosen", act_on_chosen), shows("/ui/tasks:new", new), acts("/ui/tasks:new", enqueue),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from scylla_spark.clock import boot_us
+from scylla_spark.config.secrets import secrets_in
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.log_record import LogLine
@@ -230,7 +231,7 @@ def known_secrets(settings: Settings) -> set[str]:
 
     kafka = settings.kafka
     found = {value for name, value in os.environ.items() if is_telling(name)}
-    found |= {str(one.get_secret_value()) for one in (*kafka.python_options.values(), *kafka.java_options.values())}
+    found |= set(secrets_in(settings))
     if kafka.password is not None or kafka.password_file is not None:
         found.add(password(kafka))
     found.add(desk_secret(settings))

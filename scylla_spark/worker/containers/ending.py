@@ -15,6 +15,7 @@ EXIT: Final = "container_exit"
 KILLED: Final = "container_killed"
 LOST: Final = "container_lost"
 NOT_STARTED: Final = "container_not_started"
+NOT_KEPT: Final = "outputs_not_kept"
 ABORT_CODE: Final = 64
 LATER_CODE: Final = 75
 LATER_MS: Final = 10_000
@@ -91,6 +92,18 @@ def timed_out(after_s: float, err: LastLines) -> Verdict:
         err: what it wrote to its standard error.
     """
     return failed(TIMED_OUT, f"It had not ended after {after_s:.1f} s and was killed.", err.text(_TAIL_CHARS))
+
+
+def not_kept(verdict: Verdict, why: str) -> Verdict:
+    """The verdict on a program of which files could not be kept: it has not succeeded, however else it ended that stays.
+
+    Args:
+        verdict: without regard to them.
+        why: in words.
+    """
+    return (
+        failed(NOT_KEPT, f"What it left in /out could not be kept: {why}") if verdict.outcome == OK.outcome else verdict
+    )
 
 
 def verdict_of_output(out: LastLines) -> Verdict:

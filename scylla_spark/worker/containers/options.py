@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.isolation import LEAST_MEMORY, size_bytes
+from scylla_spark.worker.containers.out_folder import OUT_PATH
 from scylla_spark.worker.containers.request import Box
 
 RUNNER_LABEL: Final = "scylla-spark.runner"
@@ -31,6 +32,7 @@ class Bounds:
         processes: processes and threads together.
         tmp: bytes of /tmp, and of /dev/shm.
         timeout_ms: how long it may run.
+        out: bytes of /out, where files are left behind; 0: there is no such folder.
         network: as podman's `--network`; "none": there is none.
         user: numbers of user and group, neither root's.
     """
@@ -40,6 +42,7 @@ class Bounds:
     processes: int
     tmp: int
     timeout_ms: int
+    out: int = 0
     network: str = "none"
     user: str = "65534:65534"
 
@@ -67,15 +70,17 @@ class Files(NamedTuple):
     Attributes:
         task: absolute path of what becomes /task.json.
         environment: absolute path of its variables, a line each.
+        pid: absolute path where podman writes the number of its first process.
     """
 
     task: str
     environment: str
+    pid: str
 
 
 def bounds_of(
-    *, memory: str, cpus: float, processes: int, tmp: str, timeout: str, network: str = "none", user: str = "65534"
-) -> Bounds:
+    *, memory: str, cpus: float, processes: int, tmp: str, timeout: str, out: str = "0", network: str = "none", user: str = "65534",
+) -> Bounds:  # fmt: skip
     """The bounds that a command line asks for.
 
     Args:
@@ -84,6 +89,7 @@ def bounds_of(
         processes: from 1 to 1,000,000.
         tmp: a size.
         timeout: a duration, from a second.
+        out: a size; "0": none.
         network: as podman's `--network`, but not this machine's own.
         user: number of the user, or of user and group as 1000:1000.
 
@@ -98,6 +104,7 @@ def bounds_of(
             f"{shown(network)} is no network for containers.", hint="Write none, bridge, slirp4netns or a name."
         )
     sizes, limit_ms = (size_bytes(memory), size_bytes(tmp)), duration_ms(timeout)
+    left_behind = 0 if out == "0" else size_bytes(out)
     if not (0.01 <= cpus <= 1024 and 1 <= processes <= 1_000_000 and limit_ms >= 1_000):
         raise ArgumentError(
             f"{cpus:g} CPUs, {processes} processes or {shown(timeout)} are no bounds of a container.",
@@ -105,11 +112,13 @@ def bounds_of(
         )
     if sizes[0] < LEAST_MEMORY or sizes[1] < 1:
         raise ArgumentError("A container needs 16 MB of memory and a byte of /tmp at least.")
-    return Bounds(sizes[0], cpus, processes, sizes[1], limit_ms, network, f"{numbers[1]}:{numbers[2] or numbers[1]}")
+    return Bounds(
+        sizes[0], cpus, processes, sizes[1], limit_ms, left_behind, network, f"{numbers[1]}:{numbers[2] or numbers[1]}"
+    )
 
 
-def run_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
-    """The arguments behind `podman`, to run a task and wait for it.
+def create_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
+    """The arguments behind `podman`, to make a container in which nothing runs yet.
 
     Each default that a configuration of this machine could widen is said here again.
 
@@ -120,7 +129,17 @@ def run_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_process
         files: what it is given.
         user_processes: most processes of the user, as this process may have them; podman would ask for more than that.
     """
-    return ["run", *_closed(bounds), *_bounded(bounds, user_processes), *_known(mark), *_given(files), box.image, *box.command]  # fmt: skip
+    options = [*_closed(bounds), *_bounded(bounds, user_processes), *_known(mark), *_given(files)]
+    return ["create", f"--pidfile={files.pid}", *options, box.image, *box.command]
+
+
+def start_options(mark: Mark) -> list[str]:
+    """The arguments behind `podman`, to run a container that was made, and wait for it.
+
+    Args:
+        mark: how it is found.
+    """
+    return ["start", "--attach", "--interactive", "--sig-proxy=false", mark.name]
 
 
 def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
@@ -131,10 +150,10 @@ def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_pro
         bounds: as of tasks.
         mark: how it is found again.
         files: what it would be given.
-        user_processes: as of `run_options`.
+        user_processes: as of `create_options`.
     """
-    run = run_options(Box(image), bounds, mark, files, user_processes)
-    return [run[0], "--rm", "--entrypoint=/scylla-spark-probe", *run[1:]]
+    _, _, *options = create_options(Box(image), bounds, mark, files, user_processes)
+    return ["run", "--rm", "--sig-proxy=false", "--entrypoint=/scylla-spark-probe", *options]
 
 
 def _closed(bounds: Bounds) -> list[str]:
@@ -151,10 +170,11 @@ def _closed(bounds: Bounds) -> list[str]:
 def _bounded(bounds: Bounds, user_processes: int) -> list[str]:
     """What it may take."""
     timeout_s = -(-bounds.timeout_ms // 1000) + _SPARE_S
+    out = [f"--tmpfs={OUT_PATH}:rw,nosuid,nodev,noexec,size={bounds.out},mode=1777"] if bounds.out else []
     return [
         f"--memory={bounds.memory}", f"--memory-swap={bounds.memory}", f"--cpus={bounds.cpus:g}",
         f"--pids-limit={bounds.processes}", f"--tmpfs=/tmp:rw,nosuid,nodev,size={bounds.tmp},mode=1777",
-        f"--shm-size={bounds.tmp}b", f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", "--ulimit=core=0:0",
+        *out, f"--shm-size={bounds.tmp}b", f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", "--ulimit=core=0:0",
         f"--ulimit=nproc={user_processes}:{user_processes}", f"--timeout={timeout_s}", "--stop-timeout=0",
     ]  # fmt: skip
 
@@ -167,6 +187,6 @@ def _given(files: Files) -> list[str]:
     """What comes in, and that nothing of it stays on this machine."""
     task = f"--mount=type=bind,source={files.task},destination={INPUT_PATH},ro=true,relabel=private"
     return [
-        task, f"--env-file={files.environment}", "--interactive", "--sig-proxy=false", "--log-driver=none", "--pull=never",
+        task, f"--env-file={files.environment}", "--interactive", "--log-driver=none", "--pull=never",
         "--no-healthcheck", "--restart=no",
     ]  # fmt: skip

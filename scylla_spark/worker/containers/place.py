@@ -15,13 +15,22 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, now_us, to_us
 from scylla_spark.core.lease import digest_of_token
 from scylla_spark.core.task import ABORTED
-from scylla_spark.errors import ArgumentError, SetupError
+from scylla_spark.errors import ArgumentError, SchedulerError, SetupError
 from scylla_spark.executors.local.call import PAYLOAD_INVALID, failed
 from scylla_spark.executors.local.messages import Verdict
-from scylla_spark.worker.containers.ending import NOT_STARTED, ended_of, timed_out, verdict_of_container
+from scylla_spark.worker.containers.ending import (
+    LOST,
+    NOT_STARTED,
+    Ended,
+    ended_of,
+    not_kept,
+    timed_out,
+    verdict_of_container,
+)
 from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.last_lines import LastLines
-from scylla_spark.worker.containers.options import Bounds, Files, Mark, run_options
+from scylla_spark.worker.containers.options import Bounds, Files, Mark, create_options, start_options
+from scylla_spark.worker.containers.out_folder import OutFolder, out_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import probe, user_processes
 from scylla_spark.worker.containers.request import Box, Offer, box_of
@@ -107,53 +116,69 @@ class ContainerPlace:
             lease.report_verdict(failed(PAYLOAD_INVALID, str(error))._replace(outcome=ABORTED))
             return
         begun_us = boot_us()
-        verdict = self._verdict(lease, box)
+        metrics: dict[str, Any] = {}
+        verdict = self._verdict(lease, box, metrics)
         if verdict is not None and not lease.lost.is_set():
             ms = (boot_us() - begun_us) // 1000
-            lease.report_verdict(verdict, metrics={"isolation": LEVEL, "image": box.image, "ms": ms})
+            lease.report_verdict(verdict, metrics={"isolation": LEVEL, "image": box.image, "ms": ms} | metrics)
 
-    def _verdict(self, lease: Lease, box: Box) -> Verdict | None:
-        """What becomes of a task in a container; None: it is not ours to say."""
+    def _verdict(self, lease: Lease, box: Box, metrics: dict[str, Any]) -> Verdict | None:
+        """What becomes of a task in a container; None: it is not ours to say. Adds to the metrics."""
         # there is no token where nothing is to be reported
         named = lease.token or f"{lease.view['task']['id']} {lease.attempt}"
         mark = Mark(self._yard.runner, digest_of_token(named))
         folder = self._yard.folder / mark.lease
         try:
             files = written_files(folder, lease, box)
-            return self._contained(lease, box, mark, files)
+            return self._contained(lease, box, mark, files, metrics)
         except (OSError, ValueError, RecursionError) as error:
             return failed(NOT_STARTED, f"The container cannot be started: {error}")
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _contained(self, lease: Lease, box: Box, mark: Mark, files: Files) -> Verdict | None:
-        """Runs a container to its end, and removes it.
+    def _contained(self, lease: Lease, box: Box, mark: Mark, files: Files, metrics: dict[str, Any]) -> Verdict | None:
+        """Makes a container, runs it to its end, and removes it.
 
         Raises:
             SetupError: podman runs no containers any more.
         """
         podman, bounds = self._yard.podman, self._yard.bounds
-        out, err = LastLines(), LastLines()
-        begun_us, until_us = boot_us(), self._until_us(lease)
+        until_us = self._until_us(lease)
+        verdict: Verdict | None
         try:
-            with open(files.task, "rb") as given:
-                client = podman.started(run_options(box, bounds, mark, files, user_processes()), given)
-            with client:
-                readers = _readers(client, out, err)
-                why = self._watched(client, lease, until_us)
-                if why != _ENDED:
-                    _end(client, podman, mark)
-                for reader in readers:
-                    reader.join(_KILL_S)
-            if why == _GIVEN_UP:
-                return None
-            if why == _TIMED_OUT:
-                return timed_out((boot_us() - begun_us) / 1e6, err)
-            ended = ended_of(client.returncode, podman.state(mark.name) if client.returncode else None)
+            told = podman.ready(create_options(box, bounds, mark, files, user_processes()), mark.name)
+            if told:
+                verdict = _not_started(told)
+            else:
+                with out_folder(files.pid, lease, wanted=bounds.out > 0) as folder:
+                    verdict = self._ran(lease, mark, files, folder, until_us)
+                    if verdict is not None:
+                        verdict = _left_behind(folder, verdict)
+                    metrics |= folder.metrics()
         finally:
             _ = podman.remove(mark.name) or podman.remove(mark.name)  # what is left then is the watchdog's
-        if ended.code is None:  # the task's fault, or that of all that would follow
-            probe(podman, box.image, bounds, mark, files)
+        if verdict is not None and verdict.failure is not None and verdict.failure[0] in (NOT_STARTED, LOST):
+            probe(podman, box.image, bounds, mark, files)  # the task's fault, or that of all that would follow
+        return verdict
+
+    def _ran(self, lease: Lease, mark: Mark, files: Files, folder: OutFolder, until_us: int) -> Verdict | None:
+        """Runs a container that was made to its end; None: its task is not ours any more."""
+        podman, begun_us = self._yard.podman, boot_us()
+        out, err = LastLines(), LastLines()
+        with open(files.task, "rb") as given:
+            client = podman.started(start_options(mark), given)
+        with client:
+            readers = _readers(client, out, err)
+            why = self._watched(client, lease, folder, until_us)
+            if why != _ENDED:
+                _end(client, podman, mark)
+            for reader in readers:
+                reader.join(_KILL_S)
+        if why == _GIVEN_UP:
+            return None
+        if why == _TIMED_OUT:
+            return timed_out((boot_us() - begun_us) / 1e6, err)
+        ended = ended_of(client.returncode, podman.state(mark.name) if client.returncode else None)
         return verdict_of_container(ended, out, err)
 
     def _until_us(self, lease: Lease) -> int:
@@ -161,9 +186,10 @@ class ContainerPlace:
         left_us = to_us(lease.context.deadline) - now_us()
         return boot_us() + min(self._yard.bounds.timeout_ms * 1000, left_us)
 
-    def _watched(self, client: subprocess.Popen[bytes], lease: Lease, until_us: int) -> str:
-        """Waits until the container has ended, or has to."""
+    def _watched(self, client: subprocess.Popen[bytes], lease: Lease, folder: OutFolder, until_us: int) -> str:
+        """Waits until the container has ended, or has to, and tells meanwhile what its program says of its work."""
         while True:
+            folder.look()
             try:
                 client.wait(_LOOK_S)
                 return _ENDED
@@ -190,7 +216,23 @@ def written_files(folder: Path, lease: Lease, box: Box) -> Files:
     task.write_text(json.dumps(told_of(lease, box.given)) + "\n", encoding="ascii")
     task.chmod(0o444)  # the user in the container is another
     environment.write_text("".join(f"{name}={value}\n" for name, value in box.environment.items()), encoding="utf-8")
-    return Files(str(task), str(environment))
+    return Files(str(task), str(environment), str(folder / "pid"))
+
+
+def _not_started(told: str) -> Verdict:
+    err = LastLines()
+    err.feed(told.encode())
+    return verdict_of_container(Ended(None), LastLines(), err)
+
+
+def _left_behind(folder: OutFolder, verdict: Verdict) -> Verdict:
+    """Tells what the program has left behind, and what becomes of its task."""
+    folder.look()
+    try:
+        folder.send()
+    except (SchedulerError, OSError) as error:
+        return not_kept(verdict, str(error))
+    return verdict
 
 
 def told_of(lease: Lease, given: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
 
 
 def _empty_files(folder: Path) -> Files:
-    files = Files(str(folder / "task.json"), str(folder / "environment"))
-    for file in files:
+    files = Files(str(folder / "task.json"), str(folder / "environment"), str(folder / "pid"))
+    for file in (files.task, files.environment):
         Path(file).touch()
     return files

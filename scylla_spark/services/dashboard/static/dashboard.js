@@ -19,7 +19,7 @@ if (themeSwitch) {
   });
 }
 
-// ---- live: one connection says that something has happened, then the part #live is asked for anew ----
+// ---- live: one connection says that something has happened, then the part #live is asked for anew; of Now it brings the part itself ----
 
 const LEAST_MS = 2000;
 const live = {
@@ -37,6 +37,8 @@ const live = {
     this.source.addEventListener("error", () => this.say("connecting", "is-away"));
     let first = true; // what the page shows already
     this.source.addEventListener("overview", () => { if (!first) this.changed(); first = false; });
+    this.source.addEventListener("part", (event) => this.put(JSON.parse(event.data)));
+    this.source.addEventListener("over", () => location.reload()); // the session is: the login asks for another
   },
   stop() {
     if (this.source) this.source.close();
@@ -44,8 +46,12 @@ const live = {
     clearTimeout(this.timer);
     this.timer = 0;
   },
+  put(text) {
+    const part = document.getElementById("live");
+    htmx.swap({ text, sourceElement: part, target: part, swap: "innerMorph" });
+  },
   changed() {
-    if (this.paused || document.hidden || this.asking || this.timer) { this.due = true; return; }
+    if (this.paused || document.hidden || this.asking || this.timer || chosen()) { this.due = true; return; }
     const every = Number(document.getElementById("live").dataset.every || LEAST_MS);
     const rest = Math.max(0, this.last + every - performance.now());
     this.timer = setTimeout(() => { this.timer = 0; this.refresh(); }, rest);
@@ -89,6 +95,31 @@ addEventListener("pagehide", () => live.stop());
 addEventListener("pageshow", (event) => { if (event.persisted) live.start(); });
 live.show();
 live.start();
+
+// ---- rows that are chosen: while there are some, nothing moves below the hand ----
+
+const boxes = () => [...document.querySelectorAll("[data-choice] input[name]:is([type=checkbox])")];
+const chosen = () => boxes().filter((box) => box.checked).length;
+const sayChosen = () => {
+  const all = document.querySelector("[data-choose-all]");
+  const place = document.querySelector("[data-chosen]");
+  if (!all || !place) return;
+  const count = chosen();
+  all.hidden = false;
+  all.checked = count > 0 && count === boxes().length;
+  all.indeterminate = count > 0 && !all.checked;
+  place.textContent = count ? `${count} chosen, the list stands still:` : "Those that are chosen:";
+};
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-choose-all]")) for (const box of boxes()) box.checked = event.target.checked;
+  if (!event.target.closest("[data-choice]")) return;
+  sayChosen();
+  if (!chosen() && live.due) live.changed();
+});
+// a list that comes while a box is checked would put another task beside it
+document.addEventListener("htmx:before:swap", (event) => { if (chosen()) { live.due = true; event.preventDefault(); } });
+document.addEventListener("htmx:after:swap", sayChosen);
+sayChosen();
 
 // ---- copy: also over plain HTTP, where there is no navigator.clipboard ----
 

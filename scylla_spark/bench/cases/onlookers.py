@@ -1,0 +1,101 @@
+"""`onlookers`: lateness, and how quickly the API answers others, while fifty people have the screen Now open, against nobody.
+
+A million tasks are stored (`stored_day`), a hundred others a second start meanwhile. Another asks the API for tasks, pages, counts,
+by turns and with pauses; `api_ratio` compares the p99 of its calls. `one_screen_cores` is the CPU of the API's process with one open
+screen, `screens_cores` with all, both without what it takes with none and the same load.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.bench import machine, paced_load, report
+from scylla_spark.bench.cases.reads import LANES
+from scylla_spark.bench.helper_process import Helper
+from scylla_spark.bench.site import LIMIT_S, Options, place
+from scylla_spark.bench.stored_day import StoredDay
+from scylla_spark.clock import now_us
+from scylla_spark.services.deployment import Deployment
+
+_SCREENS: Final = 50
+_CALLS: Final = 200
+_PAUSE_MS: Final = 50
+
+
+class _Seen(NamedTuple):
+    """A load, and what others saw meanwhile.
+
+    Attributes:
+        result: of the load.
+        calls_us: how long calls of another took, sorted.
+        api_cores: cores that the API's process used.
+        events: that open screens got.
+    """
+
+    result: paced_load.Result
+    calls_us: list[int]
+    api_cores: float
+    events: int
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measures; default 100 tasks a second for 30 s, three times: without a screen, with one, and with fifty."""
+    load = paced_load.Load.of(options, rate=100, seconds=30)
+    with place(options, "ingest", "dispatch", "plan", "api") as home:
+        day = StoredDay(options.stored or 1_000_000, options.lanes or LANES, now_us())
+        assert home.spark is not None
+        day.store(home.spark, home.settings)
+        found = {
+            count: _measured(home, load, day, count, before=number * load.total)
+            for number, count in enumerate((0, 1, _SCREENS))
+        }
+    plain, one, many = found.values()
+    result = many.result
+    calls = [report.percentile(seen.calls_us, 0.99) / 1000 for seen in (many, plain)]
+    return report.compared(
+        "onlookers", result.late_us, plain.result.late_us, sent=len(result.late) + result.lost, early=result.early,
+        cpu_cores=result.cores, violations=result.violations, stored=day.count, screens=_SCREENS, events=many.events,
+        one_screen_cores=round(one.api_cores - plain.api_cores, 4), screens_cores=round(many.api_cores - plain.api_cores, 4),
+        api_cores=round(plain.api_cores, 4), api_p99_ms=calls[0], api_floor_p99_ms=calls[1], api_ratio=report.ratio(*calls),
+        behind_ms=result.behind_ms,
+    )  # fmt: skip
+
+
+def _measured(home: Deployment, load: paced_load.Load, day: StoredDay, screens: int, *, before: int) -> _Seen:
+    """The load, with so many open screens."""
+    with _open(home, screens) as people, _caller(home, day) as caller:
+        cpu, begun = _api_seconds(), now_us()
+        caller.send(True)
+        result = paced_load.measure(home.settings, load, before=before)
+        cores = (_api_seconds() - cpu) / ((now_us() - begun) / 1e6)
+        took: dict[str, list[int]] = caller.answer(LIMIT_S)
+        people.send(True)
+        return _Seen(result, sorted(us for found in took.values() for us in found), cores, people.answer()["events"])
+
+
+@contextmanager
+def _open(home: Deployment, screens: int) -> Iterator[Helper]:
+    with Helper("onlookers", home.settings, api=home.addresses["api"], count=screens) as people:
+        people.answer(LIMIT_S)
+        yield people
+
+
+@contextmanager
+def _caller(home: Deployment, day: StoredDay) -> Iterator[Helper]:
+    """Somebody else, who asks all the time; what is remembered of the tables is made by calls that do not count."""
+    picked = day.picked(_CALLS)
+    paths = {
+        "task": [f"/v1/tasks/{day.id(n)}" for n in picked],
+        "page": ["/v1/tasks?filter=queue:reads-7&limit=100"] * _CALLS,
+        "count": ["/v1/tasks:count?filter=queue:reads-7"] * _CALLS,
+    }
+    with Helper("reads", home.settings, api=home.addresses["api"], paths=paths, pause_ms=_PAUSE_MS) as caller:
+        caller.answer()
+        yield caller
+
+
+def _api_seconds() -> float:
+    return machine.cpu_by_part(os.getpid()).get("api", 0.0)

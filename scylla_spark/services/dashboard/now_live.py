@@ -1,0 +1,105 @@
+"""The part of Now that changes, as a stream: made once for all who are told the same, and sent to them whole when it has become another."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from scylla_spark.clock import boot_us
+from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
+
+_MOST_KEPT: Final = 32
+_PRICE: Final = (
+    100  # between two that are made, so many times as long as one took: all of them together cost a hundredth of a core
+)
+_DATA: Final = b"\ndata: "
+_STILL: Final = b": still here\n\n"
+_REFUSED: Final = (401, 403)
+
+
+class Parts:
+    """Texts that follow from what the API told; its user is one event loop."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[bytes, bytes], str] = OrderedDict()
+        self._until = 0
+
+    def made(self, told: tuple[bytes, bytes], make: Callable[[], str]) -> str | None:
+        """The text of what was told; None: it is not made yet, and it is too early to make another.
+
+        Args:
+            told: what it follows from, and nothing else.
+            make: makes it.
+        """
+        begun = boot_us()
+        text = self._kept.pop(told, None)
+        if text is None:
+            if begun < self._until:
+                return None
+            text = make()
+            self._until = boot_us() + _PRICE * (boot_us() - begun)
+        self._kept[told] = text
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return text
+
+
+class NowStream(Response):
+    """Events of type `part`, whose data is the markup as a JSON text.
+
+    Each browser's own token asks for what its part shows, so what one may not see is not told to it, and the stream ends with the token.
+
+    Args:
+        own: the API, in the name of one browser.
+        parts: of all browsers.
+        make: the markup, of the overview and of the queues.
+    """
+
+    def __init__(self, own: OwnApi, parts: Parts, make: Callable[[dict[str, Any], list[dict[str, Any]]], str]) -> None:
+        super().__init__()
+        self._own = own
+        self._parts = parts
+        self._make = make
+        self._newest = b""
+        self._shown = ""
+        self._is_over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Streams it."""
+
+        async def passed_on(message: Message) -> None:
+            if self._is_over:
+                return
+            if message["type"] == "http.response.body" and message.get("body"):
+                message = dict(message) | await self._turned(message["body"])
+            await send(message)
+
+        await self._own.pass_on("/v1/overview", {}, receive, passed_on)
+
+    async def _turned(self, event: bytes) -> dict[str, Any]:
+        """What the browser is told where the API says that; what is neither overview nor news goes on as it is."""
+        if event.startswith(b"event: overview"):
+            self._newest = event.partition(_DATA)[2].strip()
+        if not self._newest:
+            return {"body": event}
+        try:
+            text = await self._text()
+        except ApiProblem as problem:
+            if problem.status not in _REFUSED:
+                return {"body": _STILL}
+            self._is_over = True
+            return {"body": b"event: over\ndata: \n\n", "more_body": False}
+        if text is None or text == self._shown:
+            return {"body": _STILL}
+        self._shown = text
+        return {"body": b"event: part\ndata: " + json.dumps(text).encode() + b"\n\n"}
+
+    async def _text(self) -> str | None:
+        queues = await self._own.read("/v1/queues")
+        told = (self._newest.partition(b",")[2], queues)  # without the moment at which the overview was made
+        return self._parts.made(told, lambda: self._make(json.loads(self._newest), json.loads(queues)["queues"]))

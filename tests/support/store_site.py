@@ -1,0 +1,60 @@
+"""A store that speaks the protocol of S3, on loopback: moto, in a process of its own that ends with ours."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from scylla_spark.io.host import die_with_parent
+from tests.support.waiting import eventually
+
+BUCKET = "lake"
+_SERVE = "import sys; from moto.server import main; main(sys.argv[1:])"
+
+
+@contextlib.contextmanager
+def store() -> Iterator[dict[str, str]]:
+    """An empty bucket `lake`; the variables of the environment by which clients of AWS find it."""
+    port = _free_port()
+    command = [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(port)]
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "known-to-nobody",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with subprocess.Popen(
+        die_with_parent.command(command),
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            eventually(lambda: _makes_bucket(port), 60, "the store takes a bucket")
+            yield environment
+        finally:
+            server.kill()
+
+
+def _makes_bucket(port: int) -> bool:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

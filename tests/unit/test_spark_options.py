@@ -1,0 +1,94 @@
+"""What a session is told that we make: our options, those of the settings, and what tables in a store need."""
+
+import os
+
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.errors import ConfigError
+from scylla_spark.io.host import jars, session
+from scylla_spark.io.host.object_store import is_s3, s3_options
+
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.fixture(autouse=True)
+def no_submit(monkeypatch, tmp_path):
+    monkeypatch.delenv("SPARK_ENV_LOADED", raising=False)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(jars, "ensure", lambda name, cache=None: {name: [tmp_path / f"{name}.jar"]})
+
+
+def told(**sections):
+    return session.options(Settings.load(**sections), services=True)
+
+
+def test_options_of_the_settings_are_added_and_win():
+    options = told(
+        spark={
+            "options": {
+                "spark.driver.memory": "5g",
+                "spark.jars": "/opt/gcs.jar",
+                "spark.driver.extraJavaOptions": "-Da=b",
+            }
+        }
+    )
+    assert options["spark.driver.memory"] == "5g"
+    assert [jar.rpartition("/")[2] for jar in options["spark.jars"].split(",")] == ["spark.jar", "gcs.jar"]
+    assert options["spark.driver.extraJavaOptions"].startswith("-Xss16m")
+    assert options["spark.driver.extraJavaOptions"].endswith(" -Da=b")
+
+
+def test_what_our_tables_need_cannot_be_taken_away():
+    with pytest.raises(ConfigError, match=r"cannot change spark\.sql\.session\.timeZone"):
+        told(spark={"options": {"spark.sql.session.timeZone": "Europe/Berlin"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fs.s3a.endpoint", "begin with spark"),
+        ("spark.hadoop.fs.s3a.secret.key", "on the command line"),
+        ("spark.hadoop.fs.s3a.access.key", "on the command line"),
+        ("spark.hadoop.fs.s3a.session.token", "on the command line"),
+    ],
+)
+def test_what_is_no_option_or_would_be_seen_by_all_users_of_the_machine_is_refused(name, why):
+    with pytest.raises(ConfigError, match=why) as refused:
+        Settings.load(spark={"options": {name: "known-to-nobody"}})
+    assert "known-to-nobody" not in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["s3://lake/t", "s3a://lake/t"])
+def test_tables_in_s3_bring_its_client_and_the_variables_of_aws(path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    options = told(tables={"path": path})
+    assert options["spark.jars"].endswith("s3.jar")
+    assert options["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:9000"
+    assert options["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert options["spark.hadoop.fs.s3a.endpoint.region"] == "eu-central-1"
+
+
+def test_the_plain_commit_log_of_checkpoints_is_for_folders_only():
+    assert MANAGER in told()
+    assert MANAGER in told(tables={"path": "file:///lake/t"})
+    assert MANAGER not in told(tables={"path": "s3://lake/t"})
+    assert MANAGER not in told(tables={"path": "abfss://lake@account.dfs.core.windows.net/t"})
+
+
+def test_without_variables_aws_itself_is_asked():
+    assert s3_options({}) == {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+
+
+def test_tables_elsewhere_bring_no_client_of_s3(tmp_path):
+    assert "s3.jar" not in told()["spark.jars"]
+    assert not is_s3("/s3/tables")
+    assert not is_s3("gs://lake/t")
+
+
+def test_a_folder_is_known_by_path_and_by_uri():
+    assert str(Settings.load(tables={"path": "file:///lake/t"}).tables_folder) == "/lake/t"
+    assert str(Settings.load(tables={"path": "/lake/t"}).tables_folder) == "/lake/t"
+    assert Settings.load(tables={"path": "s3://lake/t"}).tables_folder is None

@@ -1,6 +1,7 @@
 """What all tests share: hypothesis waits, and at the end the core-seconds are told that they and their processes have cost."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -33,6 +34,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return Folders(config, log)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported and collected lives as long as the process: to look through it again at each collection is a tenth of a run."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected lives as long as the process: nobody looks for garbage meanwhile, nor through all of it later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

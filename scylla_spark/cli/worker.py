@@ -66,7 +66,7 @@ def containers(
     cpus: Annotated[float, typer.Option(help="Cores' time of a container")] = 1.0,
     max_processes: Annotated[int, typer.Option(help="Processes and threads of a container")] = 64,
     tmp: Annotated[str, typer.Option(help="Size of /tmp, and of /dev/shm, in memory")] = "64MB",
-    out: Annotated[str, typer.Option(help="Size of /out, in memory, for files that are left behind; 0: none")] = "64MB",
+    out: Annotated[str, typer.Option(help="Bytes of files in /out, in memory, that are kept; 0: no such folder")] = "64MB",
     timeout: Annotated[str, typer.Option(help="How long a container may run")] = "1h",
     network: Annotated[str, typer.Option(help="As podman's --network")] = "none",
     user: Annotated[str, typer.Option(help="Number of the user inside, or user:group; not root")] = "65534:65534",

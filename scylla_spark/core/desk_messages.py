@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.lease import Answer, Call
 
-VERSION: Final = 3
+VERSION: Final = 4
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 CALLER: Final = "caller"
@@ -28,6 +28,7 @@ LEAVE: Final = "leave"
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
 OUTPUT: Final = "output"
+LINES: Final = "lines"
 TOLD: Final = "told"
 
 _read_call = TypeAdapter(Call).validate_python

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
 from scylla_spark.core.lease import Answer, Call, Granted, Report, Sign, Want
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
@@ -66,6 +68,9 @@ class VirtualWorker:
         status = self._call("", signs=(Sign(lease.token, progress, fields.get("checkpoint")),)).statuses[0]
         if status != "ok":
             lease.settle(status)
+
+    def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
+        """Nobody tells lines here: what handlers print goes where the worker's own output goes."""
 
     def refuse(self) -> SchedulerError | None:
         """Nothing keeps a report from being brought here."""

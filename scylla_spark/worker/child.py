@@ -7,10 +7,12 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
 
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
 from scylla_spark.io.host.die_with_parent import die_with
@@ -59,6 +61,9 @@ class _Channel:
             error = self.stored.get()
         if error is not None:
             raise error
+
+    def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
+        """Nobody tells lines here: what handlers print goes where the worker's own output goes."""
 
     def refuse(self) -> SchedulerError | None:
         return None

@@ -7,13 +7,15 @@ The server answers the call that was overtaken at once, and what it was given wi
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.clock import boot_us
+from scylla_spark.clock import boot_us, iso
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
 from scylla_spark.worker.lease import Lease, Output
@@ -22,6 +24,7 @@ from scylla_spark.worker.refusal import refusal
 
 LONGEST_WAIT_MS: Final = 20_000
 _PATIENCE_S: Final = 25.0  # beyond the time that the server holds a call
+_LINES_S: Final = 5.0
 _UPLOAD_S: Final = 60.0  # without a byte going on
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
@@ -186,6 +189,20 @@ class Conversation:
             raise UnreachableError(reply.detail, hint="Leave it behind again in a moment.")
         if reply.status != 200:
             raise ArgumentError(f"The file {output.name!r} was not stored: {reply.detail}")
+
+    def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
+        """Lines for the logs of the attempt; see `Reporter`. They have a connection of their own: calls do not wait for them."""
+        rows = [{"seq": one.seq, "at": iso(one.at_us), "stream": one.stream, "text": one.text} for one in lines]
+        connection = Connection(self._site)
+        try:
+            body = json.dumps({"lines": rows}).encode()
+            reply = connection.request("POST", f"/v1/leases/{segment(lease.token)}/logs", body, _LINES_S)
+        finally:
+            connection.close()
+        if reply.status in (429, 503):
+            raise UnreachableError(reply.detail, hint="Lines are missing.")
+        if reply.status != 200:
+            raise ArgumentError(f"The lines were not taken: {reply.detail}")
 
     def refuse(self) -> SchedulerError | None:
         """Why nothing can be brought to the server any more."""

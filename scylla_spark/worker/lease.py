@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import CANCELLED, LOST, OK
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.output import checked_output_name
 from scylla_spark.core.task import (
     ABORTED,
@@ -61,6 +62,9 @@ class Reporter(Protocol):
 
     def output(self, lease: Lease, output: Output) -> None:
         """A file is left behind; returns when the server has stored it, or raises why not."""
+
+    def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
+        """Lines for the logs of the attempt; returns when the server has them, or raises why not."""
 
     def refuse(self) -> SchedulerError | None:
         """Why nothing can be brought any more; None: it can."""
@@ -196,6 +200,20 @@ class Lease:
         if self._reported or self.lost.is_set():
             raise ArgumentError("The attempt is over.", hint="Leave files behind before the handler returns.")
         self._reporter.output(self, output)
+
+    def tell_lines(self, lines: Sequence[LeasedLine]) -> None:
+        """Brings what the work prints to the logs of its attempt.
+
+        Args:
+            lines: in order, at most 2,000.
+
+        Raises:
+            ArgumentError: they are refused, or the lease is over.
+            UnreachableError: the server cannot be reached now.
+        """
+        if self._reported or self.lost.is_set():
+            raise ArgumentError("The attempt is over.", hint="Tell lines before its end is reported.")
+        self._reporter.lines(self, lines)
 
     def extend(self, by_us: int) -> int:
         """Until when it may go on, microseconds since the epoch: heartbeats keep it that long, and nothing longer."""

@@ -57,12 +57,16 @@ def runners(site, deployment, wire):
 def test_what_a_program_says_is_the_result_of_its_task_and_how_it_exits_its_outcome(wire, runners):
     runners()
     good = wire.put(QUEUE, payload=shell("cat") | {"input": {"n": 21}})
-    bad = wire.put(QUEUE, payload=shell("echo no more >&2; exit 64"))
+    bad = wire.put(QUEUE, payload=shell("echo first; echo no more password=abc >&2; echo 1 > /out/left.csv; exit 64"))
     wire.becomes(good, "succeeded")
     wire.becomes(bad, "aborted")
     assert wire("GET", f"/v1/tasks/{good}/result")["result"]["input"] == {"n": 21}
     error = wire("GET", f"/v1/tasks/{bad}/result")["error"]
     assert "no more" in str(error)
+    lines = eventually(lambda: wire("GET", f"/v1/tasks/{bad}/logs")["lines"], PATIENCE, "lines of the attempt")
+    assert {(one["stream"], one["text"]) for one in lines} == {("stdout", "first"), ("stderr", "no more password=***")}
+    (file,) = wire("GET", f"/v1/tasks/{bad}/attempts/1/outputs")["outputs"]
+    assert (file["name"], file["bytes"]) == ("left.csv", 2)
 
 
 def test_a_cancel_kills_the_container(site, wire, runners):

@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -103,7 +104,7 @@ def remember(site: Site, now: int) -> None:
     for step in range(60, 0, -1):
         states = {
             "scheduled": 4 + step // 9, "ready": dice.randrange(6), "running": dice.randrange(1, 5), "retry_wait": dice.randrange(3),
-            "succeeded": 560 - 3 * step, "failed": 30 - step // 8, "aborted": 0, "cancelled": 11,
+            "succeeded": 560 - 3 * step, "failed": 30 - step // 8, "aborted": 0, "cancelled": 11, "expired": 0,
         }  # fmt: skip
         overviews.remember(states, now - step * 15_000_000)
 
@@ -122,17 +123,21 @@ def screens(keys: dict[str, TaskKey]) -> Iterator[tuple[str, str]]:
 
 
 def shoot(browser: Browser, address: str, keys: dict[str, TaskKey]) -> None:
-    """Writes all pictures."""
+    """Writes all pictures; those of one screen together, so that they show the same minute."""
     IMAGES.mkdir(exist_ok=True)
-    for width, scheme in VARIANTS:
-        with Visit.begun(browser, address, width, scheme) as visit:
-            for name, path in screens(keys):
+    with ExitStack() as stack:
+        visits = [stack.enter_context(Visit.begun(browser, address, *variant)) for variant in VARIANTS]
+        for name, path in screens(keys):
+            for variant, visit in zip(VARIANTS, visits, strict=True):
                 page = visit.open(path)
+                assert "defect" not in page.inner_text("h1"), f"{name} is not the page that it should be"
                 if page.locator(".pulse").count():
                     page.wait_for_selector(".pulse.is-live")
+                width, scheme = variant
                 file = IMAGES / f"dashboard-{name}-{width}-{scheme}.png"
                 file.write_bytes(small(page.screenshot()))
                 sys.stdout.write(f"{file.relative_to(IMAGES.parents[1])}: {file.stat().st_size // 1024} KiB\n")
+                visit.open("/ui/login")  # a page that is open would go on asking
 
 
 def main() -> None:

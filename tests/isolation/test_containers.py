@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,17 @@ def test_it_tells_how_far_it_is_and_from_where_another_attempt_could_go_on(begun
     assert {"checkpoint": {"row": 8}} in last.noted.signs, "also what it says last"
 
 
+def test_what_it_prints_stands_in_the_logs_of_its_attempt_while_it_runs_and_to_its_last_line(begun):
+    attempt = begun(shell("echo ü; echo no >&2; sleep 60; echo never"), timeout_ms=5_000)
+    eventually(lambda: len(attempt.noted.lines_told) == 2, 20, "both lines", lambda: attempt.noted.lines_told)
+    assert {(one.stream, one.text) for one in attempt.noted.lines_told} == {("stdout", "ü"), ("stderr", "no")}
+    assert attempt.ended()["error"]["code"] == "timed_out"
+    last = begun(shell("for i in 1 2 3; do echo line $i; done; printf 'no end'"))
+    assert last.ended()["outcome"] == "succeeded"
+    told = [(one.seq, one.text) for one in last.noted.lines_told]
+    assert told == [(1, "line 1"), (2, "line 2"), (3, "line 3"), (4, "no end")]
+
+
 def test_what_says_nothing_is_passed_over_and_named(begun):
     script = "echo much > /out/.progress; ln -s /etc /out/link; ls > /out/..x; echo '[1]' > /out/.checkpoint"
     attempt = begun(shell(f"{script}; echo .5 > /out/.hidden"))
@@ -130,13 +142,20 @@ def test_files_that_it_leaves_behind_are_sent_however_it_ends(begun, ends, outco
 
 
 def test_what_it_leaves_behind_is_bounded_whatever_it_says_of_its_size(begun):
-    full = begun(shell("dd if=/dev/zero of=/out/large bs=1M count=100; exit 1"))
-    assert "No space left" in output(full.ended())
-    assert 3_900_000 < len(full.noted.files["large"][1]) < 4_100_000, "whole pages"
+    full = output(begun(shell("dd if=/dev/zero of=/out/large bs=1M count=100 && echo unbounded >&2; exit 1")).ended())
+    assert "unbounded" not in full, "it is the container's memory"
+    large = begun(shell("dd if=/dev/zero of=/out/large bs=1M count=5")).ended()
+    assert (large["outcome"], large["error"]["code"]) == ("failed", "outputs_not_kept")
     sparse = begun(shell("dd if=/dev/zero of=/out/sparse bs=1 count=1 seek=10000000000")).ended()
     assert (sparse["outcome"], sparse["error"]["code"]) == ("failed", "outputs_not_kept")
     many = begun(shell("for i in $(seq 51); do echo > /out/$i; done")).ended()
     assert "50 files" in many["error"]["description"]
+
+
+def test_nothing_is_executed_that_it_leaves_behind(ended):
+    said = output(ended(shell("cat /bin/busybox > /out/sh; chmod 755 /out/sh; /out/sh echo ran >&2; exit 1")))
+    assert "ran" not in said.split()
+    assert "ermission denied" in said
 
 
 def test_a_link_out_of_the_folder_leads_nowhere(begun, tmp_path):
@@ -239,10 +258,12 @@ def test_memory_is_bounded(ended):
     assert report["error"]["code"] in ("memory_exceeded", "container_killed")
 
 
-def test_a_flood_of_output_takes_no_memory_and_the_result_is_still_found(ended):
-    assert ended(shell("yes | head -c 20000000; yes | head -c 20000000 >&2; echo '{\"ok\": true}'"))["result"] == {
-        "ok": True
-    }
+def test_a_flood_of_output_takes_no_memory_and_the_result_and_the_last_lines_are_still_found(begun):
+    flood = begun(shell("yes | head -c 20000000; yes | head -c 20000000 >&2; echo '{\"ok\": true}'"))
+    assert flood.ended()["result"] == {"ok": True}
+    told = flood.noted.lines_told
+    assert sum(len(one.text) + 64 for one in told) < 2_000_000
+    assert (told[0].seq, told[-1].text, told[-1].seq) == (1, '{"ok": true}', 20_000_001)
 
 
 def test_where_podman_has_broken_no_task_is_blamed(yard):
@@ -328,18 +349,23 @@ def test_the_command_leases_and_reports_and_ends_gracefully(site):
     assert site.containers() == []
 
 
-def test_no_container_outlives_a_runner_that_is_killed(site, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def _folders():
+    """Folders of runners, in memory."""
+    return set(Path("/dev/shm").glob("scylla-spark-containers-*"))
+
+
+def test_no_container_outlives_a_runner_that_is_killed(site):
+    before = _folders()
     with Tasks(2, shell("trap '' TERM; sleep 1000")) as server:
         runner = _runner(site, server.url)
         try:
             eventually(lambda: len(site.containers()) == 2, 60, "two containers", site.containers)
-            assert len(list(tmp_path.iterdir())) == 1
+            assert len(_folders() - before) == 1
         finally:
             runner.kill()
             runner.communicate()
     eventually(lambda: not site.containers(), 60, "none is left", site.containers)
-    eventually(lambda: not list(tmp_path.iterdir()), 60, "nothing of what they were given, either")
+    eventually(lambda: not _folders() - before, 60, "nothing of what they were given, either")
 
 
 def test_what_is_left_of_a_runner_that_is_gone_is_removed_at_the_next_start_and_others_are_not(site, yard):

@@ -29,17 +29,19 @@ def define(ingest, revision, definition, name="mail"):
 
 def history(ingest, dues, queue="mail", number=0):
     """Tasks of a queue that have run, with results and attempts; each is named after its time."""
-    for n, due in enumerate(dues):
-        stamp = NOW + (due - 60) * 1_000_000
-        record = task(LANE, str(due), 1_000 * number + n, due=due, stamp=stamp, queue=queue)
-        ingest.write_tasks(raw(ingest.spark, [record], stamp), 10 * number + n)
+    stamps = [NOW + (due - 60) * 1_000_000 for due in dues]
+    records = [
+        task(LANE, str(due), 1_000 * number + n, due=due, stamp=stamp, queue=queue)
+        for n, (due, stamp) in enumerate(zip(dues, stamps, strict=True))
+    ]
+    newest = task(LANE, f"now-{number}", 1_000 * number + 900)
+    ingest.write_tasks(raw(ingest.spark, [*records, newest], [*stamps, NOW]), number)
     ends = facts(Fence(1, "n"), *(done(key_of(LANE, str(due), due))._replace(result='{"to":"x"}') for due in dues))
     values = [encode_fence(Fence(1, "n"), "", NOW), ends]
     ingest.write_outcomes(
         raw(ingest.spark, [(PLACE, number * 2 + n, None, value) for n, value in enumerate(values)]), number
     )
     append(ingest.tables.path, ATTEMPTS, [fact_row(key_of(LANE, str(due), due), 1, "started") for due in dues])
-    ingest.write_tasks(raw(ingest.spark, [task(LANE, f"now-{number}", 1_000 * number + 900)]), 10 * number + 9)
 
 
 def names(ingest, table):

@@ -21,10 +21,12 @@ DAY = 24 * HOUR
 
 def enqueue(ingest, number, *dues, kind="enqueue"):
     """A batch of tasks of one lane named after their due times, sent in time, however long ago."""
-    for n, due in enumerate(dues):
-        appended = NOW + (due - 60) * 1_000_000
-        record = task(LANE, str(due), number * 100 + n, due=due, kind=kind, stamp=appended)
-        ingest.write_tasks(raw(ingest.spark, [record], appended), number)
+    appended = [NOW + (due - 60) * 1_000_000 for due in dues]
+    records = [
+        task(LANE, str(due), number * 100 + n, due=due, kind=kind, stamp=stamp)
+        for n, (due, stamp) in enumerate(zip(dues, appended, strict=True))
+    ]
+    ingest.write_tasks(raw(ingest.spark, records, appended), number)
 
 
 def complete(ingest, number, *dues):

@@ -10,13 +10,14 @@ import shutil
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.worker.containers.options import Bounds, bounds_of
 from scylla_spark.worker.containers.place import ContainerPlace, Yard
@@ -63,6 +64,7 @@ class Noted:
         self.reports: list[dict[str, Any]] = []
         self.signs: list[dict[str, Any]] = []
         self.files: dict[str, tuple[str, bytes]] = {}
+        self.lines_told: list[LeasedLine] = []
         self.refuses: SchedulerError | None = None
 
     def report(self, lease: Lease, text: str) -> None:
@@ -75,6 +77,9 @@ class Noted:
         if self.refuses is not None:
             raise self.refuses
         self.files[output.name] = (output.media_type, Path(output.file).read_bytes())
+
+    def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
+        self.lines_told += lines
 
     def refuse(self) -> None:
         return None

@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "executors.local": _CORE
     | {"config", "executors", "executors.local", "io.host"},  # of io only what starts processes
     "executors.loops": _CORE | {"config", "executors", "executors.local", "executors.loops", "io.host"},
-    "executors.spark": _CORE | {"config", "executors", "executors.local", "executors.spark"},
+    "executors.spark": _CORE | {"config", "executors", "executors.local", "executors.spark", "io.host"},
     "executors.connect": _CORE | {"config", "executors", "executors.connect", "executors.local", "io.host"},
     "executors.notify": _CORE
     | {"config", "executors", "executors.notify", "io.host"},  # of io only the deployment's secret

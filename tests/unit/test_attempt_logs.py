@@ -10,10 +10,11 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.log_record import LogLine, decode
+from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_memory import LogMemory
-from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName
+from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, _Source, known_secrets
 from scylla_spark.services.dispatch.log_queue import LogQueue
 from tests.support.waiting import eventually
@@ -50,6 +51,39 @@ def test_what_finds_no_room_is_counted_and_told_by_a_marker_once_there_is_room_a
     gap, line = record.lines
     assert (gap.seq, gap.stream, gap.text) == (301, "scheduler", "[20 lines are left out here]")
     assert line.seq == 321
+
+
+def test_lines_of_a_leased_attempt_are_read_strictly_once_and_without_secrets():
+    lines = AttemptLines(Redaction(["hunter22"]), most_line=80, most_attempt=300)
+    rows = [[1, 5, "stdout", None, "password=abc hunter22", None], [2, 6, "stderr", None, "x" * 200, '{"token": "t"}']]
+    one, two = lines.of_attempt(NAME, rows)
+    assert (one.seq, one.at_us, one.stream, one.text) == (1, 5, "stdout", "password=*** ***")
+    assert len(two.text.encode()) <= 80
+    assert 't"}' not in two.fields.replace("***", "")
+    wrong = [
+        [0, 5, "stdout", None, "x", None],
+        [3, 5, "scheduler", None, "x", None],
+        [3, 5, "stdout", "loud", "x", None],
+        "x",
+        [3],
+    ]
+    assert lines.of_attempt(NAME, rows + wrong) == [], "they were told before, or are none"
+    gap, five = lines.of_attempt(NAME, [[5, 7, "logging", "error", "y", None]])
+    assert (gap.seq, gap.stream, five.seq, five.level) == (3, "scheduler", 5, "error")
+    assert lines.missing == 2
+    assert len(lines.of_attempt(NAME, [[6 + n, 7, "stdout", None, "z" * 80, None] for n in range(9)])) == 2, "its bound"
+    (other,) = lines.of_attempt(NAME._replace(attempt=2), [[4, 7, "stdout", None, "after a new owner", None]])
+    assert other.seq == 4, "of another owner's lines nothing is missing"
+
+
+def test_lines_of_leased_attempts_wait_in_bounded_memory(tmp_path):
+    logs = AttemptLogs(Settings(_env_file=None, data_dir=tmp_path, logs={"buffer": 1 << 20}))
+    for number in range(5):
+        logs.take(NAME, LeasedRows([[number + 1, 5, "stdout", None, "x", None]], 400_000))
+    logs._send = lambda: None
+    logs._turn()
+    assert [line.seq for record in taken(logs._queue) for line in record.lines] == [1, 2]
+    assert logs._missing == 3
 
 
 def test_attempts_without_room_are_remembered_up_to_a_bound():

@@ -14,7 +14,7 @@ from scylla_spark.worker.containers import watchdog
 from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, verdict_of_container
 from scylla_spark.worker.containers.identity import identity, lives
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
-from scylla_spark.worker.containers.options import Files, Mark, bounds_of, create_options, probe_options
+from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
@@ -99,8 +99,8 @@ def test_a_command_is_read_as_a_shell_does():
 
 
 def options(box=None, **bounds):
-    files = Files("/x/task.json", "/x/environment", "/x/pid")
-    return create_options(box or Box(IMAGE), bounds_of(**(BOUNDS | bounds)), Mark("7-8-abcdef01", "d1"), files, 100)
+    files = Files("/x/task.json", "/x/environment", "/x/out")
+    return run_options(box or Box(IMAGE), bounds_of(**(BOUNDS | bounds)), Mark("7-8-abcdef01", "d1"), files, 100)
 
 
 def test_a_container_is_closed_and_bounded():
@@ -114,9 +114,9 @@ def test_a_container_is_closed_and_bounded():
     }  # fmt: skip
 
 
-def test_a_folder_for_what_is_left_behind_is_bounded_and_runs_nothing():
-    assert "--tmpfs=/out:rw,nosuid,nodev,noexec,size=2000000,mode=1777" in options(out="2MB")
-    assert not any("/out" in word for word in options())
+def test_there_is_a_folder_for_what_is_left_behind_where_something_is_kept_and_it_runs_nothing():
+    (mount,) = set(options(out="2MB")) - set(options())
+    assert mount == "--mount=type=bind,source=/x/out,destination=/out,noexec,nosuid,nodev,relabel=private"
 
 
 def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_options():
@@ -126,9 +126,9 @@ def test_what_a_payload_says_stands_behind_the_image_where_podman_reads_no_optio
 
 
 def test_a_probe_has_the_options_of_tasks():
-    files = Files("/x/task.json", "/x/environment", "/x/pid")
+    files = Files("/x/task.json", "/x/environment", "/x/out")
     probe = probe_options(IMAGE, bounds_of(**BOUNDS), Mark("7-8-abcdef01", "d1"), files, 100)
-    assert set(options()) - set(probe) == {"create", "--pidfile=/x/pid"}
+    assert set(options()) < set(probe)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ class Engine:
     def cut_off(self, now):
         self.cut += 1
 
+    def lease_output(self, token, link, now):
+        return {"key": [NOW, "a", "u"], "attempt": 2, "epoch": 7, "sizes": {}} if token == "held" else "lease_lost"
+
     def scarcity(self, queue):
         return Scarcity(queue, 3, NOW - 5_000_000, "is paused")
 
@@ -49,7 +52,10 @@ class Mailbox:
 
 @pytest.fixture
 def desk(tmp_path):
-    desk = Desk(Settings(_env_file=None, data_dir=tmp_path), Mailbox(), Engine(), lambda: 1 << 62)
+    engine = Engine()
+    engine.told = []
+    take = lambda *told: engine.told.append(told)  # noqa: E731
+    desk = Desk(Settings(_env_file=None, data_dir=tmp_path), Mailbox(), engine, lambda: 1 << 62, take)
     desk.start()
     yield desk
     desk.stop()
@@ -93,6 +99,20 @@ def test_a_call_goes_there_and_its_answer_comes_back(desk, tmp_path):
     asyncio.run(play())
 
 
+def test_lines_of_an_attempt_are_taken_while_its_lease_is_held(desk, tmp_path):
+    rows = [[1, NOW, "stdout", None, "ü\n", None]]
+
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        said = [await asyncio.wait_for(connection.ask("lines", token, rows), 10) for token in ("held", "gone")]
+        connection.close()
+        return said
+
+    assert asyncio.run(play()) == ["ok", "lease_lost"]
+    ((name, told),) = desk._engine.told
+    assert (name, told.rows) == ((TaskKey(NOW, "a", "u"), 2, 7), rows)
+
+
 def test_nobody_is_let_in_without_the_secret_and_nobody_tells_it_to_a_stranger(desk, tmp_path):
     async def play():
         with pytest.raises(UnreachableError):
@@ -122,7 +142,15 @@ def test_whatever_a_stranger_says_ends_its_own_connection_only(desk, tmp_path, s
 
 
 @pytest.mark.parametrize(
-    "said", [b"nonsense\n", b'["call"]\n', b'["call",[1]]\n', b'["call",{"number":1}]\n', b'["leave",1]\n']
+    "said",
+    [
+        b"nonsense\n",
+        b'["call"]\n',
+        b'["call",[1]]\n',
+        b'["call",{"number":1}]\n',
+        b'["leave",1]\n',
+        b'["lines",1,"t",5]\n',
+    ],
 )
 def test_nonsense_of_one_that_knows_the_secret_ends_its_connection_and_hangs_up_its_calls(desk, tmp_path, said):
     host, port = desk.address.split(":")

@@ -39,7 +39,8 @@ class TwoDesks:
         return sorted(self.desks)
 
     async def owners(self, *, again=False):
-        return {0: "even", 1: "odd", 2: "even", 3: "odd"}
+        owners = {number: ("even", "odd")[number % 2] for number in range(4)}
+        return {number: owner for number, owner in owners.items() if owner in self.desks}
 
     async def at(self, address):
         return self.desks[address]
@@ -245,6 +246,76 @@ def test_nobody_listens_any_more_and_what_was_leased_goes_back(desks):
 
     asyncio.run(play())
     assert desks.desks["odd"].returned == desks.desks["odd"].gives
+
+
+class Dying(OneDesk):
+    """Is there when it is looked up, and gone when it is asked: at once, or from the second call on."""
+
+    def __init__(self, answers=0):
+        super().__init__()
+        self.answers = answers
+
+    def call(self, call):
+        if len(self.heard) >= self.answers:
+            raise UnreachableError("The dispatcher is gone.")
+        return super().call(call)
+
+
+@pytest.mark.parametrize("dying", ["even", "odd"])
+def test_of_a_desk_that_dies_while_all_are_asked_the_others_still_give(desks, dying):
+    desks.desks[dying] = Dying()
+    (other,) = desks.desks.keys() - {dying}
+    desks.desks[other].gives = [new_token(0, RNG)]
+    found = answer(desks, wants=(Want("q", 2),), reports=(Report(new_token(0, RNG), "failed"),))
+    assert [lease.token for lease in found.leases] == desks.desks[other].gives
+    assert found.statuses == (UNAVAILABLE if dying == "even" else OK,)
+
+
+class Broken(OneDesk):
+    """Fails in a way that nobody foresees, once the others have answered."""
+
+    def call(self, call):
+        return asyncio.ensure_future(self._answer(call, None))
+
+    async def _answer(self, call, hurried):
+        await asyncio.sleep(60)
+
+    def hurry(self, answer):
+        raise RuntimeError("unforeseen")
+
+
+def test_whatever_ends_a_call_what_was_leased_for_it_goes_back(desks):
+    desks.desks["even"] = Broken()
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        answer(desks, until_us=20_000_000, wants=(Want("q", 2),))
+    assert desks.desks["odd"].returned == desks.desks["odd"].gives
+
+
+def test_surplus_that_cannot_be_given_back_takes_nothing_wanted_with_it(desks):
+    for number, address in enumerate(desks.desks):
+        desks.desks[address] = Dying(answers=1)
+        desks.desks[address].gives = [new_token(number, RNG)]
+    assert len(answer(desks, wants=(Want("q", 1),)).leases) == 1
+
+
+def test_an_answer_of_the_only_desk_that_comes_as_its_caller_leaves_goes_back(desks):
+    del desks.desks["odd"]
+    desks.partitions = 2
+    even = desks.desks["even"]
+    even.gives = [new_token(0, RNG)]
+
+    async def play():
+        come = asyncio.get_running_loop().create_future()
+        even.call = lambda call: come
+        asking = asyncio.create_task(LeaseCalls(desks).call(Call(0, "", until_us=1_000_000, wants=(Want("q"),))))
+        await asyncio.sleep(0.01)
+        come.set_result(Answer(0, (), tuple(map(granted, even.gives))))
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    asyncio.run(play())
+    assert even.returned == even.gives
 
 
 class Restless(OneDesk):

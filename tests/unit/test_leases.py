@@ -2,7 +2,8 @@
 
 import pytest
 
-from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Call, Report, Sign, Want, folded
+from scylla_spark.core.engine import action
+from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, UNAVAILABLE, Call, Report, Sign, Want, folded
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored import ScanRow
@@ -236,19 +237,78 @@ def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attemp
     world.put()
     (lease,) = world.leases(world.once(1))
     told = world.engine.lease_output(lease.token, None, world.now)
-    assert told == {"key": list(lease.key), "attempt": 1, "sizes": {}}
+    assert told == {"key": list(lease.key), "attempt": 1, "epoch": lease.epoch, "sizes": {}}
     for link in (FILE, FILE._replace(name="b"), FILE._replace(bytes=9)):
         told = world.engine.lease_output(lease.token, link, world.now)
     assert told["sizes"] == {"a.txt": 9, "b": 3}
     world.at(2)
     early = [fact for fact in world.facts if fact.outcome == "started"][-1]
-    assert [link.name for link in read_links(early.work.outputs)] == ["a.txt"], "told about a second later"
+    assert read_links(early.work.outputs) == (FILE._replace(bytes=9), FILE._replace(name="b")), "told a second later"
     assert world.report(lease.token, "yielded") == OK
     assert read_links(world.facts[-1].work.outputs) == (FILE._replace(bytes=9), FILE._replace(name="b"))
     (again,) = world.leases(world.once(1))
     assert world.engine.lease_output(again.token, None, world.now)["sizes"] == {}
     assert world.engine.lease_output(lease.token, FILE, world.now) == LOST
     assert world.engine.lease_output("7.nonsense", FILE, world.now) == LOST
+
+
+def recorded(world):
+    """What the last start fact tells."""
+    return [fact for fact in world.facts if fact.outcome == "started"][-1].work
+
+
+def test_what_a_lease_tells_is_recorded_within_a_second_however_often_it_tells(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    for tenth in range(20, 51):
+        world.at(tenth / 10)
+        assert world.sign(lease.token, checkpoint=f'{{"row":{tenth}}}') == OK
+        world.engine.lease_output(lease.token, FILE._replace(bytes=tenth), world.now)
+    assert len([fact for fact in world.facts if fact.outcome == "started"]) == 4, "the lease, and once a second"
+    assert world.engine.next_wake() <= world.now + SECOND
+    world.at(6)
+    assert recorded(world).checkpoint == '{"row":50}'
+    assert [link.bytes for link in read_links(recorded(world).outputs)] == [50]
+    world.at(20)
+    assert len([fact for fact in world.facts if fact.outcome == "started"]) == 5, "nothing is told twice"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_was_told_while_an_earlier_fact_was_on_its_way_is_recorded_after_it(world, leaves):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    for second, name in ((2, "a"), (3.1, "b")):
+        world.engine.lease_output(lease.token, FILE._replace(name=name), NOW + int(second * SECOND))
+        world.now = NOW + int((second + 1) * SECOND)
+        world.engine.tick(world.now, {}, start_by_us=0)  # nothing is written or read back meanwhile
+    assert read_links(recorded(world).outputs) == ()
+    if leaves:
+        world.engine.revoke(0, world.now)
+        world.pump()
+        assert [item.clean for item in world.other if isinstance(item, action.Left)] == [True]
+    else:
+        world.at(6)
+        world.at(7)
+    assert [link.name for link in read_links(recorded(world).outputs)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("told", ["link", "checkpoint"])
+def test_a_partition_is_left_when_all_that_its_leases_told_is_recorded(world, told):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    for second in (2, 2.4):
+        world.at(second)
+        world.sign(lease.token, checkpoint=f'{{"row":{second}}}')
+        world.engine.lease_output(lease.token, FILE._replace(bytes=int(second * 10)), world.now)
+    world.engine.revoke(0, world.now)
+    if told == "link":
+        assert world.engine.lease_output(lease.token, FILE._replace(bytes=9), world.now) == UNAVAILABLE
+    else:
+        assert world.sign(lease.token, checkpoint='{"row":9}') == UNAVAILABLE
+    world.pump()
+    assert [item.clean for item in world.other if isinstance(item, action.Left)] == [True]
+    assert recorded(world).checkpoint == '{"row":2.4}'
+    assert [link.bytes for link in read_links(recorded(world).outputs)] == [24]
 
 
 def test_a_lease_without_a_sign_of_life_is_over(world):

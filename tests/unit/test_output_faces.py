@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from datetime import datetime
 from urllib.parse import quote
 
 import pytest
 
 from scylla_spark import cli
 from scylla_spark.cli.context import Context
+from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import links_text, outputs_place
 from scylla_spark.executors.interface import OutputTerms
@@ -145,6 +147,28 @@ def test_of_a_lease_that_is_over_or_of_too_much_nothing_is_kept(client, site, na
     answer, links = uploaded(client, site, b"abc", name, told)
     assert (kind(answer), links) == (problem, [])
     assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):
+    told = []
+
+    async def lines(token, lines):
+        told.append((token, lines))
+        return "ok" if token == LEASE else "lease_lost"
+
+    site.app.state.api.desks.lines = lines
+    at = "2026-11-23T02:00:00.5Z"
+    rows = [
+        {"seq": 1, "at": at, "text": "ü"},
+        {"seq": 3, "at": at, "text": "", "stream": "logging", "level": "error", "fields": {"a": 1}},
+    ]
+    answer = client.post(f"/v1/leases/{LEASE}/logs", json={"lines": rows})
+    assert (answer.status_code, answer.json()) == (200, {"taken": 2}), answer.text
+    at_us = to_us(datetime.fromisoformat(at))
+    assert told == [(LEASE, [(1, at_us, "stdout", None, "ü", None), (3, at_us, "logging", "error", "", '{"a":1}')])]
+    assert kind(client.post("/v1/leases/other/logs", json={"lines": rows})) == "/problems/conflict"
+    for wrong in ({"lines": []}, {"lines": [rows[0] | {"seq": 0}]}, {"lines": [rows[0] | {"stream": "scheduler"}]}, {}):
+        assert kind(client.post(f"/v1/leases/{LEASE}/logs", json=wrong)) == "/problems/invalid"
 
 
 def test_the_page_of_a_task_lists_files_and_gives_them_as_the_api_does(client):

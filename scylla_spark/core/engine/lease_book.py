@@ -16,7 +16,7 @@ from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, STUB, Entry, Lane
-from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.outbox import NEVER, identity_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Run
@@ -29,7 +29,7 @@ from scylla_spark.core.lease import OK, UNAVAILABLE
 from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
-_CHECKPOINT_US: Final = 1_000_000  # checkpoints of one lease are recorded at most so often
+_NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
@@ -71,6 +71,8 @@ class LeaseBook:
         self._deadlines: list[
             tuple[int, int, str]
         ] = []  # (when to look, number, digest); ended leases leave theirs behind
+        self._owed: dict[Lease, None] = {}  # whose note tells more than was recorded; the oldest first
+        self._owed_by_us = NEVER
         self.news: dict[WorkerSession, None] = {}
 
     def __len__(self) -> int:
@@ -139,6 +141,8 @@ class LeaseBook:
         lease = self._leases.get(digest) or self._handed_over.pop(digest, None)
         if lease is not None and not lease.held and fact.outcome in (STARTED, SUCCEEDED):
             self._begin(lease, now)
+        elif lease is not None and lease in self._owed and self.is_closing(lease):
+            self._write(lease, now)
         elif fact.outcome != STARTED:
             self._answer(digest, TASK_CANCELLED if fact.outcome == CANCELLED else OK)
 
@@ -213,14 +217,38 @@ class LeaseBook:
 
     # -- keeping ----------------------------------------------------------------------------------------------------------
 
-    def checkpoint(self, lease: Lease, now: int) -> None:
-        """A later attempt is to go on from what the lease's note says now; it is recorded, unless that was done a moment ago."""
-        if now - lease.saved_us >= _CHECKPOINT_US:
-            lease.saved_us = now
-            self._recorder.record(lease.run.partition, self._start_of(lease), now, now + _CHECKPOINT_US)
+    def noted(self, lease: Lease, now: int) -> None:
+        """The lease's note tells more than is recorded: that is owed until it is written, or the lease ends with its note."""
+        self._owed[lease] = None
+        self._owed_by_us = min(self._owed_by_us, now + _NEWS_US)
+
+    def is_closing(self, lease: Lease) -> bool:
+        """Whether its partition is being left, so that nothing more of it is recorded here but its end."""
+        return bool(lease.run.partition.drain_by_us)
+
+    def write_owed(self, now: int) -> None:
+        """Records what has been owed for long enough, and with it whatever else is owed."""
+        if self._owed_by_us > now:
+            return
+        for lease in list(self._owed):
+            self._write(lease, now)
+        self._owed_by_us = now + _NEWS_US if self._owed else NEVER
+
+    def settle(self, partition: Partition, now: int) -> None:
+        """The partition is being left: what is owed of it is recorded first."""
+        for lease in [lease for lease in self._owed if lease.run.partition is partition]:
+            self._write(lease, now)
+
+    def _write(self, lease: Lease, now: int) -> None:
+        """Records what is owed of a lease; where an earlier start fact of it does not count yet, that has to come first."""
+        partition, fact = lease.run.partition, self._start_of(lease)
+        if identity_of(fact) not in partition.outbox.unrecorded:
+            del self._owed[lease]
+            self._recorder.record(partition, fact, now, now)
 
     def doubt(self, now: int) -> None:
         """The clock was set: what was reckoned by it is reckoned anew."""
+        self._owed_by_us = now if self._owed else NEVER
         for lease in self._leases.values():
             if lease.held:
                 self._set_deadline(lease, now + (lease.note.lease_ms * 1000 if lease.confirmed else CONFIRM_US))
@@ -240,8 +268,8 @@ class LeaseBook:
             heapify(self._deadlines)
 
     def next_us(self) -> int:
-        """When a lease may run out."""
-        return self._deadlines[0][0] if self._deadlines else NEVER
+        """When a lease may run out, or something of one is to be recorded."""
+        return min(self._deadlines[0][0] if self._deadlines else NEVER, self._owed_by_us)
 
     def expire(self, now: int) -> None:
         """Leases without a sign of life are over; those that were extended run on."""
@@ -289,6 +317,7 @@ class LeaseBook:
     def _release(self, lease: Lease) -> None:
         del self._leases[lease.digest]
         del self._of_entry[lease.run.entry]
+        self._owed.pop(lease, None)
 
     def _finish(self, lease: Lease, outcome: Outcome, now: int) -> None:
         run = lease.run

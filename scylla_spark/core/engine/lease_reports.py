@@ -98,8 +98,10 @@ class LeaseReports:
         if sign.progress is not None:
             lease.note = lease.note._replace(progress=sign.progress)
         if sign.checkpoint is not None and sign.checkpoint != lease.note.checkpoint:
+            if self._book.is_closing(lease):
+                return UNAVAILABLE  # the next owner is to be told
             lease.note = lease.note._replace(checkpoint=sign.checkpoint)
-            self._book.checkpoint(lease, now)
+            self._book.noted(lease, now)
         return OK
 
     def output(self, token: str, link: OutputLink | None, now: int) -> dict[str, Any] | str:
@@ -111,18 +113,21 @@ class LeaseReports:
             now: microseconds since the epoch.
 
         Returns:
-            Key and attempt of the lease, and the sizes of its files by name; or why it is none.
+            Key, attempt and epoch of the lease, and the sizes of its files by name; or why it is none.
         """
         lease = self._book.get(digest_of_token(token))
         if lease is None or not lease.held:
             return LOST if self._is_known(token) else UNAVAILABLE
         links = {one.name: one for one in read_links(lease.note.outputs)}
         if link is not None:
+            if self._book.is_closing(lease):
+                return UNAVAILABLE
             links[link.name] = link
             lease.note = lease.note._replace(outputs=links_text(list(links.values())))
-            self._book.checkpoint(lease, now)
+            self._book.noted(lease, now)
         sizes = {one.name: one.bytes for one in links.values()}
-        return {"key": list(lease.run.entry.key), "attempt": lease.run.invocation.attempt, "sizes": sizes}
+        run = lease.run.invocation
+        return {"key": list(lease.run.entry.key), "attempt": run.attempt, "epoch": run.epoch, "sizes": sizes}
 
     def _keep(self, session: WorkerSession, lease: Lease, now: int) -> None:
         """A lease has shown a sign of life; one of an earlier owner, or of a replaced session, joins the session that shows it."""

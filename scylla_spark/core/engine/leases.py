@@ -189,6 +189,7 @@ class Leases:
             may_start: membership is certain.
         """
         self._book.expire(now)
+        self._book.write_owed(now)
         if now >= self._next_forgotten_us:
             self._next_forgotten_us = now + _LOOK_US
             self._forget_idle(now)

@@ -84,7 +84,9 @@ class Ownership:
         partition = self._state.partitions.get(number)
         if partition is None:
             self._state.ask(action.Left(Tenure(number, 0), True))
-        elif partition.deciding or partition.in_flight or partition.outbox.unrecorded:
+            return
+        self._book.settle(partition, now)
+        if partition.deciding or partition.in_flight or partition.outbox.unrecorded:
             if not partition.drain_by_us:
                 partition.drain_by_us = now + self._state.limits.drain_us
             if partition.deciding:

@@ -23,10 +23,9 @@ class Lease:
         confirmed: its worker has said to have got it.
         number: grows with every lease; the more urgent ones of a call come first.
         deadline_us: when it ends without a sign of life, microseconds since the epoch.
-        saved_us: when a checkpoint of it was recorded last.
     """
 
-    __slots__ = ("confirmed", "deadline_us", "digest", "held", "note", "number", "run", "saved_us", "session", "token")
+    __slots__ = ("confirmed", "deadline_us", "digest", "held", "note", "number", "run", "session", "token")
 
     def __init__(self, run: Run, note: WorkNote, digest: str, token: str | None, session: WorkerSession | None) -> None:
         self.run = run
@@ -37,7 +36,6 @@ class Lease:
         self.held = False
         self.confirmed = False
         self.deadline_us = NEVER
-        self.saved_us = 0
         self.number = 0
 
     def extend(self, now: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from scylla_spark.core.desk_messages import (
     HELLO,
     HURRY,
     LEAVE,
+    LINES,
     MAX_LINE_BYTES,
     OUTPUT,
     QUEUE,
@@ -34,6 +35,7 @@ from scylla_spark.core.desk_messages import (
     read_line,
 )
 from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, partition_of_token
+from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import SchedulerError, UnreachableError
@@ -361,14 +363,30 @@ class Desks:
         Raises:
             UnreachableError: the owner does not answer.
         """
+        found: dict[str, Any] | str = await self._ask_owner(token, OUTPUT, link)
+        return found
+
+    async def lines(self, token: str, lines: Sequence[LeasedLine]) -> str:
+        """A worker tells what its attempt has written: OK, or why nothing was taken.
+
+        Args:
+            token: of its lease.
+            lines: in order.
+
+        Raises:
+            UnreachableError: the owner does not answer.
+        """
+        return str(await self._ask_owner(token, LINES, lines))
+
+    async def _ask_owner(self, token: str, kind: str, value: object) -> Any:
+        """What the owner of the partition of a lease answers."""
         number = partition_of_token(token)
         if number is None or number >= self.partitions:
             return LOST
         address = (await self.owners()).get(number) or (await self.owners(again=True)).get(number)
         if address is None:
             return UNAVAILABLE
-        found: dict[str, Any] | str = await (await self.at(address)).ask(OUTPUT, token, link)
-        return found
+        return await (await self.at(address)).ask(kind, token, value)
 
     def close(self) -> None:
         """Lets go of all."""

@@ -86,18 +86,20 @@ class LeaseCalls:
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
         parts = {address: _part(call, _spoken_for(of_token, address)) for address in addresses}
         desks = dict(zip(addresses, await asyncio.gather(*map(self._desk, addresses)), strict=True))
-        asked = {address: desk.call(parts[address]) for address, desk in desks.items() if desk is not None}
-        heard = await self._heard(call, {answer: desk for address, answer in asked.items() if (desk := desks[address])})
-        if not heard:
+        found = await self._heard(call, {address: (desk, parts[address]) for address, desk in desks.items() if desk})
+        if not found:
             raise too_slow()
-        found = {address: heard.get(answer) for address, answer in asked.items()}
         return [_Part(address, part, _known(part, found.get(address))) for address, part in parts.items()]
 
-    async def _heard(
-        self, call: Call, asked: Mapping[asyncio.Future[Answer], DeskConnection]
-    ) -> Mapping[asyncio.Future[Answer], Answer]:
-        """What was answered in time."""
+    async def _heard(self, call: Call, desks: Mapping[str, tuple[DeskConnection, Call]]) -> Mapping[str, Answer]:
+        """What was answered in time, by address; of a call that ends otherwise, what was leased goes back."""
+        asked: dict[asyncio.Future[Answer], DeskConnection] = {}
+        addresses: dict[asyncio.Future[Answer], str] = {}
         try:
+            for address, (desk, part) in desks.items():
+                with contextlib.suppress(UnreachableError):  # it has died since it was looked up
+                    answer = desk.call(part)
+                    asked[answer], addresses[answer] = desk, address
             waiting = set(asked)
             until = call.until_us / 1e6 + _PATIENCE_S
             while waiting:
@@ -108,15 +110,13 @@ class LeaseCalls:
                     until = min(until, _PATIENCE_S)
                     for answer in waiting:
                         asked[answer].hurry(answer)
-        except asyncio.CancelledError:
-            for answer, told in _results(asked).items():
-                if not call.session:
-                    asked[answer].give_back(told)
+        except BaseException:
+            _give_back(call, asked)
             raise
         finally:
             for answer in asked:
                 answer.cancel()
-        return _results(asked)
+        return {addresses[answer]: told for answer, told in _results(asked).items()}
 
     async def _desk(self, address: str) -> DeskConnection | None:
         with contextlib.suppress(UnreachableError):
@@ -132,16 +132,31 @@ class LeaseCalls:
         leases = sorted(answer.leases, key=lambda lease: (-lease.priority, lease.planned_us))
         surplus = [lease.token for lease in leases[most:] if lease.token]
         if surplus:
-            await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
+            with contextlib.suppress(UnreachableError):  # it ends by itself; what is wanted is not lost with it
+                await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
         held, digest = answer.held - len(surplus), answer.digest ^ folded(surplus)
         return answer._replace(leases=tuple(leases[:most]), held=held, digest=digest)
 
     async def _ask(self, address: str, call: Call) -> Answer:
         desk = await self._desks.at(address)
+        answer = desk.call(call)
         try:
-            return await asyncio.wait_for(desk.call(call), call.until_us / 1e6 + _PATIENCE_S)
-        except TimeoutError:
-            raise too_slow() from None
+            await asyncio.wait((answer,), timeout=call.until_us / 1e6 + _PATIENCE_S)
+            if answer.done():
+                return answer.result()
+        except asyncio.CancelledError:
+            _give_back(call, {answer: desk})  # it came in the same moment
+            raise
+        finally:
+            answer.cancel()
+        raise too_slow()
+
+
+def _give_back(call: Call, asked: Mapping[asyncio.Future[Answer], DeskConnection]) -> None:
+    """What was leased without a session, in answers that have come and that nobody will read, goes to others."""
+    if not call.session:
+        for answer, told in _results(asked).items():
+            asked[answer].give_back(told)
 
 
 def _tokens(call: Call) -> list[str]:

@@ -129,6 +129,7 @@ NEEDS: Final[dict[str, Need]] = {
     "abort_leases": _ENDS_LEASES,
     "yield_leases": _ENDS_LEASES,
     "store_an_output_of_a_lease": _ENDS_LEASES,
+    "tell_lines_of_a_lease": _ENDS_LEASES,
     "list_workers": _READS,
     "list_partitions": _READS,
     "list_tables": _READS,
@@ -139,7 +140,7 @@ NEEDS: Final[dict[str, Need]] = {
 }
 UNSAID: Final = Need(ADMIN)
 """Of an operation that the table does not know."""
-NOT_AUDITED: Final = frozenset({"sync_a_worker", "extend_leases"})
+NOT_AUDITED: Final = frozenset({"sync_a_worker", "extend_leases", "tell_lines_of_a_lease"})
 """Signs of life: they come every few seconds, and what they end is recorded with the name of the worker."""
 NOT_IN_TABLE: Final = NOT_AUDITED | {
     "put_a_task", "enqueue_a_task", "enqueue_many_tasks", "tell_of_an_event", "tell_of_new_partitions", "leave_as_a_worker",

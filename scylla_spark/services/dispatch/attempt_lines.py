@@ -28,6 +28,18 @@ class AttemptName(NamedTuple):
     epoch: int
 
 
+class LeasedRows(NamedTuple):
+    """Lines that a leased worker tells of, as they have come: nobody has looked at them.
+
+    Attributes:
+        rows: each with the fields of a `core.leased_lines.LeasedLine`, if it is one.
+        size: of them together, about, in bytes.
+    """
+
+    rows: list[Any]
+    size: int
+
+
 class _Call:
     """A call whose lines are being read.
 
@@ -85,6 +97,22 @@ class AttemptLines:
         line = self._line(rest) if kind == "line" and len(rest) == 6 else None
         return None if line is None else (call.name, self._add(call, line, len(frame)))
 
+    def of_attempt(self, name: AttemptName, rows: list[Any]) -> list[LogLine]:
+        """The lines of an attempt that a leased worker tells of; what it has told before is passed over.
+
+        Args:
+            name: of the attempt.
+            rows: each with the fields of a `LeasedLine`; any other is passed over.
+        """
+        found: list[LogLine] = []
+        number = hash(name) & _MOST_SEQ
+        for row in rows:
+            line = self._line(row) if type(row) is list and len(row) == 6 else None
+            if line is not None:
+                self._begin(number, [*name.key, name.attempt, name.epoch, line.seq - 1])
+                found += self._add(self._calls[number], line, len(line.text) + len(line.fields or ""))
+        return found
+
     def _begin(self, number: int, values: list[Any]) -> None:
         time_us, lane, unique, attempt, epoch, before = values
         if not (type(time_us) is int and is_storable(time_us) and _is_name(lane) and _is_name(unique)):
@@ -111,8 +139,10 @@ class AttemptLines:
         return LogLine(seq, at_us, stream, level, self._redaction.text(bounded(text, self._most_line)), kept)
 
     def _add(self, call: _Call, line: LogLine, size: int) -> list[LogLine]:
+        if line.seq < call.next_seq:
+            return []
         call.room -= size
-        if call.room < 0 or line.seq < call.next_seq:
+        if call.room < 0:
             return []
         found = [*self._gap(call, line.seq, line.at_us), line]
         call.next_seq, call.at_us = line.seq + 1, line.at_us

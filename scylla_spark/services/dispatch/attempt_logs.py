@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import structlog
 from prometheus_client.core import CounterMetricFamily
@@ -24,7 +24,7 @@ from scylla_spark.core.log_record import LogLine
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.log_memory import LogMemory
 from scylla_spark.io.kafka.topics import producer
-from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName
+from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.log_queue import LogQueue, Waiting
 from scylla_spark.services.metrics_server import PREFIX
 
@@ -44,6 +44,14 @@ _OPTIONS: Final[dict[str, Any]] = {
     "bootstrap_timeout_ms": 3_000,
     "delivery_timeout_ms": 30_000,
 }
+
+
+@runtime_checkable
+class TakesLines(Protocol):
+    """What keeps lines of leased attempts."""
+
+    def take(self, name: AttemptName, told: LeasedRows) -> None:
+        """Lines of an attempt; never waits."""
 
 
 class _Source(NamedTuple):
@@ -69,6 +77,10 @@ class AttemptLogs(Collector):
         self._lock = threading.Lock()
         self._sources: dict[Hashable, _Source] = {}
         self._dead: list[_Source] = []
+        self._told: list[tuple[AttemptName, list[Any]]] = []
+        self._told_size = 0
+        most = self._bounds.head + self._bounds.tail + self._bounds.line
+        self._leased = AttemptLines(self._redaction, most_line=self._bounds.line, most_attempt=most)
         self._producer: Any = None
         self._retry_us = 0
         self._quiet_until_us = 0
@@ -97,6 +109,20 @@ class AttemptLogs(Collector):
             source = self._sources.pop(child, None)
             if source is not None:
                 self._dead.append(source)
+
+    def take(self, name: AttemptName, told: LeasedRows) -> None:
+        """Lines of a leased attempt; more than may wait for Kafka are dropped, and counted.
+
+        Args:
+            name: of the attempt.
+            told: they.
+        """
+        with self._lock:
+            if self._told_size + told.size > self._bounds.buffer:
+                self._missing += len(told.rows)
+                return
+            self._told.append((name, told.rows))
+            self._told_size += told.size
 
     def stop(self) -> None:
         """Reads what is left, sends it as far as that takes some seconds at most, and ends."""
@@ -133,6 +159,7 @@ class AttemptLogs(Collector):
         """Reads a slice of every memory and sends what waits; returns whether there is more."""
         with self._lock:
             living, dead, self._dead = list(self._sources.values()), self._dead, []
+            told, self._told, self._told_size = self._told, [], 0
         more = False
         for source in living:
             if source.memory.waiting:
@@ -140,6 +167,7 @@ class AttemptLogs(Collector):
                 more = more or source.memory.waiting
         for source in dead:
             self._bury(source)
+        self._read_leased(told)
         self._send()
         return more or bool(dead)
 
@@ -163,6 +191,13 @@ class AttemptLogs(Collector):
         for name, lines in found.items():
             self._queue.add(name, lines)
         self._missing += source.lines.missing - before
+
+    def _read_leased(self, told: list[tuple[AttemptName, list[Any]]]) -> None:
+        before = self._leased.missing
+        for name, rows in told:
+            if lines := self._leased.of_attempt(name, rows):
+                self._queue.add(name, lines)
+        self._missing += self._leased.missing - before
 
     def _send(self) -> None:
         if not self._queue or boot_us() < self._retry_us:

@@ -24,6 +24,7 @@ from scylla_spark.core.desk_messages import (
     HELLO,
     HURRY,
     LEAVE,
+    LINES,
     MAX_LINE_BYTES,
     OUTPUT,
     QUEUE,
@@ -37,10 +38,12 @@ from scylla_spark.core.desk_messages import (
     read_line,
 )
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.lease import Answer, Call, Scarcity
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import OK, Answer, Call, Scarcity
 from scylla_spark.core.output import read_link
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.desk_secret import desk_secret
+from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.mailbox import Mailbox
 
 log = structlog.get_logger("desk")
@@ -61,14 +64,17 @@ class Desk:
         mailbox: of the engine.
         engine: that answers.
         certain_until_us: boot clock until which the partitions are certainly ours.
+        lines: takes what leased attempts write, in the engine's thread; None: nobody does.
 
     Attributes:
         address: host and port, once it has started.
     """
 
     def __init__(
-        self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int]
-    ) -> None:
+        self, settings: Settings, mailbox: Mailbox, engine: Engine, certain_until_us: Callable[[], int],
+        lines: Callable[[AttemptName, LeasedRows], object] | None = None,
+    ) -> None:  # fmt: skip
+        self._lines = lines
         self._certain_until_us = certain_until_us
         self.address = ""
         self._deployment = settings
@@ -182,11 +188,24 @@ class Desk:
             number, token, link = values
             told = None if link is None else read_link(link)
             self._tell(peer, number, lambda now: self._engine.lease_output(str(token), told, now))
+        elif kind == LINES:
+            number, token, lines = values
+            rows = _rows(lines)
+            self._tell(peer, number, lambda now: self._take_lines(str(token), rows, now))
         elif kind == WORKERS:
             self._tell(peer, values[0], lambda now: workers(self._engine, now))
         elif kind == QUEUE:
             number, queue = values
             self._tell(peer, number, lambda now: _aged(self._engine.scarcity(queue), now))
+
+    def _take_lines(self, token: str, rows: LeasedRows, now: int) -> str:
+        """Hands on what an attempt has written, if its lease is held; else why it is not."""
+        held = self._engine.lease_output(token, None, now)
+        if isinstance(held, str):
+            return held
+        if self._lines is not None:
+            self._lines(AttemptName(TaskKey(*held["key"]), held["attempt"], held["epoch"]), rows)
+        return OK
 
     def _call(self, peer: _Peer, value: Any) -> None:
         call = read_call(value)
@@ -293,3 +312,14 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
         }
         for session in engine.sessions
     ]  # fmt: skip
+
+
+def _rows(lines: Any) -> LeasedRows:
+    """Lines as they have come, and how large they are.
+
+    Raises:
+        ValueError: they are no list.
+    """
+    if type(lines) is not list:
+        raise ValueError("lines are a list")
+    return LeasedRows(lines, len(str(lines)))

@@ -34,6 +34,8 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
+from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
+from scylla_spark.services.dispatch.attempt_logs import TakesLines
 from scylla_spark.services.dispatch.desk import Desk
 from scylla_spark.services.dispatch.engine_terms import (
     engine_limits,
@@ -125,7 +127,7 @@ class Dispatcher:
         self.engine = Engine(self._policies.of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
-        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us)
+        self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines)
         self._ticker: Ticker | None = None
         self._producer: Any = None
         self._rules: Rules | None = None  # as the tables say; not before `start`
@@ -170,6 +172,11 @@ class Dispatcher:
         self._follower.start()
         self._outcomes.start()
         tasks.start()
+
+    def _leased_lines(self, name: AttemptName, told: LeasedRows) -> None:
+        """Leased attempts have written something; without a keeper it is thrown away."""
+        if isinstance(self.log_keeper, TakesLines):
+            self.log_keeper.take(name, told)
 
     def _begin(self, executor: Executor) -> None:
         if self.log_keeper is not None and isinstance(executor, KeepsLogs):

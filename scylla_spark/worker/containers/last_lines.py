@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 LONGEST_LINE: Final = 64 * 1024
@@ -37,14 +38,16 @@ class LastLines:
             self._end()
         self._add(rest)
 
-    def read_all(self, descriptor: int) -> None:
+    def read_all(self, descriptor: int, also: Callable[[bytes], object]) -> None:
         """Takes what comes until there will be no more.
 
         Args:
             descriptor: of a pipe.
+            also: is given each piece, too.
         """
         while piece := os.read(descriptor, _PIECE):
             self.feed(piece)
+            also(piece)
 
     def lines(self) -> list[bytes]:
         """What is kept, oldest first, without line ends; an unfinished line is one."""

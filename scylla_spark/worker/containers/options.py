@@ -32,7 +32,7 @@ class Bounds:
         processes: processes and threads together.
         tmp: bytes of /tmp, and of /dev/shm.
         timeout_ms: how long it may run.
-        out: bytes of /out, where files are left behind; 0: there is no such folder.
+        out: most bytes of all files in /out that are kept; 0: there is no such folder.
         network: as podman's `--network`; "none": there is none.
         user: numbers of user and group, neither root's.
     """
@@ -70,12 +70,12 @@ class Files(NamedTuple):
     Attributes:
         task: absolute path of what becomes /task.json.
         environment: absolute path of its variables, a line each.
-        pid: absolute path where podman writes the number of its first process.
+        out: absolute path of the folder, in memory, that becomes /out where there is one.
     """
 
     task: str
     environment: str
-    pid: str
+    out: str
 
 
 def bounds_of(
@@ -117,8 +117,8 @@ def bounds_of(
     )
 
 
-def create_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
-    """The arguments behind `podman`, to make a container in which nothing runs yet.
+def run_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
+    """The arguments behind `podman`, to run a task and wait for it.
 
     Each default that a configuration of this machine could widen is said here again.
 
@@ -130,16 +130,7 @@ def create_options(box: Box, bounds: Bounds, mark: Mark, files: Files, user_proc
         user_processes: most processes of the user, as this process may have them; podman would ask for more than that.
     """
     options = [*_closed(bounds), *_bounded(bounds, user_processes), *_known(mark), *_given(files)]
-    return ["create", f"--pidfile={files.pid}", *options, box.image, *box.command]
-
-
-def start_options(mark: Mark) -> list[str]:
-    """The arguments behind `podman`, to run a container that was made, and wait for it.
-
-    Args:
-        mark: how it is found.
-    """
-    return ["start", "--attach", "--interactive", "--sig-proxy=false", mark.name]
+    return ["run", *options, *_left_behind(bounds, files), box.image, *box.command]
 
 
 def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_processes: int) -> list[str]:
@@ -150,10 +141,10 @@ def probe_options(image: str, bounds: Bounds, mark: Mark, files: Files, user_pro
         bounds: as of tasks.
         mark: how it is found again.
         files: what it would be given.
-        user_processes: as of `create_options`.
+        user_processes: as of `run_options`.
     """
-    _, _, *options = create_options(Box(image), bounds, mark, files, user_processes)
-    return ["run", "--rm", "--sig-proxy=false", "--entrypoint=/scylla-spark-probe", *options]
+    run = run_options(Box(image), bounds, mark, files, user_processes)
+    return [run[0], "--rm", "--entrypoint=/scylla-spark-probe", *run[1:]]
 
 
 def _closed(bounds: Bounds) -> list[str]:
@@ -170,11 +161,10 @@ def _closed(bounds: Bounds) -> list[str]:
 def _bounded(bounds: Bounds, user_processes: int) -> list[str]:
     """What it may take."""
     timeout_s = -(-bounds.timeout_ms // 1000) + _SPARE_S
-    out = [f"--tmpfs={OUT_PATH}:rw,nosuid,nodev,noexec,size={bounds.out},mode=1777"] if bounds.out else []
     return [
         f"--memory={bounds.memory}", f"--memory-swap={bounds.memory}", f"--cpus={bounds.cpus:g}",
         f"--pids-limit={bounds.processes}", f"--tmpfs=/tmp:rw,nosuid,nodev,size={bounds.tmp},mode=1777",
-        *out, f"--shm-size={bounds.tmp}b", f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", "--ulimit=core=0:0",
+        f"--shm-size={bounds.tmp}b", f"--ulimit=nofile={OPEN_FILES}:{OPEN_FILES}", "--ulimit=core=0:0",
         f"--ulimit=nproc={user_processes}:{user_processes}", f"--timeout={timeout_s}", "--stop-timeout=0",
     ]  # fmt: skip
 
@@ -187,6 +177,12 @@ def _given(files: Files) -> list[str]:
     """What comes in, and that nothing of it stays on this machine."""
     task = f"--mount=type=bind,source={files.task},destination={INPUT_PATH},ro=true,relabel=private"
     return [
-        task, f"--env-file={files.environment}", "--interactive", "--log-driver=none", "--pull=never",
+        task, f"--env-file={files.environment}", "--interactive", "--sig-proxy=false", "--log-driver=none", "--pull=never",
         "--no-healthcheck", "--restart=no",
     ]  # fmt: skip
+
+
+def _left_behind(bounds: Bounds, files: Files) -> list[str]:
+    """Where it leaves files behind."""
+    mount = f"--mount=type=bind,source={files.out},destination={OUT_PATH},noexec,nosuid,nodev,relabel=private"
+    return [mount] if bounds.out else []

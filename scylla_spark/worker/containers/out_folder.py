@@ -1,8 +1,7 @@
 """The folder /out of a container: what its program tells of its work while it runs, and the files that it leaves behind.
 
-It lies in memory of the container, so that its size and the memory of the container bound it, and nothing of it ever touches a disk
-here. The runner opens it before the program begins and holds it open, so it outlives the container. Names and contents are the
-program's: no link is followed, and of everything only so much is read.
+It lies in memory, which counts as the container's: the memory that a container may take bounds it, and nothing of it ever touches a
+disk here. Names and contents are the program's: no link is followed, and of everything only so much is read.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from scylla_spark.executors.local.attempt_outputs import checked_media_type
 from scylla_spark.worker.lease import Lease, Output
 
 OUT_PATH: Final = "/out"
+_MEMORY: Final = Path("/dev/shm")
 PROGRESS: Final = ".progress"
 CHECKPOINT: Final = ".checkpoint"
 _NOTES: Final = {PROGRESS: 100, CHECKPOINT: MAX_CHECKPOINT_BYTES}
@@ -38,15 +38,17 @@ class OutFolder:
     Args:
         descriptor: of the folder; None: there is none.
         lease: of the task.
+        most_bytes: of all files together that are kept.
 
     Attributes:
         left_out: names in it that are no outputs, and notes that say nothing.
     """
 
-    def __init__(self, descriptor: int | None, lease: Lease) -> None:
+    def __init__(self, descriptor: int | None, lease: Lease, most_bytes: int) -> None:
         self.left_out: set[str] = set()
         self._descriptor = descriptor
         self._lease = lease
+        self._most_bytes = most_bytes
         self._told: dict[str, bytes] = {}
 
     def look(self) -> None:
@@ -72,13 +74,15 @@ class OutFolder:
         names = self._outputs(self._descriptor)
         if len(names) > MAX_OUTPUTS:
             raise ArgumentError(f"There are more than {MAX_OUTPUTS} files in {OUT_PATH}.", hint="Pack them.")
-        holds = os.fstatvfs(self._descriptor)
-        most = left = holds.f_blocks * holds.f_frsize
+        left = self._most_bytes
         for name in names:
             with self._opened(name) as file:
                 left -= os.fstat(file.fileno()).st_size  # which may be more than all that it takes in memory
                 if left < 0:
-                    raise ArgumentError(f"The files in {OUT_PATH} have more than {most} bytes together.")
+                    raise ArgumentError(
+                        f"The files in {OUT_PATH} have more than {self._most_bytes} bytes together.",
+                        hint="Raise --out.",
+                    )
                 where = f"/proc/self/fd/{file.fileno()}"
                 self._lease.send_output(Output(name, checked_media_type(None, name), where))
 
@@ -122,36 +126,36 @@ class OutFolder:
 
 
 @contextmanager
-def out_folder(pid_file: str, lease: Lease, *, wanted: bool) -> Iterator[OutFolder]:
-    """Opens the folder of a container that is ready to begin.
+def out_folder(path: str, lease: Lease, most_bytes: int) -> Iterator[OutFolder]:
+    """Opens the folder of a container.
 
     Args:
-        pid_file: where podman has written the number of its first process.
+        path: of it.
         lease: of the task.
-        wanted: whether there is one.
+        most_bytes: of all files together that are kept; 0: there is no folder.
 
     Raises:
-        SetupError: it cannot be opened on this machine.
+        OSError: it cannot be opened.
     """
-    descriptor = _descriptor_of(pid_file) if wanted else None
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC) if most_bytes else None
     try:
-        yield OutFolder(descriptor, lease)
+        yield OutFolder(descriptor, lease, most_bytes)
     finally:
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _descriptor_of(pid_file: str) -> int:
-    try:
-        process = f"/proc/{int(Path(pid_file).read_text())}"
-        descriptor = os.open(f"{process}/root{OUT_PATH}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if os.readlink(f"{process}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
-            return descriptor
-        os.close(descriptor)
-        why = "the process is none of a container"
-    except (OSError, ValueError) as error:
-        why = str(error)
+def memory_folder() -> Path:
+    """Where folders in memory can be made on this machine.
+
+    Raises:
+        SetupError: nowhere.
+    """
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, *_ = line.split(" ")
+        if (place, kind) == (str(_MEMORY), "tmpfs"):
+            return _MEMORY
     raise SetupError(
-        f"The folder {OUT_PATH} of a container cannot be opened from here: {why}",
-        hint="Run podman and the runner as the same user, or do without files of tasks: --out 0.",
+        f"{_MEMORY} does not lie in memory on this machine, so programs could fill a disk with what they leave behind.",
+        hint="Mount a tmpfs there, or do without files of tasks: --out 0.",
     )

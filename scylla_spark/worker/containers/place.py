@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +20,9 @@ from scylla_spark.core.task import ABORTED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError
 from scylla_spark.executors.local.call import PAYLOAD_INVALID, failed
 from scylla_spark.executors.local.messages import Verdict
+from scylla_spark.worker.containers.container_lines import ContainerLines
 from scylla_spark.worker.containers.ending import (
-    LOST,
     NOT_STARTED,
-    Ended,
     ended_of,
     not_kept,
     timed_out,
@@ -29,7 +30,7 @@ from scylla_spark.worker.containers.ending import (
 )
 from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.last_lines import LastLines
-from scylla_spark.worker.containers.options import Bounds, Files, Mark, create_options, start_options
+from scylla_spark.worker.containers.options import Bounds, Files, Mark, run_options
 from scylla_spark.worker.containers.out_folder import OutFolder, out_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import probe, user_processes
@@ -137,48 +138,46 @@ class ContainerPlace:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _contained(self, lease: Lease, box: Box, mark: Mark, files: Files, metrics: dict[str, Any]) -> Verdict | None:
-        """Makes a container, runs it to its end, and removes it.
+        """Runs a container to its end, takes what it has left behind, and removes it.
 
         Raises:
             SetupError: podman runs no containers any more.
         """
         podman, bounds = self._yard.podman, self._yard.bounds
-        until_us = self._until_us(lease)
-        verdict: Verdict | None
-        try:
-            told = podman.ready(create_options(box, bounds, mark, files, user_processes()), mark.name)
-            if told:
-                verdict = _not_started(told)
-            else:
-                with out_folder(files.pid, lease, wanted=bounds.out > 0) as folder:
-                    verdict = self._ran(lease, mark, files, folder, until_us)
-                    if verdict is not None:
-                        verdict = _left_behind(folder, verdict)
-                    metrics |= folder.metrics()
-        finally:
-            _ = podman.remove(mark.name) or podman.remove(mark.name)  # what is left then is the watchdog's
-        if verdict is not None and verdict.failure is not None and verdict.failure[0] in (NOT_STARTED, LOST):
-            probe(podman, box.image, bounds, mark, files)  # the task's fault, or that of all that would follow
+        with out_folder(files.out, lease, bounds.out) as folder:
+            try:
+                verdict = self._ran(lease, box, mark, files, folder)
+            finally:
+                _ = podman.remove(mark.name) or podman.remove(mark.name)  # what is left then is the watchdog's
+            if verdict is not None:
+                verdict = _left_behind(folder, verdict)
+                metrics |= folder.metrics()
         return verdict
 
-    def _ran(self, lease: Lease, mark: Mark, files: Files, folder: OutFolder, until_us: int) -> Verdict | None:
-        """Runs a container that was made to its end; None: its task is not ours any more."""
-        podman, begun_us = self._yard.podman, boot_us()
-        out, err = LastLines(), LastLines()
+    def _ran(self, lease: Lease, box: Box, mark: Mark, files: Files, folder: OutFolder) -> Verdict | None:
+        """Runs a container to its end; None: its task is not ours any more."""
+        podman, bounds = self._yard.podman, self._yard.bounds
+        out, err, lines = LastLines(), LastLines(), ContainerLines(lease.tell_lines)
+        begun_us, until_us = boot_us(), self._until_us(lease)
         with open(files.task, "rb") as given:
-            client = podman.started(start_options(mark), given)
+            client = podman.started(run_options(box, bounds, mark, files, user_processes()), given)
+        lines.start()
         with client:
-            readers = _readers(client, out, err)
+            readers = _readers(client, out, err, lines)
             why = self._watched(client, lease, folder, until_us)
             if why != _ENDED:
                 _end(client, podman, mark)
             for reader in readers:
                 reader.join(_KILL_S)
+        lines.end(tell=why != _GIVEN_UP)
         if why == _GIVEN_UP:
             return None
         if why == _TIMED_OUT:
             return timed_out((boot_us() - begun_us) / 1e6, err)
         ended = ended_of(client.returncode, podman.state(mark.name) if client.returncode else None)
+        if ended.code is None:  # the task's fault, or that of all that would follow
+            podman.remove(mark.name)
+            probe(podman, box.image, bounds, mark, files)
         return verdict_of_container(ended, out, err)
 
     def _until_us(self, lease: Lease) -> int:
@@ -212,17 +211,13 @@ def written_files(folder: Path, lease: Lease, box: Box) -> Files:
         OSError: it cannot be written.
     """
     folder.mkdir()
-    task, environment = folder / "task.json", folder / "environment"
+    task, environment, out = folder / "task.json", folder / "environment", folder / "out"
     task.write_text(json.dumps(told_of(lease, box.given)) + "\n", encoding="ascii")
     task.chmod(0o444)  # the user in the container is another
     environment.write_text("".join(f"{name}={value}\n" for name, value in box.environment.items()), encoding="utf-8")
-    return Files(str(task), str(environment), str(folder / "pid"))
-
-
-def _not_started(told: str) -> Verdict:
-    err = LastLines()
-    err.feed(told.encode())
-    return verdict_of_container(Ended(None), LastLines(), err)
+    out.mkdir()
+    out.chmod(0o1777)
+    return Files(str(task), str(environment), str(out))
 
 
 def _left_behind(folder: OutFolder, verdict: Verdict) -> Verdict:
@@ -252,23 +247,26 @@ def told_of(lease: Lease, given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _readers(client: subprocess.Popen[bytes], out: LastLines, err: LastLines) -> list[threading.Thread]:
+def _readers(
+    client: subprocess.Popen[bytes], out: LastLines, err: LastLines, lines: ContainerLines
+) -> list[threading.Thread]:
     """Threads that take what a client writes."""
     assert client.stdout is not None
     assert client.stderr is not None
-    pairs = ((client.stdout, out), (client.stderr, err))
+    streams = ((client.stdout, out, "stdout"), (client.stderr, err, "stderr"))
     threads = [
-        threading.Thread(target=_read, args=(os.dup(pipe.fileno()), lines), daemon=True) for pipe, lines in pairs
+        threading.Thread(target=_read, args=(os.dup(pipe.fileno()), last, partial(lines.feed, name)), daemon=True)
+        for pipe, last, name in streams
     ]
     for thread in threads:
         thread.start()
     return threads
 
 
-def _read(descriptor: int, lines: LastLines) -> None:
+def _read(descriptor: int, lines: LastLines, also: Callable[[bytes], object]) -> None:
     """Takes all that comes; the descriptor is its own, and is closed."""
     with open(descriptor, "rb", buffering=0):
-        lines.read_all(descriptor)
+        lines.read_all(descriptor, also)
 
 
 def _end(client: subprocess.Popen[bytes], podman: Podman, mark: Mark) -> None:

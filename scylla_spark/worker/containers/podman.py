@@ -88,19 +88,6 @@ class Podman(NamedTuple):
         """Kills and removes containers; whether podman says that they are gone."""
         return self.ask("rm", "--force", "--time=0", *containers).code == 0
 
-    def ready(self, arguments: list[str], container: str) -> str:
-        """Makes a container in which only the program has not begun; empty, or why that cannot be.
-
-        Args:
-            arguments: of `create`.
-            container: its name.
-        """
-        for words in (arguments, ["init", container]):
-            done = self.ask(*words)
-            if done.code != 0:
-                return done.told or f"podman {words[0]} exits with {done.code}"
-        return ""
-
     def started(self, arguments: list[str], given: IO[bytes]) -> subprocess.Popen[bytes]:
         """Begins a call that is killed when the calling thread ends.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.identity import identity
 from scylla_spark.worker.containers.options import Bounds, Files, Mark
+from scylla_spark.worker.containers.out_folder import memory_folder
 from scylla_spark.worker.containers.place import Yard
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import check_podman, fetch_images, probe, remove_leftovers
@@ -32,7 +33,8 @@ def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
     check_podman(podman)
     remove_leftovers(podman)
     fetch_images(podman, offer.images)
-    folder, runner = Path(tempfile.mkdtemp(prefix="scylla-spark-containers-")), identity()
+    where = memory_folder() if bounds.out else None
+    folder, runner = Path(tempfile.mkdtemp(prefix="scylla-spark-containers-", dir=where)), identity()
     guard = Guard(podman, runner, str(folder))
     try:
         guard.check()
@@ -45,7 +47,8 @@ def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
 
 
 def _empty_files(folder: Path) -> Files:
-    files = Files(str(folder / "task.json"), str(folder / "environment"), str(folder / "pid"))
+    files = Files(str(folder / "task.json"), str(folder / "environment"), str(folder / "out"))
     for file in (files.task, files.environment):
         Path(file).touch()
+    Path(files.out).mkdir(exist_ok=True)
     return files

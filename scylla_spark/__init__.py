@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from scylla_spark.client.definitions import Constraint, Schedule, Trigger
-    from scylla_spark.client.enqueue_result import EnqueueResult
-    from scylla_spark.client.handle import TaskHandle
     from scylla_spark.client.notification_rules import NotificationRule
-    from scylla_spark.client.queues import Queue
+    from scylla_spark.client.queues.definitions import Queue
     from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.client.schedules.definitions import Constraint, Schedule, Trigger
+    from scylla_spark.client.tasks.enqueue_result import EnqueueResult
+    from scylla_spark.client.tasks.handle import TaskHandle
     from scylla_spark.config.settings import Settings
     from scylla_spark.core.key import TaskKey
     from scylla_spark.core.task import Retry, Task, TaskContext
@@ -27,18 +27,18 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "Scheduler": "client.scheduler",
-    "Schedule": "client.definitions",
-    "Trigger": "client.definitions",
-    "Constraint": "client.definitions",
+    "Schedule": "client.schedules.definitions",
+    "Trigger": "client.schedules.definitions",
+    "Constraint": "client.schedules.definitions",
     "NotificationRule": "client.notification_rules",
-    "Queue": "client.queues",
+    "Queue": "client.queues.definitions",
     "Settings": "config.settings",
     "Task": "core.task",
     "TaskContext": "core.task",
     "Retry": "core.task",
     "TaskKey": "core.key",
-    "TaskHandle": "client.handle",
-    "EnqueueResult": "client.enqueue_result",
+    "TaskHandle": "client.tasks.handle",
+    "EnqueueResult": "client.tasks.enqueue_result",
     "handler": "executors.handler_registry",
     "setup": "executors.resources",
     "Abort": "errors",

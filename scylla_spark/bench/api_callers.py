@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from scylla_spark.bench.floors import ECHO_TOPIC
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.helper_process import Channel
 from scylla_spark.clock import boot_us, iso, now_us

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from scylla_spark.bench import machine
+from scylla_spark.bench.deployment_under_test import await_value
 from scylla_spark.bench.handlers import MODULE
-from scylla_spark.bench.site import await_value
 from scylla_spark.clock import now_us
 from scylla_spark.config.assignments import written
 from scylla_spark.config.settings import Settings

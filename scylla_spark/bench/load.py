@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.bench.floors import ECHO_TOPIC, wait_until
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
 from scylla_spark.bench.helper_process import Channel
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import ENQUEUE, Command, encode
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import ENQUEUE, Command, encode
 from scylla_spark.io.kafka.topics import producer
 
 if TYPE_CHECKING:

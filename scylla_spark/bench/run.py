@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.site import Options, say
+from scylla_spark.bench.deployment_under_test import Options, say
 from scylla_spark.config.assignments import nested
 from scylla_spark.config.settings import Log
 from scylla_spark.errors import ArgumentError

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from scylla_spark.bench.deployment_under_test import say
 from scylla_spark.bench.handlers import NOOP
-from scylla_spark.bench.site import say
 from scylla_spark.clock import iso
 from scylla_spark.core.key import HOUR_US, partition_of
 from scylla_spark.core.task import FAILED, SUCCEEDED

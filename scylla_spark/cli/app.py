@@ -18,7 +18,6 @@ from scylla_spark.cli import (
     rejected,
     schedule,
     service,
-    settings,
     simulate,
     table,
     task,
@@ -28,6 +27,7 @@ from scylla_spark.cli import (
     top,
     worker,
 )
+from scylla_spark.cli import config as settings
 from scylla_spark.cli.context import parsed
 
 _EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."

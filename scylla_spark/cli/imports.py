@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scylla_spark.errors import ArgumentError, SchedulerError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.enqueue_result import Refused
     from scylla_spark.client.scheduler import Scheduler
+    from scylla_spark.client.tasks.enqueue_result import Refused
 
 _NAMES: Final = {
     "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
@@ -56,8 +56,8 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
 
 def check(scheduler: Scheduler, rows: Iterable[Mapping[str, Any]]) -> list[Refused]:
     """Those that would be refused; sends nothing."""
-    from scylla_spark.client import arguments
-    from scylla_spark.client.enqueue_result import Refused
+    from scylla_spark.client.tasks import arguments
+    from scylla_spark.client.tasks.enqueue_result import Refused
     from scylla_spark.clock import now_us
 
     refused = []

@@ -24,7 +24,7 @@ def show(
     limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
 ) -> None:
     """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
-    from scylla_spark.client.explain import ask_lane
+    from scylla_spark.client.tasks.explain import ask_lane
     from scylla_spark.clock import iso
     from scylla_spark.core.key import partition_of
     from scylla_spark.io.delta.task_queries import check_limit

@@ -125,7 +125,7 @@ def _put(cli: Context, rules: list[NotificationRule]) -> None:
 
 def _rules_of(path: str) -> list[NotificationRule]:
     """The rules of a file: a list `rules`, or `[rules.NAME]` before each."""
-    from scylla_spark.client.schedule_files import content_of, json_value
+    from scylla_spark.client.schedules.files import content_of, json_value
 
     content = content_of(path)
     values = content.get("rules") if isinstance(content, Mapping) else None

@@ -10,7 +10,7 @@ from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.queue_handle import QueueStatus
+    from scylla_spark.client.queues.handle import QueueStatus
 
 app = typer.Typer(help="Put, look at, and pause queues; changes hold within a second.", no_args_is_help=True)
 
@@ -166,7 +166,7 @@ def _steer(cli: Context, names: list[str], done: str, each: Any) -> None:
 
 
 def _put_file(cli: Context, file: str) -> None:
-    from scylla_spark.client.queue_files import read_queue_file
+    from scylla_spark.client.queues.files import read_queue_file
 
     queues = read_queue_file(file)
     with cli.scheduler() as scheduler:
@@ -175,7 +175,7 @@ def _put_file(cli: Context, file: str) -> None:
 
 
 def _statuses(cli: Context) -> dict[str, QueueStatus]:
-    from scylla_spark.client.queue_handle import statuses
+    from scylla_spark.client.queues.handle import statuses
 
     with cli.scheduler() as scheduler:
         return statuses(scheduler.connection.plan.state(), scheduler.settings)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from scylla_spark.cli import schedule_check, schedule_why
+from scylla_spark.cli import schedule_apply as schedule_check
+from scylla_spark.cli import schedule_why
 from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.schedule_times import PlannedTime
-    from scylla_spark.core.plan.entry import Entry
-    from scylla_spark.core.plan.plan_state import PlanState
+    from scylla_spark.client.schedules.times import PlannedTime
+    from scylla_spark.core.plan.state.entry import Entry
+    from scylla_spark.core.plan.state.plan_state import PlanState
 
 app = typer.Typer(help="Put, look at, and steer schedules.", no_args_is_help=True)
 
@@ -58,7 +59,7 @@ def list_(
 def show(ctx: typer.Context, name: Name) -> None:
     """Show a schedule: what it waits for, how it stands, and how it is defined."""
     from scylla_spark.cli.schedule_rows import shown
-    from scylla_spark.client.schedule_handle import status_of
+    from scylla_spark.client.schedules.handle import status_of
 
     cli = context(ctx)
     plan = _state(cli)
@@ -75,7 +76,7 @@ def show(ctx: typer.Context, name: Name) -> None:
 @app.command(name="next")
 def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the next planned times, with what clock changes and holidays do to them."""
-    from scylla_spark.client.schedule_times import following
+    from scylla_spark.client.schedules.times import following
 
     cli = context(ctx)
     plan = _state(cli)
@@ -90,8 +91,8 @@ def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
 def previous(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the last planned times by its definition as it is now, and what was decided about them."""
     from scylla_spark.cli.schedule_rows import with_verdicts
-    from scylla_spark.client.schedule_history import history
-    from scylla_spark.client.schedule_times import preceding
+    from scylla_spark.client.schedules.history import history
+    from scylla_spark.client.schedules.times import preceding
 
     cli = context(ctx)
     with cli.scheduler() as scheduler:
@@ -233,9 +234,9 @@ def _meant(entries: dict[str, Entry], asked: _Asked) -> list[str]:
 
 
 def _timed(plan: PlanState, name: str, count: int) -> tuple[Entry, list[Any]]:
-    from scylla_spark.client.schedule_handle import MOST_RUNS_LISTED
-    from scylla_spark.client.trigger_words import in_words
-    from scylla_spark.core.plan.planned_times import times_of
+    from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
+    from scylla_spark.client.schedules.trigger_words import in_words
+    from scylla_spark.core.plan.times.planned_times import times_of
 
     entry = _entry(plan, name)
     if not 1 <= count <= MOST_RUNS_LISTED:
@@ -278,7 +279,7 @@ def _entry(plan: PlanState, name: str) -> Entry:
 
 
 def _missing(name: str) -> Exception:
-    from scylla_spark.client.schedule_answers import missing
+    from scylla_spark.client.schedules.answers import missing
 
     return missing(name)
 

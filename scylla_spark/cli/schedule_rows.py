@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scylla_spark.client.schedule_handle import ScheduleStatus, planned, status_of
-from scylla_spark.client.trigger_words import brief, in_words
+from scylla_spark.client.schedules.handle import ScheduleStatus, planned, status_of
+from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.core.plan.entry import Entry
-    from scylla_spark.core.plan.plan_state import PlanState
+    from scylla_spark.core.plan.state.entry import Entry
+    from scylla_spark.core.plan.state.plan_state import PlanState
 
 KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
 STATES: Final = ("active", "paused")
@@ -147,7 +147,7 @@ def _is_due(entry: Entry, plan: PlanState, before_us: int, now: int) -> bool:
 
 
 def _seen(entry: Entry, latches: Mapping[int, Any]) -> list[str]:
-    from scylla_spark.core.plan.tree import described
+    from scylla_spark.core.plan.triggers.tree import described
 
     return described(entry.schedule.trigger, latches)
 

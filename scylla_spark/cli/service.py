@@ -141,8 +141,8 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None)
     """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
     from scylla_spark.services import process
-    from scylla_spark.services.catalog import ROLES
     from scylla_spark.services.deployment import Deployment
+    from scylla_spark.services.roles import ROLES
 
     configure(settings.log)
     process.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))

@@ -69,7 +69,7 @@ def enqueue(
 ) -> None:
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
-    from scylla_spark.core.command import OPEN_NAME
+    from scylla_spark.core.records.command import OPEN_NAME
     from scylla_spark.core.task import Retry
 
     cli = context(ctx)

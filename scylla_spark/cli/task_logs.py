@@ -10,7 +10,7 @@ from scylla_spark.cli.context import context, task_key
 from scylla_spark.cli.task import Key
 
 if TYPE_CHECKING:
-    from scylla_spark.client.task_lines import TaskLine
+    from scylla_spark.client.tasks.logs import TaskLine
 
 
 def register(app: typer.Typer) -> None:

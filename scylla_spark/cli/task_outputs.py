@@ -11,7 +11,7 @@ from scylla_spark.cli.context import context, task_key
 from scylla_spark.cli.task import Key
 
 if TYPE_CHECKING:
-    from scylla_spark.client.task_outputs import TaskOutput
+    from scylla_spark.client.tasks.outputs import TaskOutput
 
 _COLUMNS = ("attempt", "name", "bytes", "media_type", "sha256")
 

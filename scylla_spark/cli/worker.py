@@ -81,11 +81,11 @@ def containers(
     """Lease tasks of pull queues over HTTP and run each in a container (podman), until SIGTERM or Ctrl-C."""
     from functools import partial
 
+    from scylla_spark.worker.containers.container_runner import opened_yard
+    from scylla_spark.worker.containers.container_slot import ContainerPlace
     from scylla_spark.worker.containers.options import bounds_of
-    from scylla_spark.worker.containers.place import ContainerPlace
     from scylla_spark.worker.containers.podman import podman_of
     from scylla_spark.worker.containers.request import arguments_of, offer_of
-    from scylla_spark.worker.containers.yard import opened_yard
     from scylla_spark.worker.worker import Worker
 
     cli = context(ctx)

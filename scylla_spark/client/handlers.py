@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scylla_spark.client.explain import ask
+from scylla_spark.client.tasks.explain import ask
 
 if TYPE_CHECKING:
     from scylla_spark.client.connection import Connection

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.client.explain import ask_partitions
+from scylla_spark.client.tasks.explain import ask_partitions
 from scylla_spark.clock import iso
+from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.errors import UnreachableError
 

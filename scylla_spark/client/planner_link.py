@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.plan.plan_answer import Answer
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_answer import Answer
+from scylla_spark.core.plan.state.plan_state import PlanState
 
 
 class PlannerLink(Protocol):

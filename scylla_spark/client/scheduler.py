@@ -8,16 +8,17 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar, Unpack, overload
 
-from scylla_spark.client import arguments, notification_rules
+from scylla_spark.client import notification_rules
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.enqueue_options import EnqueueOptions
-from scylla_spark.client.enqueue_result import EnqueueResult, Refused
-from scylla_spark.client.handle import TaskHandle
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
-from scylla_spark.client.queue_handle import QueueHandle, is_reusable
-from scylla_spark.client.queue_tasks import QueueTasks
-from scylla_spark.client.schedule_handle import ScheduleHandle
-from scylla_spark.client.unique_keys import UniqueKeys, sent_if_free
+from scylla_spark.client.queues.handle import QueueHandle, is_reusable
+from scylla_spark.client.queues.tasks import QueueTasks
+from scylla_spark.client.schedules.handle import ScheduleHandle
+from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
+from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
+from scylla_spark.client.tasks.handle import TaskHandle
+from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, instant_us
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from scylla_spark.client.definitions import Schedule
     from scylla_spark.client.handlers import Catalogue
-    from scylla_spark.client.queues import Queue
+    from scylla_spark.client.queues.definitions import Queue
+    from scylla_spark.client.schedules.definitions import Schedule
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -180,7 +181,7 @@ class Scheduler:
     def enqueue_unique(
         self, handler: Any, payload: Any = None, *, key: str, **options: Unpack[EnqueueOptions]
     ) -> TaskHandle[Any]:
-        """Enqueues one task, unless its lane has one of that uniqueness key, at any time; see `client/unique_keys.py`.
+        """Enqueues one task, unless its lane has one of that uniqueness key, at any time; see `client/tasks/unique_keys.py`.
 
         Args:
             handler: as in `enqueue`.
@@ -267,7 +268,7 @@ class Scheduler:
             ArgumentError: one of them is refused, and nothing of its part is changed: a part holds as many as fit in half a megabyte.
             UnreachableError: no planner answers; what was sent is done when one runs.
         """
-        from scylla_spark.client import schedule_sets
+        from scylla_spark.client.schedules import sets as schedule_sets
 
         if dry_run:
             return schedule_sets.compared(self.connection.plan.state(), schedules, prune)
@@ -351,7 +352,7 @@ class Scheduler:
 
     def put_queues(self, *queues: Queue, author: str = "") -> dict[str, str]:
         """Stores several; name → what became of it. See `put_queue`."""
-        from scylla_spark.client import queues as queue_sets
+        from scylla_spark.client.queues import definitions as queue_sets
 
         done = queue_sets.put(self.connection.plan, queues, author)
         return {name: str(one["became"]) for name, one in done.items()}
@@ -471,7 +472,7 @@ class Scheduler:
             ArgumentError: some rows would be refused; nothing was sent. `fields["refused"]` counts them per reason.
             UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks.
         """
-        from scylla_spark.client import frames
+        from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
             handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
@@ -516,7 +517,7 @@ class Scheduler:
             tags: of all tasks, or a column.
             unique: "open", or None.
         """
-        from scylla_spark.client import frames
+        from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
             handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
@@ -544,7 +545,7 @@ class Scheduler:
         Raises:
             ArgumentError: a part of a key is null or too long; nothing was sent.
         """
-        from scylla_spark.client import frames
+        from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(None, ordering_id, uniqueness_key, scheduled_time)
         sent = frames.cancel(keys, columns, self.connection.located, self.connection.rules, now_us())
@@ -556,7 +557,7 @@ class Scheduler:
         Args:
             as_of: as it was then (aware), by the times in the rows; default: as of this call.
         """
-        from scylla_spark.client import frames
+        from scylla_spark.client.tasks import frames
 
         return frames.status(
             self.spark,
@@ -598,6 +599,6 @@ class Scheduler:
         return rows if as_of is None else rows.where(rows[column] <= from_us(instant_us(as_of)))
 
     def _table(self, name: str) -> DataFrame:
-        from scylla_spark.client import frames
+        from scylla_spark.client.tasks import frames
 
         return frames.table(self.spark, self.connection.readers.path, name)

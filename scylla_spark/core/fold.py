@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 
 
 class Folded:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from scylla_spark.core.command import ENQUEUE, Command, Rejection, Rules, validate
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules, validate
 from scylla_spark.errors import ArgumentError
 
 _AT_ANY_TIME: Final = Rules(1, grace_ms=LATEST_US // 1000, retention_ms=LATEST_US // 1000)

@@ -22,6 +22,7 @@ LOST: Final = "lease_lost"  # it ran out, was given up, or never was
 CANCELLED: Final = "task_cancelled"
 ENDED: Final = "lease_ended"  # it was reported before, with another outcome
 FOREIGN: Final = "lease_of_another_worker"
+OUTPUTS_FULL: Final = "outputs_full"  # with this file the attempt would leave more behind than it may
 UNAVAILABLE: Final = "unavailable"  # the partition has no owner at the moment: ask again
 _TOKEN: Final = re.compile(r"(\d{1,9})\.[0-9a-f]{32}", re.ASCII)
 

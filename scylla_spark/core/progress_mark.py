@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scylla_spark.core.fact import NO_FENCE, Fence
-from scylla_spark.core.near import ALL_FOLDED_US
+from scylla_spark.core.deferred_edge import ALL_FOLDED_US
+from scylla_spark.core.records.fact import NO_FENCE, Fence
 from scylla_spark.core.tenure import Basis
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from scylla_spark.core.attempt_order import attempt_order
-from scylla_spark.core.fact import TOO_LATE, Fact
+from scylla_spark.core.records.fact import TOO_LATE, Fact
 from scylla_spark.core.task import STARTED, TERMINAL
 
 SCHEDULED: Final = "scheduled"

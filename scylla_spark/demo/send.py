@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from scylla_spark.client.handle import TaskHandle
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.demo import bad
+from scylla_spark.demo import bad_records as bad
 from scylla_spark.demo.foreign import ForeignProducer
 from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan, Row
 from scylla_spark.errors import SchedulerError

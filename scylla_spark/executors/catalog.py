@@ -22,7 +22,7 @@ EXECUTORS: Final[Mapping[str, str]] = {
 }
 """Name → module; each has a `KIND`."""
 _LOOPS: Final = "scylla_spark.executors.loops.pool"
-_APART: Final = "scylla_spark.executors.local.own_pool"
+_APART: Final = "scylla_spark.executors.local.isolated_pools"
 BUILT_IN: Final[Mapping[str, str]] = {"notify": "scylla_spark.executors.notify.executor"}
 """Those that run handlers of ours alone, so that no handler can choose them."""
 _ALL: Final = {**EXECUTORS, **BUILT_IN}

@@ -19,8 +19,8 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import launch_jvm, open_session
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
-from scylla_spark.services.catalog import ROLES
 from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.roles import ROLES
 from scylla_spark.services.service import Service, Serving
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Deployment:
 
     Args:
         settings: without a broker address the embedded broker is started on `data_dir`.
-        roles: which services run here, by name (see `services.catalog`); default: all.
+        roles: which services run here, by name (see `services.roles`); default: all.
         spark: session to use; default: the active one, or a new one, if any service needs one.
     """
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from scylla_spark.core import fast_json
 from scylla_spark.core.follow_up import FollowUp
+from scylla_spark.core.records import fast_json
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
+from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.framing import FrameReader
-from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.local.notes import CallNotes
+from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension
 
 _NUMBER = 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.client import arguments
+from scylla_spark.client.tasks import arguments
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import instant_us
 from scylla_spark.core.task import Failure, Invocation, Notes, Session
@@ -18,8 +18,8 @@ from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.batch import call_batch
-from scylla_spark.executors.local.call import call as call_one
-from scylla_spark.executors.local.call import failed
+from scylla_spark.executors.local.handler_call import call as call_one
+from scylla_spark.executors.local.handler_call import failed
 from scylla_spark.executors.local.messages import Verdict, task_row
 
 Handlers = Iterable[ModuleType | str | Callable[..., Any]] | None

@@ -9,11 +9,11 @@ from typing import Final
 
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.follow_up import EVENT, TASK
 from scylla_spark.core.follow_up_task import command_of
+from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.task import Failure
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, SchedulerError

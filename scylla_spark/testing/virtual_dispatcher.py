@@ -9,11 +9,9 @@ from heapq import heappop, heappush
 from typing import BinaryIO, Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
@@ -21,7 +19,9 @@ from scylla_spark.core.lease import Answer, Call
 from scylla_spark.core.output import OutputLink, outputs_place
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
-from scylla_spark.core.stored import Known
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.stored_tasks import Known
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import TaskStatus, status_of
@@ -31,7 +31,7 @@ from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import task_row
-from scylla_spark.services.dispatch.engine_terms import (
+from scylla_spark.services.dispatch.engine_settings import (
     engine_limits,
     limits_of,
     queue_terms,

@@ -10,14 +10,14 @@ from typing import Any, Final
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.fact import Fact, Fence
-from scylla_spark.core.plan.plan_answer import Answer, checked_command, refusal
-from scylla_spark.core.plan.plan_log import Change
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_answer import Answer, checked_command, refusal
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.queues_in_force import Changes
+from scylla_spark.core.records.fact import Fact, Fence
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.testing.virtual_tables import VirtualTables

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import get_args
 
 from scylla_spark.core.engine.outbox import NEVER
-from scylla_spark.core.plan.entry import Handed
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.table_changes import WHOLE, Fired, Pending, Range, counted, ranges
-from scylla_spark.core.plan.table_commit import Commit, Count
-from scylla_spark.core.plan.table_watch import Growth, Place
-from scylla_spark.core.plan.trigger import OnTable, Operation
+from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.tables.changes import WHOLE, Fired, Pending, Range, counted, ranges
+from scylla_spark.core.plan.tables.commit import Commit, Count
+from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.triggers.trigger import OnTable, Operation
 from scylla_spark.errors import ArgumentError
 
 

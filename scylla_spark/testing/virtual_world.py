@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.client import arguments, queues, schedule_sets
-from scylla_spark.client.queue_handle import QueueHandle
-from scylla_spark.client.task_outputs import TaskOutput, outputs_of
+from scylla_spark.client.queues import definitions as queues
+from scylla_spark.client.queues.handle import QueueHandle
+from scylla_spark.client.schedules import sets as schedule_sets
+from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import CANCEL, Command, Rejection
 from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.records.command import CANCEL, Command, Rejection
 from scylla_spark.core.task import Invocation, Outcome
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.core.task_status import TaskStatus, attempt_of
@@ -30,8 +32,8 @@ from scylla_spark.testing.world_records import Fire, HandlerRun
 from scylla_spark.testing.world_settings import DefaultSettings
 
 if TYPE_CHECKING:
-    from scylla_spark.client.definitions import Schedule
-    from scylla_spark.client.queues import Queue
+    from scylla_spark.client.queues.definitions import Queue
+    from scylla_spark.client.schedules.definitions import Schedule
     from scylla_spark.worker.lease import Lease
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from scylla_spark.errors import NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from scylla_spark.client.planner_link import PlannerLink
-    from scylla_spark.client.schedule_handle import ScheduleStatus
-    from scylla_spark.client.task_outputs import TaskOutput
+    from scylla_spark.client.schedules.handle import ScheduleStatus
+    from scylla_spark.client.tasks.outputs import TaskOutput
 
 
 class Surroundings(Protocol):
@@ -123,14 +123,14 @@ class ScheduleOfWorld:
         Raises:
             NotFoundError: there is no schedule of that name.
         """
-        from scylla_spark.client.schedule_handle import status_of
+        from scylla_spark.client.schedules.handle import status_of
 
         state = self._world.plan.state()
         return status_of(self._entry(), state, instant_us(self._world.now))
 
     def next_runs(self, count: int = 5) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens."""
-        from scylla_spark.client.schedule_handle import planned
+        from scylla_spark.client.schedules.handle import planned
 
         entry = self._entry()
         return [] if entry.paused else planned(entry, self._world.plan.state(), instant_us(self._world.now), count)

@@ -1,4 +1,4 @@
-"""Frames to records of the `tasks` topic: the wire format and the rules of `core.command`, as columns.
+"""Frames to records of the `tasks` topic: the wire format and the rules of `core.records.command`, as columns.
 
 What the rules would refuse gets a reason instead of a silent place in `rejected`. JSON texts are judged by the very code that
 will read the record (`payload_columns`); everything else that a frame can hold is narrower than the rules, so that no row that
@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.command import (
+from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.records.command import (
     CANCEL,
     COMMON_VERSION,
     ENQUEUE,
@@ -30,8 +32,6 @@ from scylla_spark.core.command import (
     validate,
     version_of,
 )
-from scylla_spark.core.instant import EARLIEST_US, LATEST_US
-from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.task_tags import given_tags
 from scylla_spark.core.trace_context import current_traceparent

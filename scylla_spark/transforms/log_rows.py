@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scylla_spark.core.key import partition_of
-from scylla_spark.core.log_record import LogRecord, decode
+from scylla_spark.core.records.log_record import LogRecord, decode
 from scylla_spark.schemas import ATTEMPT_LOGS
 from scylla_spark.transforms.arrow_batches import column_batch
 

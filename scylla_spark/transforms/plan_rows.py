@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.notification_rule import read_rule
-from scylla_spark.core.plan.audit_entry import AUDIT, read_audit_change
-from scylla_spark.core.plan.notice_state import RULE, read_rule_change
-from scylla_spark.core.plan.plan_log import Change, Group
-from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
-from scylla_spark.core.plan.stored_token import TOKEN, read_token_change
+from scylla_spark.core.plan.notices.state import RULE, read_rule_change
+from scylla_spark.core.plan.state.audit_entry import AUDIT, read_audit_change
+from scylla_spark.core.plan.state.plan_log import Change, Group
+from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.stored_token import TOKEN, read_token_change
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.schemas import (
     AUDIT_TRAIL,

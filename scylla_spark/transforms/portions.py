@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scylla_spark.core.rejection import DEFECT, of_defect
+from scylla_spark.core.records.rejection import DEFECT, of_defect
 from scylla_spark.schemas import Column
 from scylla_spark.transforms.arrow_batches import arrow_schema
 

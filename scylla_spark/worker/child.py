@@ -18,7 +18,7 @@ from scylla_spark.executors import resources
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
-from scylla_spark.worker.work import work
+from scylla_spark.worker.run_lease import work
 
 READY: Final = "ready"
 BROKEN: Final = "broken"

@@ -217,7 +217,7 @@ class Connection:
 def _json(text: bytes) -> Any:
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

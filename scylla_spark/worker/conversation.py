@@ -121,6 +121,8 @@ class _Line:
                 answer = self.connection.request("POST", self._path, sent.call.body, patience)
             except UnreachableError as error:
                 answer = error
+            except Exception as error:  # a line that ended in silence would be waited for without end
+                answer = UnreachableError(f"The call broke: {type(error).__name__}: {error}.")
             with self._changed:
                 sent.answer, self.busy = answer, False
                 self._changed.notify_all()

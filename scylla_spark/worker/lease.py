@@ -30,7 +30,7 @@ from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
 from scylla_spark.executors.local.attempt_outputs import checked_media_type
-from scylla_spark.executors.local.call import verdict_of
+from scylla_spark.executors.local.handler_call import verdict_of
 from scylla_spark.io.host.output_files import Source, opened
 from scylla_spark.worker.messages import error_text, item_text, json_text
 
@@ -325,7 +325,7 @@ class Lease:
         """Reports how a handler ended.
 
         Args:
-            verdict: of `executors.local.call`.
+            verdict: of `executors.local.handler_call`.
             metrics: a JSON object of at most 16 KiB; kept with the attempt.
         """
         failure = verdict.failure

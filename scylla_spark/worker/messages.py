@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from scylla_spark.core.task import MAX_ERROR_CHARS
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.local.call import clean, verdict_of
+from scylla_spark.executors.local.handler_call import clean, verdict_of
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 

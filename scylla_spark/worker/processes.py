@@ -15,11 +15,12 @@ from scylla_spark.core.task import CHILD_DIED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError, UnreachableError
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.exit_status import exit_text
+from scylla_spark.executors.local.exit_text import exit_text
+from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID
 from scylla_spark.worker import child
 from scylla_spark.worker.handlers import Source
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.work import handler_of
+from scylla_spark.worker.run_lease import handler_of
 
 _LOOK_S: Final = 0.1
 _GOODBYE_S: Final = 1.0
@@ -76,7 +77,11 @@ class ChildPlace:
         if channel is None:
             return
         try:
-            channel.send((child.TASK, lease.view))
+            try:
+                channel.send((child.TASK, lease.view))
+            except RecursionError:
+                lease.fail(PAYLOAD_INVALID, "The payload is nested too deep to be handed to a child process.")
+                return
             while (said := self._said(_LOOK_S)) is None or said[0] != child.DONE:
                 if said is not None and said[0] == child.OUTPUT:
                     channel.send((child.STORED, _sent(lease, said)))
@@ -100,6 +105,10 @@ class ChildPlace:
         except (EOFError, OSError):
             if not self._closed and not lease.reported:
                 lease.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
+        except Exception:  # the child may be at work on it still: the next task gets another one
+            self._end()
+            self.open()
+            raise
         self._end()
         self.open()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.work import work
+from scylla_spark.worker.run_lease import work
 
 
 class HerePlace:

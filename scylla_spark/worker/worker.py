@@ -24,7 +24,7 @@ from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.messages import item_text
 from scylla_spark.worker.processes import ChildPlace
-from scylla_spark.worker.runner import Runner, Workplace
+from scylla_spark.worker.slot_runner import Runner, Workplace
 from scylla_spark.worker.threads import HerePlace
 
 _LOOK_S: Final = 0.5

@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 
 from scylla_spark import Scheduler, Settings, TaskKey
 from scylla_spark.clock import iso
-from scylla_spark.core.fact import Fact
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import STARTED
 from scylla_spark.io.host import die_with_parent
 from scylla_spark.services.ready_line import read_ready_line

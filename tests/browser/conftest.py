@@ -21,8 +21,9 @@ from tests.unit.test_payload_form import SCHEMA
 SCHEDULE = "team-a/x:y@" + "z" * 180
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One for all screens; it goes with them, since its event loop would stand in the way of tests that run their own."""
     with opened() as browser:
         yield browser
 

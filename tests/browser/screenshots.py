@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from playwright.sync_api import Browser
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.api.tasks.ids import id_of
 from tests.browser.small_png import small
 from tests.browser.visit import Visit
 from tests.support.api_site import Site

@@ -17,8 +17,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from scylla_spark import Schedule, Scheduler, Settings, TaskKey, Trigger
-from scylla_spark.core.fact import Fact, FenceLog, decode, readable
 from scylla_spark.core.key import partition_of
+from scylla_spark.core.records.fact import Fact, FenceLog, decode, readable
 from scylla_spark.errors import UnreachableError
 from scylla_spark.failpoint import VARIABLE
 from scylla_spark.io.host.broker import EmbeddedBroker

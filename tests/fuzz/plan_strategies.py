@@ -6,9 +6,9 @@ import json
 
 from hypothesis import strategies as st
 
-from scylla_spark.core.fact import Fence
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.plan_log import Group, Partly
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import Group, Partly
+from scylla_spark.core.records.fact import Fence
 from tests.fuzz import strategies as our
 from tests.fuzz.strategies import DURATIONS, INSTANTS, LIMITS, NUMBERS, OTHERS, TEXTS, TIMES, changed, some, weighted
 

@@ -15,8 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us
-from scylla_spark.core.command import CANCEL, Command, Rejection, Rules, encode, validate
-from scylla_spark.core.fact import (
+from scylla_spark.core.fold import fold
+from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import CANCEL, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
     MAX_RECORD_BYTES,
     NEWER,
@@ -26,8 +28,6 @@ from scylla_spark.core.fact import (
     decode,
     encode_facts,
 )
-from scylla_spark.core.fold import fold
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.kafka.sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our

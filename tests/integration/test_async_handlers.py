@@ -199,6 +199,16 @@ def test_killed_tasks_are_cancelled_and_others_go_on(running):
     assert running.wait([stays])[0].outcome == "succeeded"
 
 
+def test_task_that_returns_although_it_was_cancelled_has_succeeded(running):
+    returns, raises = invocation("a.mixed", "late"), invocation("a.mixed", "late and wrong")
+    running.executor.submit([returns, raises])
+    assert holds(lambda: {returns.id, raises.id} <= running.executor.running().keys())
+    running.executor.kill([returns.id, raises.id], grace_ms=10_000)
+    returned, raised = running.wait([returns, raises], within=5)
+    assert (returned.outcome, returned.result, returned.failure) == ("succeeded", '"swallowed"', None)
+    assert (raised.outcome, raised.failure.kind) == ("timed_out", "killed")
+
+
 def test_task_that_is_cancelled_with_a_grace_has_it_to_end(running):
     stubborn, obeys = invocation("a.mixed", "stubborn"), invocation("a.mixed", "sleep")
     running.executor.submit([stubborn, obeys])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client import arguments
+from scylla_spark.client.tasks import arguments
 from scylla_spark.clock import now_us
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.local.pool import LocalPool

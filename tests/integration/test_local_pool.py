@@ -198,7 +198,9 @@ class TestLocalPool:
         assert running.executor.room() > 100  # though all are idle: the next calls are probably fast ones too
         running.run(*[invocation("getpid") for _ in range(50)])
         fast = {outcome.result for outcome in running.run(*[invocation("getpid") for _ in range(300)])}
-        assert len(fast) <= max(2, os.cpu_count())
+        assert len(fast) <= max(
+            4, os.cpu_count()
+        )  # as many as there are cores, and a few more where these are taken by others
         assert len(slow()) == 8
 
     def test_room_is_zero_while_every_child_is_busy(self, make_pool):

@@ -14,8 +14,8 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.task import NOT_STARTED
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import ChildHandle
-from scylla_spark.executors.local.limits import Limits
 from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.executors.local.supervisor import Supervisor
 from tests.support.executor_conformance import invocation

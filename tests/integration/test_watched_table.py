@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from scylla_spark.core.plan.table_changes import Cursor
-from scylla_spark.core.plan.trigger import OnTable
+from scylla_spark.core.plan.tables.changes import Cursor
+from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta import watched_table
-from scylla_spark.io.delta.log_files import LocalLog, StoreLog
-from scylla_spark.io.delta.watched_table import TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched import watched_table
+from scylla_spark.io.delta.watched.log_files import LocalLog, StoreLog
+from scylla_spark.io.delta.watched.watched_table import TableTrouble, WatchedTable, located
 
 FROM_START = Cursor("", -1)
 

@@ -50,6 +50,17 @@ def test_leases_of_a_child_share_what_is_set_up_and_it_is_torn_down_when_the_wor
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(str(pid), "2")]
 
 
+def test_payload_that_is_nested_too_deep_for_a_child_fails_its_task_alone():
+    source, told = (sample_handlers.__file__,), Told()
+    place = ChildPlace(source, resolved(source))
+    place.open()
+    for number, payload in enumerate((json.loads("[" * 700 + "]" * 700), "x")):
+        place.work(Lease(lease_view(number, handler="echo", payload=payload), told))
+    place.close()
+    assert [report["outcome"] for report in told.reports] == ["failed", "succeeded"]
+    assert told.reports[0]["error"]["code"] == "payload_invalid"
+
+
 def test_files_that_a_handler_in_a_child_leaves_behind_are_sent_by_its_worker_before_it_goes_on():
     source, told = (sample_handlers.__file__,), Told()
     place = ChildPlace(source, resolved(source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,13 @@ def test_the_way_out_takes_files_of_calls_that_run_and_nothing_else(boxes, folde
     assert {path for path in Path(folder).rglob("*") if path.is_file()} == before
     (again,) = boxes["own/boxed.leave"].run(invocation("boxed.leave", [["a", "a"]]))
     assert json.loads(again.result) == ["stored"], "others go on"
+
+
+def test_a_sandbox_neither_uses_up_the_descriptors_outside_nor_keeps_others_from_the_way_out(boxes):
+    def flooded(times):
+        (found,) = boxes["own/boxed.flood"].run(invocation("boxed.flood", {"times": times}))
+        assert found.outcome == "succeeded", found.failure
+        return len(os.listdir("/proc/self/fd"))
+
+    before = flooded(1)
+    assert flooded(300) <= before + 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.engine.holding import fact_bytes, note_bytes
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Lane
+from scylla_spark.core.engine.memory_use import fact_bytes, note_bytes
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.core.command import ENQUEUE, Command
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import ENQUEUE, Command
+from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
 from tests.simulation.awaited import sleepers

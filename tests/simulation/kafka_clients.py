@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafka import TopicPartition
 from kafka.errors import IllegalGenerationError, KafkaTimeoutError
 
-from scylla_spark.core.fact import decode
+from scylla_spark.core.records.fact import decode
 from tests.simulation.records import RawRecord
 
 if TYPE_CHECKING:

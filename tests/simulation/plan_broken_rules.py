@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan import gathering, launching, plan_state, planner, table_watch, timing, watching
+from scylla_spark.core.plan import launching, planner
+from scylla_spark.core.plan.notices import gathering
+from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.tables import watch as table_watch
+from scylla_spark.core.plan.triggers import observations as watching
+from scylla_spark.core.plan.triggers import timing
+from scylla_spark.core.records.fact import FenceLog
 from tests.simulation import plan_world
 
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -49,9 +54,9 @@ def forgets_what_was_not_sent(patch: pytest.MonkeyPatch) -> None:
 def positions_apart_from_changes(patch: pytest.MonkeyPatch) -> None:
     """Where commands were read to is written only when nothing else is."""
 
-    def seal(self: Any, now: int, partly: Any = None) -> None:
+    def seal(self: Any, now: int, partly: Any = None, **more: Any) -> None:
         moved, self._commands_moved = self._commands_moved, False
-        original(self, now, partly)
+        original(self, now, partly, **more)
         self._commands_moved = moved
 
     original = planner.Planner._seal
@@ -145,12 +150,17 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gathering, "task_of", task_of)
 
 
+def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
+    """However much an input decides, it is one group."""
+    patch.setattr(planner.Planner, "_part", lambda self, at, now: None)
+
+
 RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
         cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
-        windows_are_forgotten, messages_share_a_key,
+        windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst,
     )
 }  # fmt: skip

@@ -10,11 +10,13 @@ from typing import Any
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.state.plan_log import encode
+from scylla_spark.core.plan.state.plan_state import PlanState
 from tests.simulation.plan_world import SECOND, PlanWorld, counted, facts_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
+MOST_STEP_BYTES = 14_000
 TIMED = ("skip", "all", "lane", "one", "two")
 
 
@@ -43,6 +45,8 @@ def judge(world: PlanWorld) -> None:
     _limits(world)
     _ranges(world, fires)
     _state(world, groups)
+    _sizes(world, groups)
+    _backfilled(world, fires)
     _notices(world, groups)
 
 
@@ -165,6 +169,31 @@ def _notices(world: PlanWorld, groups: list[Any]) -> None:
         if 0 < one.window_us < world.now - 10 * SECOND
     ]
     _hold(not late, f"windows that never ended: {late[:1]}")
+
+
+def _sizes(world: PlanWorld, groups: list[Any]) -> None:
+    """A group of the first planner ends with the step that makes it large; later ones may have to go on with an input first."""
+    for group in groups:
+        if group.fence != groups[0].fence:
+            break
+        size = len(
+            encode(group._replace(changes=[one for one in group.changes if one[0] != "entry"]))
+        )  # a schedule is one step
+        _hold(size <= world.group_bytes + MOST_STEP_BYTES, f"group {group.number} has {size} bytes")
+
+
+def _backfilled(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
+    """Each past time that was asked for is launched once, and no more at once than was said."""
+    planned = Counter(row["planned_us"] for row in fires.get("past", []) if row["verdict"] == "launched")
+    _hold(
+        list(planned.values()) == [1] * (48 * world.backfills), f"backfilled: {planned.most_common(2)}, {len(planned)}"
+    )
+    runs: dict[str, list[Any]] = {}
+    for run in world.engine.runs:
+        if run.key.ordering_id.startswith("backfill/"):
+            runs.setdefault(run.key.ordering_id.rsplit("/", 1)[0], []).append(run)
+    _hold(len(runs) <= world.backfills, "a backfill has more than one set of lanes")
+    _hold(all(_most(one) <= 3 for one in runs.values()), "more of a backfill at once than were asked for")
 
 
 def _hold(condition: object, what: str) -> None:

@@ -15,20 +15,30 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.fact import Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.notice import Channel, Channels
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_log import Group
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.table_watch import Growth
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.records.fact import (
+    Fact,
+    Fence,
+    FenceLog,
+    OutcomeRecord,
+    Unreadable,
+    decode,
+    encode_facts,
+    encode_fence,
+)
 
 SECOND = 1_000_000
 START = to_us(datetime.fromisoformat("2026-03-01T00:00:00+00:00"))
 STORY_US = 180 * SECOND
 CALM_US = 90 * SECOND
+BACKFILL_US = 480 * SECOND
 PARTITIONS = 2
 CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
@@ -178,6 +188,7 @@ class Process:
         elif self.snapshot:
             part = [self.snapshot.pop() for _ in range(min(len(self.snapshot), 2))]
             planner.snapshot(part, self.world.now)
+            self.snapshot += part  # what was too much for one record
         elif self.snapshot is not None and self.snapshot_at >= 0 and not self.under_way:
             planner.end_snapshot(self.snapshot_at)
             self.snapshot = None
@@ -211,7 +222,14 @@ class Process:
 
     def _fenced(self, fence: Fence) -> None:
         if self.fence is not None and fence == self.fence:
-            self.planner = Planner(self.state, fence, self.world.ahead_us, self.world.now, channels=CHANNELS)
+            self.planner = Planner(
+                self.state,
+                fence,
+                self.world.ahead_us,
+                self.world.now,
+                channels=CHANNELS,
+                group_bytes=self.world.group_bytes,
+            )
             for number, texts in sorted(self.state.unsent.items()):
                 self._launch(self.planner, number, texts)
         elif self.fence is not None and fence.epoch >= self.fence.epoch:
@@ -236,6 +254,7 @@ class PlanWorld:
         self.chance = random.Random(seed)
         self.now = START
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
+        self.group_bytes = (SOFT_GROUP_BYTES, 1_000)[seed % 2]
         self.commands: list[bytes] = []
         self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []
@@ -248,6 +267,7 @@ class PlanWorld:
         self.told: dict[str, int] = {}  # request → when it was answered
         self.paused: dict[str, list[tuple[int, int]]] = {}
         self.events = 0
+        self.backfills = 0
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
@@ -319,6 +339,7 @@ class PlanWorld:
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
             {"name": "two", "trigger": tick, "maxRunning": 2},
             {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
+            {"name": "past", "trigger": tick, "paused": True},
             {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
             {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
             {"name": "limited-b", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
@@ -334,6 +355,13 @@ class PlanWorld:
             {"name": "told", "when": ["skipped", "missed", "paused"], "channel": "ops", "schedules": ["s*"], "digest": "30s"},
         ]  # fmt: skip
         self.ask("put_rule", rules=rules)
+        self._backfill()
+
+    def _backfill(self) -> None:
+        """Asks for the runs of the next eight minutes back."""
+        end = START - self.backfills * BACKFILL_US
+        self.backfills += 1
+        self.ask("backfill", name="past", begin=end - BACKFILL_US, end=end, maxRunning=3)
 
     def _act(self) -> None:
         dice = self.chance.random()
@@ -361,6 +389,8 @@ class PlanWorld:
             )
         elif dice < 0.069:
             self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
+        elif dice < 0.074:
+            self._backfill()
 
 
 def facts_of(value: bytes) -> tuple[Fact, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from scylla_spark.core.command import Command
+from scylla_spark.core.records.command import Command
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scylla_spark.core.engine.lease_book import CONFIRM_US
+from scylla_spark.core.engine.leases.book import CONFIRM_US
 from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, Report, Want, folded, partition_of_token
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Failure
 from tests.simulation.judge import Violation

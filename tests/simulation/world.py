@@ -17,9 +17,9 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rejection, Rules, validate
-from scylla_spark.core.fact import OutcomeRecord, decode
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.records.command import Rejection, Rules, validate
+from scylla_spark.core.records.fact import OutcomeRecord, decode
 from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients
 from tests.simulation.definitions import Definitions

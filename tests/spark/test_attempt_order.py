@@ -8,8 +8,8 @@ import pytest
 
 from scylla_spark.clock import to_us
 from scylla_spark.core.attempt_order import attempt_order
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import STARTED
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.io.delta.rows import first_completions, newest_attempts

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 
 import pytest
 
 from scylla_spark.executors.connect.pool import UNAVAILABLE, ConnectPool
+from scylla_spark.executors.connect.sessions import RELEASE_S
 from scylla_spark.io.host.connect_server import ServerAddress
 from tests.support import connect_handlers
 from tests.support.executor_conformance import (
@@ -129,3 +132,21 @@ def test_tasks_say_why_where_the_children_cannot_be():
     assert (outcome.outcome, outcome.failure.kind) == ("failed", UNAVAILABLE)
     assert "no_such_module_of_handlers" in outcome.failure.message
     pool.stop(drain_s=0)
+
+
+def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_long():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        pool = _pool(ServerAddress(f"sc://127.0.0.1:{silent.getsockname()[1]}", ""))
+        running = Running(pool, slack_s=20)
+        eventually(pool.room, _PATIENCE)
+        calls = [invocation("echo", number) for number in range(4)]
+        assert [one.outcome for one in running.run(*calls, within=_PATIENCE)] == ["succeeded"] * 4
+        told = [running.reported_at[call.id] for call in calls]
+        assert max(told) - min(told) < 2 * RELEASE_S, "they are released side by side"
+        more = [invocation("echo", number) for number in range(4)]
+        pool.submit(more)
+        eventually(lambda: pool.room() == 0 and not pool.running(), 10, "what is not released takes room")
+        begun = time.monotonic()
+        pool.stop(drain_s=0)
+        assert time.monotonic() - begun < 4 * RELEASE_S
+        assert {call.id for call in more} <= running.reported_at.keys()

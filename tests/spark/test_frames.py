@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, validate
+from scylla_spark.core.records.command import Command, validate
 from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker

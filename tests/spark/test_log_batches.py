@@ -4,7 +4,7 @@ import pytest
 from kafka import KafkaProducer
 
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.log_record import LogLine, LogRecord, encode
+from scylla_spark.core.records.log_record import LogLine, LogRecord, encode
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.topics import ensure_topics, with_broker
 from scylla_spark.schemas import ATTEMPT_LOGS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.client.frames import status
+from scylla_spark.client.tasks.frames import status
 from scylla_spark.core.key import HOUR_US, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.io.delta.table_reader import TableReader
@@ -49,6 +49,19 @@ def test_folded_until_keeps_ahead_of_the_clock_and_never_falls(ingest):
     assert LATER + 2 * HOUR_US <= ingest.progress.folded_until_us < LATER + 3 * HOUR_US
     assert not ingest.turn(NOW)
     assert ingest.tables.folded_until_us() == ingest.progress.folded_until_us
+
+
+def test_chores_have_their_turn_also_where_what_is_deferred_cannot_be_folded(ingest, monkeypatch):
+    def broken(now):
+        raise OSError("a file of deferred is gone")
+
+    done = []
+    monkeypatch.setattr(ingest.promotion, "turn", broken)
+    monkeypatch.setattr(ingest.maintenance, "turn", done.append)
+    for now in (LATER, LATER + 1):
+        with pytest.raises(OSError, match="is gone"):
+            ingest.turn(now)
+    assert done == [LATER, LATER + 1]
 
 
 def test_a_slice_is_folded_by_key_and_offset_once_however_often_it_is_repeated(ingest, monkeypatch):

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from scylla_spark.client.handle import TaskHandle
-from scylla_spark.client.schedule_handle import ScheduleHandle
+from scylla_spark.client.schedules.handle import ScheduleHandle
+from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command
-from scylla_spark.core.plan.plan_answer import Answer
+from scylla_spark.core.plan.commands.plan_answer import Answer
+from scylla_spark.core.records.command import Command
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.sender import Place, Sender

@@ -88,6 +88,11 @@ async def mixed(task: Task) -> str:
             await asyncio.sleep(300)
         except asyncio.CancelledError:
             return "swallowed"
+    if task.payload == "late and wrong":
+        try:
+            await asyncio.sleep(300)
+        finally:
+            raise ValueError("wrong")
     if task.payload == "block":
         time.sleep(300)
     if task.payload == "block a while":

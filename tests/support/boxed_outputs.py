@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 from scylla_spark.core.task import Task, TaskContext
@@ -51,6 +53,31 @@ def forge(task: Task, ctx: TaskContext) -> list[str]:
             (b"[" * 4000, plain), (b"nonsense", plain), (b"[1]", plain), (b'[null,null,null]', plain),
         ]  # fmt: skip
         return [_answer(way, message, one) for message, one in asked]
+
+
+@handler("boxed.flood", isolation="sandbox")
+def flood(task: Task, ctx: TaskContext) -> None:
+    """Leaves what it can in the process outside, without waiting for an answer; then leaves a file behind."""
+    plain = os.open("/tmp/plain", os.O_RDWR | os.O_CREAT)
+    with socket.socket(fileno=_way_out()) as way:
+        for _ in range(task.payload["times"]):
+            for message in (b"[1]", b""):
+                _pushed(way, message, plain)
+    time.sleep(0.2)
+    ctx.output("after", "x")
+
+
+def _pushed(way: socket.socket, message: bytes, plain: int) -> None:
+    """Sends a message as soon as the kernel lets one with descriptors pass: so many may be on their way as a process may have open."""
+    while True:
+        try:
+            socket.send_fds(way, [message], [plain, plain])
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _answer(way: socket.socket, message: bytes, descriptor: int) -> str:

@@ -19,8 +19,8 @@ import pytest
 
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
+from scylla_spark.worker.containers.container_slot import ContainerPlace, Yard
 from scylla_spark.worker.containers.options import Bounds, bounds_of
-from scylla_spark.worker.containers.place import ContainerPlace, Yard
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.lease import Lease, Output
 from tests.support.http_script import lease_view

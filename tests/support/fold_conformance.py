@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us, to_us
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.fold import fold
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.schemas import TASKS
 
 NOON = 1_800_000_000_000_000 // HOUR_US * HOUR_US

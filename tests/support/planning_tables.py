@@ -6,7 +6,7 @@ import json
 import random
 from functools import partial
 
-from scylla_spark.client.schedule_files import definition_of
+from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import ATTEMPTS, AUDIT_TRAIL, COMPLETIONS, FIRES, REJECTED, TASKS, Table

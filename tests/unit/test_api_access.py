@@ -12,20 +12,20 @@ import structlog
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.audit_entry import AuditEntry
-from scylla_spark.core.plan.plan_answer import checked_command
+from scylla_spark.core.plan.commands.plan_answer import checked_command
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.audit_entry import AuditEntry
 from scylla_spark.core.scopes import PLAIN
 from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.errors import UnreachableError
 from scylla_spark.schemas import AUDIT_TRAIL, TASKS
-from scylla_spark.services.api import access, token_view
-from scylla_spark.services.api.audit_trail import AuditTrail
-from scylla_spark.services.api.metrics import ApiMetrics
-from scylla_spark.services.api.needs import NEEDS, NOT_AUDITED
-from scylla_spark.services.api.refusals import Refusals
-from scylla_spark.services.api.task_ids import path_of
-from scylla_spark.services.api.token_view import TokenView
+from scylla_spark.services.api.access import access, token_view
+from scylla_spark.services.api.access.audit_trail import AuditTrail
+from scylla_spark.services.api.access.refusals import Refusals
+from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED
+from scylla_spark.services.api.access.token_view import TokenView
+from scylla_spark.services.api.http.metrics import ApiMetrics
+from scylla_spark.services.api.tasks.ids import path_of
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, make_filled, task

@@ -9,14 +9,14 @@ import pytest
 
 from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
-from scylla_spark.services.api.beyond_tables import Happened
-from scylla_spark.services.api.needs import NEEDS, About
-from scylla_spark.services.api.stream import _Reader
-from scylla_spark.services.api.task_ids import path_of
+from scylla_spark.services.api.access.required_scopes import NEEDS, About
+from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.stream import _Reader
+from scylla_spark.services.api.tasks.ids import path_of
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen, sent
 from tests.support.delta_tables import append, fact, make_filled, task

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scylla_spark.core.lease import Answer, Call
-from scylla_spark.services.api.places import Places, waiting
+from scylla_spark.services.api.http.request_slots import Places, waiting
 from scylla_spark.services.api.problems import Problem
 from tests.support.api_site import Client, Site, kind
 from tests.support.delta_tables import make

@@ -15,10 +15,10 @@ import pytest
 from uvicorn import Server
 
 from scylla_spark.config.settings import Api
-from scylla_spark.services.api import limits, server
-from scylla_spark.services.api.limits import Limits
-from scylla_spark.services.api.metrics import ApiMetrics
-from scylla_spark.services.api.server import MAX_HEADER_BYTES, bounded
+from scylla_spark.services.api.http import limits, server
+from scylla_spark.services.api.http.limits import Limits
+from scylla_spark.services.api.http.metrics import ApiMetrics
+from scylla_spark.services.api.http.server import MAX_HEADER_BYTES, bounded
 from scylla_spark.services.api.service import listening
 from tests.support.waiting import holds
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.task_ids import id_of, key_of, path_of
+from scylla_spark.services.api.tasks.ids import id_of, key_of, path_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)
 KEYS = st.builds(TaskKey, st.integers(0, LATEST_US - 1), TEXTS, TEXTS)

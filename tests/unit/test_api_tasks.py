@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
-from scylla_spark.core.command import CANCEL
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
-from scylla_spark.services.api.task_ids import id_of, path_of
+from scylla_spark.services.api.tasks.ids import id_of, path_of
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, fact, make, make_filled, rejected, task
 from tests.support.waiting import holds

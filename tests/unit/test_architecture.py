@@ -119,7 +119,14 @@ def part_of(path: Path) -> str:
     if PACKAGE not in path.parents:
         return "jobs"
     *folders, _ = path.relative_to(PACKAGE).parts
-    return ".".join(folders) or path.stem
+    return with_rights_of(".".join(folders)) if folders else path.stem
+
+
+def with_rights_of(folder: str) -> str:
+    """The part whose rights a folder has: its own, or those of the folder that it is a room of."""
+    while folder not in ALLOWED and "." in folder:
+        folder = folder.rpartition(".")[0]
+    return folder
 
 
 def file_of(name: str) -> str | None:
@@ -136,9 +143,10 @@ def file_of(name: str) -> str | None:
 def own_part(name: str) -> str | None:
     """The part that an imported name belongs to; None for names that are not ours."""
     module = file_of(name)
-    if module is None or PACKAGE.joinpath(*module.split(".")).is_dir():
-        return module
-    return module.rpartition(".")[0] or module
+    if module is None:
+        return None
+    folder = module if PACKAGE.joinpath(*module.split(".")).is_dir() else module.rpartition(".")[0]
+    return with_rights_of(folder) if folder else module
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -190,7 +198,7 @@ def test_every_module_of_the_engine_stands_in_the_tables_of_the_architecture_and
         if line.startswith("|")
     )
     named = set(re.findall(r"`(\w+\.py)`", rows))
-    assert named == {path.name for path in (PACKAGE / "core" / "engine").glob("*.py")} - {"__init__.py"}
+    assert named == {path.name for path in (PACKAGE / "core" / "engine").rglob("*.py")} - {"__init__.py"}
 
 
 @pytest.mark.slow

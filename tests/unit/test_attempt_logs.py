@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.log_record import LogLine, decode
+from scylla_spark.core.records.log_record import LogLine, decode
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow

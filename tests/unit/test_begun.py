@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scylla_spark.executors.spark.begun import BegunListener, Teller, messages, read
+from scylla_spark.executors.spark.start_signals import BegunListener, Teller, messages, read
 from tests.support.waiting import holds
 
 SECRET = b"s" * 32

@@ -11,9 +11,9 @@ import pytest
 
 from scylla_spark.bench import machine, report
 from scylla_spark.bench.cases import soak
-from scylla_spark.bench.paced_load import Load
+from scylla_spark.bench.deployment_under_test import Options
 from scylla_spark.bench.run import BENCHES, main
-from scylla_spark.bench.site import Options
+from scylla_spark.bench.steady_load import Load
 from scylla_spark.errors import ArgumentError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.bench.site import Options, files_in, stored_tasks
+from scylla_spark.bench.deployment_under_test import Options, files_in, stored_tasks
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import DEFERRED, TASKS

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.command import ENQUEUE, Command, Rules, encode
-from scylla_spark.core.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import ENQUEUE, Command, Rules, encode
+from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.beyond_tables import BeyondTables, Raw
-from scylla_spark.services.api.stream_positions import Position, positions_text, read_positions
-from scylla_spark.services.api.stream_replay import _Fences
+from scylla_spark.services.api.follow.recent_log_records import BeyondTables, Raw
+from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
+from scylla_spark.services.api.follow.stream_replay import _Fences
 from tests.support.delta_tables import at
 
 RULES = Rules(1)
@@ -113,7 +113,7 @@ def test_places_of_another_stream_are_refused(text):
 
 
 def test_who_comes_back_knows_the_fence_by_its_epoch():
-    from scylla_spark.core.fact import decode
+    from scylla_spark.core.records.fact import decode
 
     fences = _Fences(5)
     old, own, newer = (

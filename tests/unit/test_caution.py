@@ -1,12 +1,12 @@
 """After an unclean stop: of each lane the first task that may have been running announces its start."""
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import Known, ScanRow
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
+from scylla_spark.core.stored_tasks import Known, ScanRow
 from scylla_spark.core.task import STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import fingerprint

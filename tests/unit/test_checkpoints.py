@@ -1,6 +1,6 @@
 """What handlers say of their work, as the engine records it and hands it to the next attempt."""
 
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.task import FAILED, MAX_LAST_ERROR_CHARS, STARTED, TIMED_OUT, YIELDED, Failure, LastError
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.work_note import WorkNote

@@ -15,9 +15,9 @@ from scylla_spark.cli.app import app
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
-from scylla_spark.client.replay import repaired
-from scylla_spark.core.command import Rules, validate
+from scylla_spark.client.tasks.replay import repaired
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Rules, validate
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task

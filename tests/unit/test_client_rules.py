@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from scylla_spark.client import arguments
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.tasks import arguments
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import CANCEL, Command, Rules, WireRetry, validate
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.records.command import CANCEL, Command, Rules, WireRetry, validate
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES, Retry
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.errors import ArgumentError, UnreachableError
@@ -273,9 +273,9 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
 
 
 def test_a_restored_task_keeps_its_time_unless_that_has_passed_and_its_data():
-    from scylla_spark.client.arguments import restored
-    from scylla_spark.core.command import ENQUEUE, Command
+    from scylla_spark.client.tasks.arguments import restored
     from scylla_spark.core.key import TaskKey
+    from scylla_spark.core.records.command import ENQUEUE, Command
 
     old = Command(
         ENQUEUE, TaskKey(1_000, "lane", "k"), 5, handler="h", queue="q", payload='{"a":1}', priority=3, extra='{"x":1}'

@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import iso
-from scylla_spark.core.command import CANCEL, MAX_RECORD_BYTES, Command, Rejection, Rules, WireRetry, encode, validate
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.records.command import (
+    CANCEL,
+    MAX_RECORD_BYTES,
+    Command,
+    Rejection,
+    Rules,
+    WireRetry,
+    encode,
+    validate,
+)
 
 RULES = Rules(partitions=8)
 NOW = 1_790_000_000_000_000

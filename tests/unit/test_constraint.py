@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scylla_spark.core.plan import zone
 from scylla_spark.core.plan.constraint import (
     Concurrency,
     Delay,
@@ -18,6 +17,7 @@ from scylla_spark.core.plan.constraint import (
     checked,
     decide,
 )
+from scylla_spark.core.plan.times import zone
 from scylla_spark.errors import ArgumentError
 
 S = 1_000_000

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from scylla_spark.core.task import MAX_RESULT_BYTES
 from scylla_spark.errors import ArgumentError, SetupError
+from scylla_spark.worker.containers import container_slot as place
 from scylla_spark.worker.containers import watchdog
+from scylla_spark.worker.containers.container_slot import ContainerPlace, Yard
 from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, verdict_of_container
 from scylla_spark.worker.containers.identity import identity, lives
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
@@ -18,6 +22,8 @@ from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of
 from scylla_spark.worker.containers.request import Box, Offer, arguments_of, box_of, offer_of
+from scylla_spark.worker.lease import Lease
+from tests.support.http_script import lease_view
 
 DIGEST = "sha256:" + "a" * 64
 IMAGE = f"registry.example/render@{DIGEST}"
@@ -29,6 +35,58 @@ def lines(text):
     kept = LastLines()
     kept.feed(text if isinstance(text, bytes) else text.encode())
     return kept
+
+
+# -- trouble ---------------------------------------------------------------------------------------------------------------
+
+
+class Sleeper:
+    """A podman whose containers run until they are removed."""
+
+    def __init__(self):
+        self.clients = []
+
+    def started(self, options, given):
+        pipe = subprocess.PIPE
+        self.clients.append(subprocess.Popen(["sleep", "60"], stdin=given, stdout=pipe, stderr=pipe))
+        return self.clients[-1]
+
+    def remove(self, name):
+        for client in self.clients:
+            client.kill()
+        return True
+
+
+class Watched:
+    """A guard that stands."""
+
+    def check(self):
+        pass
+
+
+class Told:
+    """A `Reporter` that keeps how leases end."""
+
+    def __init__(self):
+        self.reports = []
+
+    def report(self, lease, text):
+        self.reports.append(json.loads(text))
+
+
+def test_a_container_that_cannot_be_watched_is_killed_and_its_task_has_failed(tmp_path, monkeypatch):
+    def nothing(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(place, "_readers", nothing)
+    podman, told = Sleeper(), Told()
+    yard = Yard(podman, OFFER, bounds_of(**BOUNDS), "r", tmp_path, Watched())
+    begun = time.monotonic()
+    ContainerPlace(yard).work(Lease(lease_view(1), told))
+    assert time.monotonic() - begun < 30, "nobody has waited until it ended by itself"
+    assert podman.clients[0].returncode == -9
+    (report,) = told.reports
+    assert (report["outcome"], report["error"]["code"]) == ("failed", "container_not_started")
 
 
 # -- payloads --------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scylla_spark.core.plan.cron import cron, is_fixed
+from scylla_spark.core.plan.times.cron import cron, is_fixed
 from scylla_spark.errors import ArgumentError
 
 BERLIN = "Europe/Berlin"

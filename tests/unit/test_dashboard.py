@@ -13,13 +13,13 @@ import tomllib
 import pytest
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api import overview
+from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.app import guarded
-from scylla_spark.services.api.beyond_tables import Happened, Standing
-from scylla_spark.services.api.login_codes import LoginCodes
+from scylla_spark.services.api.deployment import overview
+from scylla_spark.services.api.follow.recent_log_records import Happened, Standing
 from scylla_spark.services.dashboard import now_live, words
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.guard import COOKIE
@@ -425,7 +425,7 @@ def test_what_somebody_should_look_at_is_told(site, client, monkeypatch):
     assert banner["kind"] == "partition_without_owner"
     assert "1 of 2" in banner["text"]
     monkeypatch.setattr(
-        "scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 120_000_000
+        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 120_000_000
     )
     kinds = [one["kind"] for one in client.get("/v1/overview").json()["banners"]]
     assert kinds == ["partition_without_owner", "ingest_silent"]
@@ -446,13 +446,17 @@ def test_partitions_of_a_dispatcher_that_was_killed_are_told_and_no_longer_once_
     (banner,) = client.get("/v1/overview").json()["banners"]
     assert (banner["kind"], banner["text"][:6]) == ("partition_without_owner", "2 of 3")
     addresses |= {0: "", 1: ""}
-    monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000)
+    monkeypatch.setattr(
+        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 20_000_000
+    )
     assert client.get("/v1/overview").json()["banners"] == []
 
 
 def test_a_broker_that_is_away_is_told_after_a_while(client, monkeypatch):
     assert client.get("/v1/overview").json()["banners"] == []
-    monkeypatch.setattr("scylla_spark.services.api.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000)
+    monkeypatch.setattr(
+        "scylla_spark.services.api.deployment.overview.boot_us", lambda real=overview.boot_us: real() + 60_000_000
+    )
     assert [one["kind"] for one in client.get("/v1/overview").json()["banners"]] == ["broker_away"]
 
 
@@ -523,6 +527,19 @@ def test_what_is_told_alike_is_made_once_and_not_too_often(monkeypatch):
     now[0] += 1_000_000
     assert parts.made((b"b", b"q"), make) == "<p>2"
     assert len(made) == 2
+
+
+def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
+    parts, now = Parts(), [1_000_000]
+    monkeypatch.setattr(now_live, "boot_us", lambda: now[0])
+
+    def make():
+        now[0] += 900_000
+        return "<p>"
+
+    parts.made((b"a", b"q"), make)
+    now[0] += 5_000_000
+    assert parts.made((b"b", b"q"), make) == "<p>"
 
 
 def test_a_stream_ends_with_its_token(site, client, monkeypatch):

@@ -141,7 +141,7 @@ def test_a_pause_keeps_its_note_and_a_resume_ends_it(client):
 
 
 def test_a_run_by_hand_leads_to_its_task(client, monkeypatch):
-    from scylla_spark.services.api import schedule_actions
+    from scylla_spark.services.api.schedules import actions as schedule_actions
 
     monkeypatch.setattr(schedule_actions, "_LOOKS_FOR_RUN", 0)  # no broker here would ever show the task
     answer = sent(client, f"/ui/schedules/{PATH}/run", client.get(f"/ui/schedules/{PATH}"))

@@ -11,7 +11,7 @@ import pytest
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import AUDIT_TRAIL, REJECTED, TASKS
-from scylla_spark.services.api import system
+from scylla_spark.services.api.deployment import system
 from scylla_spark.services.dashboard.system import TABS
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent, token_of

@@ -9,14 +9,14 @@ from html import unescape
 
 import pytest
 
-from scylla_spark.core.command import CANCEL
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.task_ids import id_of
-from scylla_spark.services.dashboard.asked import instant_text
+from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.lane import expected
 from scylla_spark.services.dashboard.own_api import ApiProblem
+from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
 from scylla_spark.services.dashboard.words import filter_term
 from scylla_spark.visible import visible

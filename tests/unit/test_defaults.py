@@ -7,16 +7,16 @@ from inspect import signature
 import pytest
 
 from scylla_spark.config.settings import Queue, Settings
-from scylla_spark.core.command import Command, Rules
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Command, Rules
 from scylla_spark.core.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.io.delta.deployment_record import deployment, stored_rules
-from scylla_spark.services.dispatch.engine_terms import engine_limits, queue_terms
+from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, Set
 from scylla_spark.executors import catalog as executors
 from scylla_spark.executors.interface import OnSession
 from scylla_spark.io.host.http_get import fetch
-from scylla_spark.services import catalog, deployment
+from scylla_spark.services import deployment
+from scylla_spark.services import roles as catalog
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.services.service import Role

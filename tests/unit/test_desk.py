@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
-from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api.desks import DeskConnection
-from scylla_spark.services.dispatch.desk import Desk
+from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
+from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.services.api.leases.desks import DeskConnection
+from scylla_spark.services.dispatch.lease_desk import Desk
 
 NOW = 1_700_000_000_000_000
 
@@ -59,6 +59,14 @@ def desk(tmp_path):
     desk.start()
     yield desk
     desk.stop()
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "192.0.2.1"])
+def test_a_desk_that_cannot_listen_says_so(tmp_path, host):
+    settings = Settings(_env_file=None, data_dir=tmp_path, desk={"host": host})
+    desk = Desk(settings, Mailbox(), Engine(), lambda: 1 << 62)
+    with pytest.raises(ConfigError, match="cannot listen"):
+        desk.start()
 
 
 def secret_of(tmp_path):
@@ -185,7 +193,7 @@ def test_a_stranger_may_say_little_and_few_may_listen(desk, monkeypatch):
         stranger.settimeout(10)
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1000) == b""
-    monkeypatch.setattr("scylla_spark.services.dispatch.desk._MOST_STRANGERS", 2)
+    monkeypatch.setattr("scylla_spark.services.dispatch.lease_desk._MOST_STRANGERS", 2)
     with contextlib.ExitStack() as all_of_them:
         waiting = [all_of_them.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(2)]
         assert all(b"hello" in one.recv(1000) for one in waiting)
@@ -221,7 +229,7 @@ def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_f
 
 
 def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.api.desks._PATIENCE_S", 0.1)
+    monkeypatch.setattr("scylla_spark.services.api.leases.desks._PATIENCE_S", 0.1)
     monkeypatch.setattr(Mailbox, "post", lambda self, message: None)
 
     async def play():

@@ -54,7 +54,7 @@ def test_functions_and_classes_of_three_and_more_parameters_describe_them():
     found = {
         str(path.relative_to(ROOT)): names
         for path in (ROOT / "scylla_spark").rglob("*.py")
-        if path.parent not in EXCEPT and (names := undescribed(path.read_text()))
+        if not EXCEPT.intersection(path.parents) and (names := undescribed(path.read_text()))
     }
     assert found == {}
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.client import arguments
+from scylla_spark.client.tasks import arguments
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, Rejection, Rules, validate
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.task import Retry
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.duration import duration_ms

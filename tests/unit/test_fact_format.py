@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.fact import (
+from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
     MAX_READ_BYTES,
     MAX_RECORD_BYTES,
@@ -19,8 +21,6 @@ from scylla_spark.core.fact import (
     encode_fence,
     encode_resign,
 )
-from scylla_spark.core.instant import LATEST_US
-from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
 from scylla_spark.core.work_note import WorkNote
 

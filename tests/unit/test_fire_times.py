@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scylla_spark.core.plan import zone
-from scylla_spark.core.plan.cron import cron
-from scylla_spark.core.plan.fire_times import FireTimes, dates, every, recurrence
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.cron import cron
+from scylla_spark.core.plan.times.fire_times import FireTimes, dates, every, recurrence
 from scylla_spark.errors import ArgumentError
 
 BERLIN = "Europe/Berlin"

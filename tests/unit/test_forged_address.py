@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from scylla_spark.client import explain
+from scylla_spark.client.tasks import explain
 from scylla_spark.io.host import http_get
 
 

@@ -19,7 +19,7 @@ from scylla_spark.errors import ConfigError
 from scylla_spark.executors.handler_form import MOST_SCHEMA, HandlerForm, heard_form
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
-from scylla_spark.services.api import known_handlers
+from scylla_spark.services.api.tasks import known_handlers
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import MetricsServer

@@ -6,16 +6,16 @@ import random
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, WireRetry
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.task import CHILD_DIED, FAILED, SUCCEEDED, TIMED_OUT, Failure, Retry
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.switched_off import unsandboxed
-from scylla_spark.services.dispatch.engine_terms import limits_of
+from scylla_spark.services.dispatch.engine_settings import limits_of
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
 from tests.support.engine_harness import NOW, Harness
 from tests.support.executor_conformance import invocation

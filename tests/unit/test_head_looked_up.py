@@ -1,8 +1,8 @@
 """A lane whose head is being looked up in the tables, while other things happen to that head."""
 
-from scylla_spark.core.command import Command
-from scylla_spark.core.fact import Fact, OutcomeRecord
-from scylla_spark.core.stored import Known, ScanRow
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact, OutcomeRecord
+from scylla_spark.core.stored_tasks import Known, ScanRow
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness

@@ -12,8 +12,8 @@ import pytest
 
 from scylla_spark.cli import task as cli_task
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.task_status import attempt_of
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError, ConfigError
@@ -26,7 +26,7 @@ from scylla_spark.executors.local.confinement import Confinement, tidy
 from scylla_spark.executors.local.forkserver import describe_handler
 from scylla_spark.executors.local.forkserver_handle import parse_handler
 from scylla_spark.executors.local.messages import Verdict
-from scylla_spark.services.api.task_views import attempt_view
+from scylla_spark.services.api.tasks.views import attempt_view
 from scylla_spark.worker.handlers import resolved
 
 
@@ -239,7 +239,7 @@ def test_variables_of_a_sandbox_are_few():
 
 
 def test_key_files_of_the_settings_are_secret_paths(tmp_path):
-    from scylla_spark.executors.local.own_pool import _secret_paths
+    from scylla_spark.executors.local.isolated_pools import _secret_paths
 
     (tmp_path / "key.pem").touch()
     kafka = {

@@ -22,7 +22,7 @@ from scylla_spark.core.lease import (
     new_token,
 )
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api.lease_calls import LeaseCalls
+from scylla_spark.services.api.leases.call_router import LeaseCalls
 
 RNG = random.Random(1)
 

@@ -1,12 +1,29 @@
 """Leases: what workers are given, what keeps it theirs, and how it ends."""
 
+import json
+
 import pytest
 
 from scylla_spark.core.engine import action
-from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, UNAVAILABLE, Call, Report, Sign, Want, folded
-from scylla_spark.core.output import OutputLink, read_links
+from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.lease import (
+    CANCELLED,
+    ENDED,
+    FOREIGN,
+    LOST,
+    OK,
+    OUTPUTS_FULL,
+    UNAVAILABLE,
+    Call,
+    Report,
+    Sign,
+    Want,
+    folded,
+)
+from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
+from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND
@@ -252,6 +269,23 @@ def test_files_of_a_lease_stand_in_its_facts_and_not_in_those_of_the_next_attemp
     assert world.engine.lease_output("7.nonsense", FILE, world.now) == LOST
 
 
+def test_the_owner_refuses_a_file_by_which_an_attempt_would_leave_too_much_behind():
+    world = PullWorld(limits=Limits(least_wait_us=0, max_output_bytes=1_000))
+    world.put()
+    (lease,) = world.leases(world.once(1))
+
+    def told(name, size):
+        return world.engine.lease_output(lease.token, FILE._replace(name=name, bytes=size), world.now)
+
+    assert told("a", 900)["sizes"] == {"a": 900}
+    assert told("b", 101) == OUTPUTS_FULL
+    assert told("a", 1_000)["sizes"] == {"a": 1_000}, "what is replaced does not count"
+    for number in range(MAX_OUTPUTS - 1):
+        assert isinstance(told(str(number), 0), dict)
+    assert told("one more", 0) == OUTPUTS_FULL
+    assert len(world.engine.lease_output(lease.token, None, world.now)["sizes"]) == MAX_OUTPUTS
+
+
 def recorded(world):
     """What the last start fact tells."""
     return [fact for fact in world.facts if fact.outcome == "started"][-1].work
@@ -309,6 +343,24 @@ def test_a_partition_is_left_when_all_that_its_leases_told_is_recorded(world, to
     assert [item.clean for item in world.other if isinstance(item, action.Left)] == [True]
     assert recorded(world).checkpoint == '{"row":2.4}'
     assert [link.bytes for link in read_links(recorded(world).outputs)] == [24]
+
+
+@pytest.mark.parametrize("heavy", ["checkpoint", "error", "payload"])
+def test_an_answer_is_never_longer_than_its_reader_takes_whatever_makes_its_leases_long(world, heavy):
+    text = json.dumps({"rows": '"' * 32_000})
+    for lane in range(300):
+        world.put(f"lane{lane}", payload=text if heavy == "payload" else "{}")
+    if heavy != "payload":
+        told = {"checkpoint": text} if heavy == "checkpoint" else {"failure": Failure("E", "\x01" * 64_000)}
+        first = world.leases(world.once(300))
+        outcome = "yielded" if heavy == "checkpoint" else "failed"
+        reports = [Report(lease.token, outcome, after_ms=0, **told) for lease in first]
+        for index in range(0, 300, 100):
+            assert set(world.answer(world.once(0, reports=tuple(reports[index : index + 100]))).statuses) == {OK}
+        world.at(60)
+    answers = [world.answer(world.once(300)) for _ in range(6)]
+    assert sum(len(answer.leases) for answer in answers) == 300, "the rest come with the next calls"
+    assert max(len(line(ANSWER, answer)) for answer in answers) < MAX_LINE_BYTES / 2
 
 
 def test_a_lease_without_a_sign_of_life_is_over(world):
@@ -491,7 +543,7 @@ def test_a_call_that_is_hurried_is_answered_with_what_there_is(world):
 
 
 def test_ended_leases_leave_nothing_behind(world, monkeypatch):
-    monkeypatch.setattr("scylla_spark.core.engine.lease_book._SLACK", 8)
+    monkeypatch.setattr("scylla_spark.core.engine.leases.book._SLACK", 8)
     for number in range(60):
         world.put(f"lane{number}", f"u{number}")
         (lease,) = world.leases(world.ask("", session="", lease_ms=86_400_000))
@@ -500,7 +552,7 @@ def test_ended_leases_leave_nothing_behind(world, monkeypatch):
 
 
 def test_sessions_are_bounded_and_those_that_are_in_use_stay(world, monkeypatch):
-    monkeypatch.setattr("scylla_spark.core.engine.leases._MOST_SESSIONS", 5)
+    monkeypatch.setattr("scylla_spark.core.engine.leases.worker_calls._MOST_SESSIONS", 5)
     world.put()
     assert world.leases(world.ask("busy"))
     for number in range(50):

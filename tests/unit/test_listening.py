@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from scylla_spark.services.api import listening
-from scylla_spark.services.api.listening import while_heard
+from scylla_spark.services.api.http import listening
+from scylla_spark.services.api.http.listening import while_heard
 
 
 def request(gone):

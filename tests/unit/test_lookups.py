@@ -3,11 +3,11 @@
 import pytest
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.tenure import Basis
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader

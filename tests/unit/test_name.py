@@ -7,7 +7,7 @@ import json
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, Rules, validate
+from scylla_spark.core.records.command import Command, Rules, validate
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import handler

@@ -17,8 +17,8 @@ from scylla_spark.client import notification_rules
 from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.notification_rule import FIELDS, OCCASIONS, read_rule, rule_fields
-from scylla_spark.core.plan.notice_state import StoredRule
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.notices.state import StoredRule
+from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.services.plan.channels import channels_of
 from tests.support.api_site import Site, kind

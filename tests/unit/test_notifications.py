@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.fact import Fact, Fence, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.notice_proof import is_proven
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.gathering import MOST_INCIDENTS, MOST_TOLD
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.commands.rules import MOST_RULES
+from scylla_spark.core.plan.notices.gathering import MOST_INCIDENTS, MOST_TOLD
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.rule_commands import MOST_RULES
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.records.fact import Fact, Fence, Unreadable
 from scylla_spark.core.task import Failure
 from tests.support.planner_harness import CHANNELS, SECOND, START, PlannerHarness, assert_same
 
@@ -412,7 +412,7 @@ def test_a_defect_that_a_rule_meets_pauses_that_rule_only(
 ) -> None:
     put(plan, name="a")
     put(plan, name="b", channel="mine")
-    from scylla_spark.core.plan import gathering
+    from scylla_spark.core.plan.notices import gathering
 
     whole = gathering.task_of
 
@@ -436,3 +436,16 @@ def test_without_rules_nothing_of_other_tasks_is_wanted() -> None:
     rule = {"name": "a", "when": ["failed"], "channel": "ops"}
     planner.command(0, encode_command("put_rule", rules=[rule]), START, START)
     assert planner.wants_facts
+
+
+def test_work_whose_incidents_were_let_go_of_is_not_remembered(plan: PlannerHarness) -> None:
+    put(plan, digest="1s")
+    for number in range(MOST_INCIDENTS + 100):
+        name = chr(97 + number // 26) + chr(97 + number % 26)
+        plan.ends(failed(plan, key=name, handler=f"h_{name}"))
+        plan.pass_s(3)
+    gathering = plan.planner._noticing._gathering
+    assert len(plan.planner.state.notices.incidents["broken"]) == MOST_INCIDENTS
+    assert len(gathering._open) == MOST_INCIDENTS
+    put(plan, digest="2s")
+    assert not gathering._open

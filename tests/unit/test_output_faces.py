@@ -18,7 +18,7 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.task_ids import id_of
+from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen
 from tests.support.delta_tables import PARTITIONS, append, at, fact, make, task
@@ -147,6 +147,30 @@ def test_of_a_lease_that_is_over_or_of_too_much_nothing_is_kept(client, site, na
     answer, links = uploaded(client, site, b"abc", name, told)
     assert (kind(answer), links) == (problem, [])
     assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_that_the_owner_refuses_in_the_end_is_not_kept(client, site):
+    before = {path for path in site.settings.outputs_path.rglob("*") if path.is_file()}
+
+    async def output(token, link):
+        return "outputs_full" if link is not None else {"key": list(KEY), "attempt": 2, "sizes": {}}
+
+    site.app.state.api.desks.output = output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/late.txt", content=b"abc")
+    assert kind(answer) == "/problems/conflict"
+    assert {path for path in site.settings.outputs_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_whose_lease_ended_while_it_came_replaces_nothing(client, site):
+    told = [{"key": list(KEY), "attempt": 2, "sizes": {"a.txt": 6}}, "lease_lost"]
+
+    async def output(token, link):
+        return told.pop(0)
+
+    site.app.state.api.desks.output = output
+    answer = client.put(f"/v1/leases/{LEASE}/outputs/a.txt", content=b"longer than before")
+    assert kind(answer) == "/problems/conflict"
+    assert client.get(address(2, "a.txt")).content == b"second"
 
 
 def test_a_leased_worker_tells_lines_while_it_holds_the_lease(client, site):

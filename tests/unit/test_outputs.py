@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client.task_outputs import outputs_of
-from scylla_spark.core.fact import Fact, Fence, decode, encode_facts
+from scylla_spark.client.tasks.outputs import outputs_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import (
     MAX_OUTPUTS,
@@ -20,14 +19,16 @@ from scylla_spark.core.output import (
     read_link,
     read_links,
 )
+from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.task_status import attempt_of
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.framing import ProtocolError
-from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import OUTPUT, TaskRow
+from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report
 from scylla_spark.io.host.output_files import OutputFiles
 
@@ -128,6 +129,17 @@ def test_an_attempt_leaves_no_more_than_some_files_behind(outputs):
     outputs.write("7", b"again", None)
     with pytest.raises(ArgumentError, match="more than 50 files"):
         outputs.write("one more", b"", None)
+
+
+def test_a_thread_that_outlives_its_handler_replaces_nothing(outputs, tmp_path):
+    told = []
+    notes = CallNotes(1, ROW, told.append, outputs=outputs)
+    notes.output("report.txt", b"first", None)
+    notes.end()
+    with pytest.raises(ArgumentError, match="The attempt is over"):
+        notes.output("report.txt", b"second, longer", None)
+    assert len(told) == 1
+    assert list(stored(tmp_path).values()) == [b"first"]
 
 
 def test_a_file_that_was_changed_or_is_gone_or_is_a_link_is_not_read(outputs, tmp_path):

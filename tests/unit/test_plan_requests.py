@@ -2,8 +2,8 @@
 
 import pytest
 
-from scylla_spark.core.plan.plan_answer import checked_command
-from scylla_spark.core.plan.plan_command import MAX_RECORD_BYTES, PlanCommand, read_command
+from scylla_spark.core.plan.commands.plan_answer import checked_command
+from scylla_spark.core.plan.commands.plan_command import MAX_RECORD_BYTES, PlanCommand, read_command
 from scylla_spark.errors import ArgumentError
 
 CYCLE: list[object] = []

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.fact import Fact, Unreadable
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.plan_command import encode_command
-from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.table_watch import Growth, Place
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 
@@ -807,3 +807,64 @@ def test_a_change_of_what_was_changed_meanwhile_is_refused():
     assert planner.ask("put", schedules=[definition | {"note": "x"}], expect={"s": seen})[0] == "conflict"
     assert planner.ask("delete", names=["s"], expect={"s": seen})[0] == "conflict"
     assert planner.ask("delete", names=["s"], expect={"s": planner.shadow.entries["s"].changed_us})[0] == "ok"
+
+
+def test_a_trigger_on_absence_has_one_timer_however_much_comes() -> None:
+    plan = PlannerHarness()
+    heartbeat = {"kind": "event", "name": "heartbeat"}
+    plan.put("quiet", {"kind": "absent", "of": heartbeat, "within": "1h"})
+    for _ in range(200):
+        plan.now += SECOND
+        plan.event("heartbeat")
+    assert len(plan.planner._timers._heap) == 1
+    plan.restart()
+    assert len(plan.planner._timers._heap) == 1
+    last = plan.now
+    plan.to(last + 60 * MINUTE - 1)
+    assert not plan.sent
+    plan.to(last + 60 * MINUTE)
+    assert len(plan.sent) == 1
+
+
+def test_a_shorter_wait_for_what_is_absent_is_obeyed_though_a_longer_one_was_begun() -> None:
+    plan = PlannerHarness()
+    heartbeat = {"kind": "event", "name": "heartbeat"}
+    for within in ("1h", "1m"):
+        plan.put("quiet", {"kind": "absent", "of": heartbeat, "within": within})
+    plan.pass_s(60)
+    assert len(plan.sent) == 1
+    plan.ask("delete", names=["quiet"])
+    plan.pass_s(7_200)
+    assert not plan.planner._watching._armed
+
+
+@pytest.mark.parametrize(
+    "unique", ["orders/2026-03-01/1", "orders/2026-03-01T00:00:00Z/17", "orders/2026-03-01T00:00:00/1", "orders/x/1"]
+)
+def test_a_task_by_hand_that_is_named_like_a_run_of_a_schedule_fires_who_waits_for_its_handler(unique: str) -> None:
+    plan = PlannerHarness()
+    plan.put("orders", EVERY_MINUTE, handler="other")
+    plan.put("report", {"kind": "after", "work": "load"})
+    plan.pass_s(60)
+    plan.end()
+    plan.ends(by_hand(plan, unique))
+    assert [one["handler"] for one in plan.sent] == ["other", "work"]
+
+
+def test_ends_that_are_through_are_not_told_again_when_a_later_one_of_their_record_was_not() -> None:
+    plan = PlannerHarness()
+    names = put_many(plan, {"kind": "after", "work": "load"})
+    facts = [by_hand(plan, "one"), by_hand(plan, "two")]
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    groups = plan.planner.take(plan.now)
+    kept = next(number for number, group in enumerate(groups) if group.partly is not None and group.partly.item == 1)
+    for group in groups[: kept + 1]:
+        plan.log.append(plan_log.encode(group))
+        plan.shadow.fold(group)
+        for change in group.changes:
+            plan.look(change)
+    plan.restart()
+    plan.planner.outcomes(0, 0, facts, (1, 1, "d"), plan.now)
+    plan.turn()
+    told = [(one["name"], json.loads(one["values"])["upstream"]["key"]) for one in plan.fires]
+    assert len(told) == len(set(told)) == 2 * len(names)

@@ -10,14 +10,14 @@ import pytest
 
 from scylla_spark import Queue, cli
 from scylla_spark.cli.queue import _value, _weights
-from scylla_spark.client.queue_files import read_queue_file
-from scylla_spark.client.queue_handle import QueueHandle, statuses
-from scylla_spark.client.queues import KEYWORDS
-from scylla_spark.client.queues import put as put_all
+from scylla_spark.client.queues.definitions import KEYWORDS
+from scylla_spark.client.queues.definitions import put as put_all
+from scylla_spark.client.queues.files import read_queue_file
+from scylla_spark.client.queues.handle import QueueHandle, statuses
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.plan.plan_answer import Answer
-from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.stored_queue import StoredQueue
+from scylla_spark.core.plan.commands.plan_answer import Answer
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.stored_queue import StoredQueue
 from scylla_spark.core.queue_definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 

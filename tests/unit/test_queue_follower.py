@@ -4,15 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaConnectionError
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import Fence, encode_fence
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.plan_log import Group
-from scylla_spark.core.plan.stored_queue import QueueChange, StoredQueue, queue_change
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.plan.state.stored_queue import QueueChange, StoredQueue, queue_change
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.records.fact import Fence, encode_fence
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 
 OURS, OTHER = Fence(3, "ours"), Fence(2, "other")
@@ -102,6 +103,36 @@ def test_what_the_tables_hold_comes_first_and_what_is_older_is_passed_over():
     log = Log(encode_fence(OURS, "", 0), changed("mail", 1), changed("mail", 2), changed("gpu", 6))
     rows = [("mail", 1, '{"name":"mail","rate":1}'), ("mail", 5, '{"name":"mail","rate":5}'), ("gone", 3, None)]
     assert told(log, Tables(Mark(0, 2, OURS), rows)) == [{"mail": 5.0, "gone": None, "gpu": 6.0}]
+
+
+class Failing(Log):
+    """Is unreachable when it is asked for the so-manieth poll or the end."""
+
+    def __init__(self, *records, end=False, poll=0):
+        super().__init__(*records)
+        self.end, self.polls_until = end, poll
+
+    def end_offsets(self, places):
+        if self.end:
+            raise KafkaConnectionError
+        return super().end_offsets(places)
+
+    def poll(self, timeout_ms):
+        self.polls_until -= 1
+        if self.polls_until == 0:
+            raise KafkaConnectionError
+        return super().poll(timeout_ms)
+
+
+@pytest.mark.parametrize("trouble", [{"end": True}, {"poll": 1}, {"poll": 2}])
+def test_what_was_read_when_kafka_was_lost_is_told_the_next_time(trouble):
+    records, found = (encode_fence(OURS, "", 0), changed("mail", 2)), []
+    tables = Tables(Mark(0, 0, OURS), [("gpu", 1, '{"name":"gpu","rate":1}')])
+    follower = QueueFollower(Settings(partitions=4), tables, found.append)
+    with pytest.raises(KafkaConnectionError):
+        follower.follow(Failing(*records, **trouble))
+    follower.follow(Log(*records, then=[lambda _log: follower._stopping.set()]))
+    assert {name: one.rate for name, one in found[-1].items()} == {"gpu": 1.0, "mail": 2.0}
 
 
 def test_a_planner_that_was_fenced_out_changes_nothing():

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from scylla_spark.cli.schedule_rows import Wanted, chosen, listed, with_verdicts
-from scylla_spark.client.schedule_explain import end_of, standing, told, undecided
-from scylla_spark.client.schedule_history import last_of, stored
+from scylla_spark.client.schedules.explain import end_of, standing, told, undecided
+from scylla_spark.client.schedules.history import last_of, stored
 from scylla_spark.clock import iso
-from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.state import plan_log
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES
 from scylla_spark.transforms.plan_rows import plan_rows

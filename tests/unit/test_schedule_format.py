@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scylla_spark.core.plan.constraint import Concurrency, TimeRange
 from scylla_spark.core.plan.schedule_format import names_of, read_schedule, read_trigger
-from scylla_spark.core.plan.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
+from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable
 from scylla_spark.errors import ArgumentError
 
 NIGHTLY = {"kind": "cron", "expression": "0 2 * * *", "tz": "Europe/Berlin"}

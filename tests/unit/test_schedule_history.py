@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from scylla_spark.client.schedule_history import ScheduleHistory, stored
+from scylla_spark.client.schedules.history import ScheduleHistory, stored
 from scylla_spark.clock import from_us
-from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.state import plan_log
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.plan_queries import PlanQueries
 from scylla_spark.io.delta.table_reader import TableReader

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.client.schedule_files import read_files
-from scylla_spark.core.plan.plan_command import PlanCommand, read_command
+from scylla_spark.client.schedules.files import read_files
+from scylla_spark.core.plan.commands.plan_command import PlanCommand, read_command
 from scylla_spark.core.plan.schedule_format import read_schedule
 
 ROOT = Path(__file__).parents[2]

@@ -5,12 +5,12 @@ from datetime import UTC, date, datetime
 import pytest
 
 from scylla_spark import Schedule, Trigger
-from scylla_spark.client.schedule_lint import findings
-from scylla_spark.client.schedule_times import following, preceding
-from scylla_spark.client.trigger_words import brief, in_words
+from scylla_spark.client.schedules.lint import findings
+from scylla_spark.client.schedules.times import following, preceding
+from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.plan.schedule_format import read_trigger
-from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 
 NOW = to_us(datetime(2026, 11, 1, tzinfo=UTC))
 BERLIN = "Europe/Berlin"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scylla_spark.core.plan.table_changes import (
+from scylla_spark.core.plan.tables.changes import (
     WHOLE,
     Cursor,
     begun,
@@ -18,9 +18,9 @@ from scylla_spark.core.plan.table_changes import (
     narrowed,
     ranges,
 )
-from scylla_spark.core.plan.table_commit import MAX_LINE, Commit, Count, Unreadable, read_commit
-from scylla_spark.core.plan.table_header import Header, as_header, physical_name, read_header
-from scylla_spark.core.plan.trigger import OnTable
+from scylla_spark.core.plan.tables.commit import MAX_LINE, Commit, Count, Unreadable, read_commit
+from scylla_spark.core.plan.tables.header import Header, as_header, physical_name, read_header
+from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
 
 SECOND = 1_000_000

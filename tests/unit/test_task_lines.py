@@ -7,9 +7,9 @@ import json
 import pytest
 
 from scylla_spark.cli.output import Output
-from scylla_spark.client.task_lines import LineFilter, _Told, place_of
+from scylla_spark.client.tasks.logs import LineFilter, _Told, place_of
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.log_record import LogLine, LogRecord, marker
+from scylla_spark.core.records.log_record import LogLine, LogRecord, marker
 from scylla_spark.errors import ArgumentError
 
 KEY = TaskKey(1, "lane", "key")

@@ -5,8 +5,8 @@ import itertools
 import polars as pl
 import pytest
 
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task_state import STATE_SQL, STATES, attempts_of, completion_of, state_of
 
 KEY = TaskKey(100, "o", "u")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from scylla_spark import Scheduler, Settings
-from scylla_spark.client.task_tables import TaskTables
+from scylla_spark.client.tasks.tables import TaskTables
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_filter import read_filter
@@ -21,7 +21,7 @@ from scylla_spark.io.delta import task_pages
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
-from scylla_spark.services.api.task_lists import _listed
+from scylla_spark.services.api.tasks.lists import _listed
 from tests.support.delta_tables import append, at, fact, make, task
 from tests.support.open_tables import generated
 

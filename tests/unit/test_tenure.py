@@ -2,13 +2,13 @@
 
 import pytest
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import Known, ScanRow
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
+from scylla_spark.core.stored_tasks import Known, ScanRow
 from scylla_spark.core.task import CANCELLED, FAILED, STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness
@@ -235,7 +235,7 @@ def test_followers_that_wait_in_the_executor_use_up_no_attempt():
 
 
 def test_a_task_that_fails_at_once_for_ever_waits_a_little_between_attempts():
-    from scylla_spark.core.command import WireRetry
+    from scylla_spark.core.records.command import WireRetry
 
     world = Harness(Limits(least_wait_us=100_000))
     world.enqueue(retry=WireRetry(None, 0, 0))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.fact import Unreadable
-from scylla_spark.core.plan import plan_log
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.records.fact import Unreadable
 from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import PlannerHarness, assert_same
@@ -91,7 +91,7 @@ def test_what_is_no_token_is_refused_and_nothing_is_stored(plan, change):
 
 
 def test_a_snapshot_has_all_tokens(plan):
-    from scylla_spark.core.plan.plan_state import PlanState
+    from scylla_spark.core.plan.state.plan_state import PlanState
 
     plan.ask("put_token", tokens=[fields(), fields(new_token(), revoked=True, expires=5)])
     before = len(plan.log)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from scylla_spark.core.plan.cron import cron
-from scylla_spark.core.plan.fire_times import FireTimes
-from scylla_spark.core.plan.trigger import (
+from scylla_spark.core.plan.times.cron import cron
+from scylla_spark.core.plan.times.fire_times import FireTimes
+from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     AtTimes,
     Condition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.client.trigger_progress import progress_of
+from scylla_spark.client.schedules.trigger_progress import progress_of
 from tests.support.planner_harness import PlannerHarness
 
 EVENT = {"kind": "event", "name": "stock"}

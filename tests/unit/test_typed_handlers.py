@@ -10,12 +10,12 @@ import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from scylla_spark.client import arguments
+from scylla_spark.client.tasks import arguments
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import handler, load, registered
-from scylla_spark.executors.local.call import call
+from scylla_spark.executors.local.handler_call import call
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.value_type import ValueType
 

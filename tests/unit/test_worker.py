@@ -12,14 +12,14 @@ from pydantic import BaseModel
 
 from scylla_spark import Abort, RateLimited, Worker, Yield
 from scylla_spark.core.lease import folded
-from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.ledger import Ledger
 from scylla_spark.worker.refusal import refusal
-from scylla_spark.worker.work import work
+from scylla_spark.worker.run_lease import work
 from tests.support.http_script import Script, SyncScript, lease_view
 from tests.support.waiting import eventually
 
@@ -416,6 +416,83 @@ def test_a_worker_that_runs_stops_when_told_to():
         assert not thread.is_alive()
     assert sorted(seen) == [0, 1, 2]
     assert (len(server.results), server.left) == (3, True)
+
+
+class Workplace:
+    """Works on what it is told to, and breaks at the leases of those numbers in a way that nobody foresees."""
+
+    def __init__(self, *breaks, opens=True):
+        self._breaks, self._opens = breaks, opens
+        self.done = []
+
+    def open(self):
+        if not self._opens:
+            raise OSError("too many open files")
+
+    def work(self, lease):
+        number = lease.task.payload["n"]
+        self.done.append(number)
+        if number in self._breaks:
+            raise RuntimeError("can't start new thread")
+        lease.complete()
+
+    def close(self):
+        pass
+
+
+def worked(place, tasks):
+    """What a worker with that one place reports of so many tasks; and why it ended, if it did so by itself."""
+    ended = []
+    with SyncScript(tasks=tasks) as server:
+        worker = Worker(server.url, "q", name="w", slots=1)
+
+        def run():
+            try:
+                worker.run_at(lambda: place)
+            except SchedulerError as error:
+                ended.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        eventually(lambda: not thread.is_alive() or (tasks and len(server.results) == tasks), 20, "all is reported")
+        worker.stop()
+        thread.join(10)
+    return server.results, ended
+
+
+def test_a_lease_that_a_slot_cannot_run_is_reported_and_the_slot_goes_on():
+    results, ended = worked(Workplace(0, 1, 3, 4), tasks=6)
+    assert [one["outcome"] for one in results] == ["failed", "failed", "succeeded", "failed", "failed", "succeeded"]
+    assert results[0]["error"]["code"] == "worker_fault"
+    assert "can't start new thread" in results[0]["error"]["description"]
+    assert ended == []
+
+
+def test_a_worker_that_can_run_nothing_ends_instead_of_failing_its_queue_task_by_task():
+    place = Workplace(*range(20))
+    results, ended = worked(place, tasks=20)
+    assert place.done == [0, 1, 2]
+    assert [one["outcome"] for one in results if one["outcome"] != "yielded"] == ["failed"] * 3
+    assert "in a row" in ended[0]
+
+
+def test_a_worker_whose_slot_cannot_be_made_ready_ends_and_says_why():
+    _, ended = worked(Workplace(opens=False), tasks=0)
+    assert "too many open files" in ended[0]
+
+
+def test_a_line_that_breaks_in_an_unforeseen_way_is_a_call_that_nobody_answered(monkeypatch):
+    answer = Connection.request
+    breaks = iter([True])
+
+    def request(*call):
+        if next(breaks, False):
+            raise AttributeError("sock")
+        return answer(*call)
+
+    monkeypatch.setattr(Connection, "request", request)
+    results, ended = worked(Workplace(), tasks=1)
+    assert ([one["outcome"] for one in results], ended) == (["succeeded"], [])
 
 
 def test_a_call_that_overtook_another_can_be_overtaken_itself():

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.api_callers import ARROW, LINES
-from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, ends, place, say
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, make_topic
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, ends, place, say
 from scylla_spark.services.deployment import Deployment
 
 _WARM: Final = 200

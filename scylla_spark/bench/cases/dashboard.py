@@ -16,9 +16,9 @@ from urllib.request import Request, urlopen
 
 from scylla_spark.bench import report
 from scylla_spark.bench.cases.reads import LANES, timed
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Options, place, say, stored_tasks
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.paced_load import LEAD_US
-from scylla_spark.bench.site import LIMIT_S, Options, place, say, stored_tasks
+from scylla_spark.bench.steady_load import LEAD_US
 from scylla_spark.bench.stored_day import StoredDay
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings

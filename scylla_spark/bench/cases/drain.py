@@ -13,11 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from scylla_spark.bench import report
+from scylla_spark.bench.deployment_under_test import (
+    LIMIT_S,
+    Costs,
+    Options,
+    await_merged,
+    await_value,
+    place,
+    rows_in,
+    say,
+)
 from scylla_spark.bench.handlers import BATCH, NOOP
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
 from scylla_spark.bench.outcomes_observer import violations
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_merged, await_value, place, rows_in, say
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us

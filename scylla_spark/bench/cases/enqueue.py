@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.floors import SINK_TOPIC, make_topic, sink
+from scylla_spark.bench.deployment_under_test import Options, ends, place, say
+from scylla_spark.bench.floor_measurements import SINK_TOPIC, make_topic, sink
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.site import Options, ends, place, say
-from scylla_spark.client.frames import SINK
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.tasks.frames import SINK
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.command import Rules
+from scylla_spark.core.records.command import Rules
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.transforms.commands_from_frames import Columns, enqueue_records
 

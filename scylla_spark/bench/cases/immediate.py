@@ -11,11 +11,11 @@ import json
 from typing import Any
 
 from scylla_spark.bench import report
-from scylla_spark.bench.floors import ECHO_TOPIC, make_topic, wait_until
+from scylla_spark.bench.deployment_under_test import Costs, Options, place, say
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, make_topic, wait_until
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.outcomes_observer import violations
-from scylla_spark.bench.paced_load import LEAD_US, Load
-from scylla_spark.bench.site import Costs, Options, place, say
+from scylla_spark.bench.steady_load import LEAD_US, Load
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.clock import now_us
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.floors import append
+from scylla_spark.bench.deployment_under_test import Costs, Options, await_merged, ends, place, say, stored_tasks
+from scylla_spark.bench.floor_measurements import append
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.site import Costs, Options, await_merged, ends, place, say, stored_tasks
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import boot_us, now_us

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scylla_spark.bench import paced_load, report
-from scylla_spark.bench.site import Options, place
+from scylla_spark.bench import report
+from scylla_spark.bench import steady_load as paced_load
+from scylla_spark.bench.deployment_under_test import Options, place
 from scylla_spark.bench.thread_profile import sampled
 
 

@@ -16,9 +16,9 @@ import threading
 from typing import Any, Final
 
 from scylla_spark.bench import machine, report
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, await_value, place, say
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_value, place, say
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.services.deployment import Deployment

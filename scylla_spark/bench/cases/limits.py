@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.cases.drain import Work, drained
-from scylla_spark.bench.site import Options, place, say
+from scylla_spark.bench.deployment_under_test import Options, place, say
 
 FREE: Final = "bench-free"
 LIMITED: Final = "bench-limited"

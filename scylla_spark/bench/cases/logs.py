@@ -9,11 +9,12 @@ import json
 from dataclasses import replace
 from typing import Any, Final
 
-from scylla_spark.bench import paced_load, report
-from scylla_spark.bench.site import Options, await_value, place, say
+from scylla_spark.bench import report
+from scylla_spark.bench import steady_load as paced_load
+from scylla_spark.bench.deployment_under_test import Options, await_value, place, say
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.log_record import MARKER
+from scylla_spark.core.records.log_record import MARKER
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPT_LOGS
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.bench import machine, paced_load, report
+from scylla_spark.bench import machine, report
+from scylla_spark.bench import steady_load as paced_load
 from scylla_spark.bench.cases.reads import LANES
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Options, place
 from scylla_spark.bench.helper_process import Helper
-from scylla_spark.bench.site import LIMIT_S, Options, place
 from scylla_spark.bench.stored_day import StoredDay
 from scylla_spark.clock import now_us
 from scylla_spark.services.deployment import Deployment

@@ -12,9 +12,10 @@ import os
 from dataclasses import replace
 from typing import Any, Final
 
-from scylla_spark.bench import machine, paced_load, report
+from scylla_spark.bench import machine, report
+from scylla_spark.bench import steady_load as paced_load
+from scylla_spark.bench.deployment_under_test import Options, await_merged, place, say, stored_tasks
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.site import Options, await_merged, place, say, stored_tasks
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.errors import ConflictError

@@ -10,9 +10,9 @@ import random
 from typing import Any, Final
 
 from scylla_spark.bench import report
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, await_merged, place, say, stored_tasks
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.load import enqueue, tasks
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_merged, place, say, stored_tasks
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import iso, now_us
 from scylla_spark.services.deployment import Deployment

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from scylla_spark.bench import report
 from scylla_spark.bench.command_process import Child, up
-from scylla_spark.bench.floors import wait_until
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Options, await_merged, say
+from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.outcomes_observer import violations
-from scylla_spark.bench.site import LIMIT_S, Options, await_merged, say
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from scylla_spark.bench import report
+from scylla_spark.bench.deployment_under_test import Options
 from scylla_spark.bench.executor_handlers import BEGUN, END, MODULE
 from scylla_spark.bench.lone_executor import LoneExecutor, alone
-from scylla_spark.bench.site import Options
 from scylla_spark.clock import now_us
 from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.errors import SetupError

@@ -19,14 +19,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from scylla_spark.bench import paced_load, report
+from scylla_spark.bench import report
+from scylla_spark.bench import steady_load as paced_load
 from scylla_spark.bench.command_process import planner
-from scylla_spark.bench.floors import wait_until
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, await_value, place, say
+from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import STAMP
 from scylla_spark.bench.load import poll
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, await_value, place, say
-from scylla_spark.client.definitions import Schedule, Trigger
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.schedules.definitions import Schedule, Trigger
 from scylla_spark.clock import from_us, now_us, to_us
 from scylla_spark.config.settings import Settings
 

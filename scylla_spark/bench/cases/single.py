@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.floors import ECHO_TOPIC, make_topic
+from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, place, say
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, make_topic
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.helper_process import Helper
 from scylla_spark.bench.outcomes_observer import violations
-from scylla_spark.bench.site import LIMIT_S, Costs, Options, place, say
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from scylla_spark.bench import machine, paced_load, report
-from scylla_spark.bench.site import Options, files_in, place, say
+from scylla_spark.bench import machine, report
+from scylla_spark.bench import steady_load as paced_load
+from scylla_spark.bench.deployment_under_test import Options, files_in, place, say
 from scylla_spark.bench.thread_profile import sampled
 from scylla_spark.config.settings import Settings
 

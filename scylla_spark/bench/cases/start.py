@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.bench import report
 from scylla_spark.bench.command_process import Child, dispatcher, up
-from scylla_spark.bench.site import Options, say
+from scylla_spark.bench.deployment_under_test import Options, say
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host.broker import EmbeddedBroker

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from scylla_spark.bench import paced_load, report
+from scylla_spark.bench import report
+from scylla_spark.bench import steady_load as paced_load
+from scylla_spark.bench.deployment_under_test import Options, await_value, place, say
 from scylla_spark.bench.handlers import BLOCK, FAIL, HANG, NOOP
-from scylla_spark.bench.site import Options, await_value, place, say
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.services.deployment import Deployment

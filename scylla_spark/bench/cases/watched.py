@@ -18,12 +18,12 @@ import polars as pl
 from deltalake import DeltaTable
 
 from scylla_spark.bench import report
-from scylla_spark.bench.floors import wait_until
+from scylla_spark.bench.deployment_under_test import Costs, Options, await_value, place, say
+from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import STAMP
 from scylla_spark.bench.load import poll
-from scylla_spark.bench.site import Costs, Options, await_value, place, say
-from scylla_spark.client.definitions import Schedule, Trigger
 from scylla_spark.client.scheduler import Scheduler
+from scylla_spark.client.schedules.definitions import Schedule, Trigger
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 

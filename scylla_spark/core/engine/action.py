@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer
+from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.unique_name import Name

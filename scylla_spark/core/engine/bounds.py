@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from scylla_spark.core.command import Command
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import Retry
 
 LEASED: Final = "lease"
@@ -57,6 +57,7 @@ class Limits:
         max_ended: release stops while so many ended keys of a partition wait for the tables to hold their completions.
         max_held_bytes: above this, what cannot start is left to the tables, and then the tail is to wait.
         least_wait_us: shortest wait between two attempts of a task, whatever its policy says.
+        max_output_bytes: files that a leased attempt leaves behind have no more bytes together.
     """
 
     max_in_flight: int = 1_000
@@ -69,3 +70,4 @@ class Limits:
     max_ended: int = 4_000_000
     max_held_bytes: int = 1 << 30
     least_wait_us: int = 100_000
+    max_output_bytes: int = 1 << 62

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scylla_spark.clock import iso
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
-from scylla_spark.core.engine.lease_book import LeaseBook
+from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.stored import Known
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.stored_tasks import Known
 from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 

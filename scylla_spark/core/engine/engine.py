@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
@@ -23,14 +22,15 @@ from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
 from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
 from scylla_spark.core.engine.judging import Judging
-from scylla_spark.core.engine.lease_book import LeaseBook
-from scylla_spark.core.engine.leases import Leases
-from scylla_spark.core.engine.leasing import Leasing
+from scylla_spark.core.engine.leases.book import LeaseBook
+from scylla_spark.core.engine.leases.leasing import Leasing
+from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.worker_calls import Leases
+from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.engine.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.queue_changes import QueueChanges
 from scylla_spark.core.engine.ready import ReadyLanes
@@ -40,13 +40,13 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.engine.worker_session import Lease, WorkerSession
-from scylla_spark.core.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Call, Scarcity
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import Bearer, Known, ScanRow
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
+from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name

@@ -13,7 +13,7 @@ from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import left_behind
 from scylla_spark.core.engine.runs import Run, Runs, start_of
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.fact import Fact
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import FAILED, SUCCEEDED, Failure, Outcome
 from scylla_spark.core.work_note import WorkNote
 

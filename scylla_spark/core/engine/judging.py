@@ -6,7 +6,7 @@ from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.fact import Fact
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, FAILED, TIMED_OUT, YIELDED, Outcome
 from scylla_spark.core.work_note import WorkNote
 

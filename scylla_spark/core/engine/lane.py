@@ -6,9 +6,9 @@ from enum import IntEnum, StrEnum
 from heapq import heappop, heappush
 from typing import Final
 
-from scylla_spark.core.command import Command
-from scylla_spark.core.engine.holding import Holding, cost_of
+from scylla_spark.core.engine.memory_use import Holding, cost_of
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import LastError
 from scylla_spark.core.work_note import WorkNote
 

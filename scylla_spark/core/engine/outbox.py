@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from scylla_spark.core.engine.holding import fact_bytes
-from scylla_spark.core.fact import Fact
+from scylla_spark.core.engine.memory_use import fact_bytes
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 
 NEVER = 1 << 62
 

@@ -20,15 +20,15 @@ from scylla_spark.core.engine.lane import (
     Entry,
     Lane,
 )
-from scylla_spark.core.engine.lease_book import LeaseBook
+from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
 from scylla_spark.core.handler_durations import HandlerDurations
+from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
 from scylla_spark.core.task import NOT_STARTED, STARTED, Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.errors import VersionError

@@ -5,15 +5,15 @@ from __future__ import annotations
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.lane import OPEN
-from scylla_spark.core.engine.lease_book import LeaseBook
+from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.fact import NO_FENCE, Fence, encode_fence, encode_resign
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.fact import NO_FENCE, Fence, encode_fence, encode_resign
 from scylla_spark.core.tenure import Tenure
 
 

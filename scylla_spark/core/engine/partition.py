@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.engine.holding import Holding, Meter, fact_bytes, note_bytes
 from scylla_spark.core.engine.lane import BEFORE_ALL, Lane
+from scylla_spark.core.engine.memory_use import Holding, Meter, fact_bytes, note_bytes
 from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
-from scylla_spark.core.fact import Fact, Fence, FenceLog
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.fact import Fact, Fence, FenceLog
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name, name_of
 from scylla_spark.fingerprint import fingerprint

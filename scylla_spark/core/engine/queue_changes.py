@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scylla_spark.core.engine.lane import READY
-from scylla_spark.core.engine.lease_book import LeaseBook
-from scylla_spark.core.engine.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.book import LeaseBook
+from scylla_spark.core.engine.leases.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Runs

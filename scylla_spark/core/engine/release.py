@@ -17,8 +17,8 @@ from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.handler_durations import HandlerDurations
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import STARTED, Invocation, Retry
 
 MAX_TRAIN = 512

@@ -14,8 +14,8 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.fact import Fact
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import STARTED, Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
 

@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
-from scylla_spark.core.engine.holding import Meter
+from scylla_spark.core.engine.memory_use import Meter
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.tenure import Tenure
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
@@ -16,6 +15,7 @@ from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.records.command import Command
 
 SOON_US: Final = 60_000_000  # a lane that may start within this keeps its head
 _STUCK_US: Final = 100_000  # a lane whose head waits longer than this keeps nothing but its head

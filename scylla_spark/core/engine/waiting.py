@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
+from scylla_spark.core.engine.leases.pull_queue import PullQueues
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
-from scylla_spark.core.engine.pull_queue import PullQueues
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.records.command import Command
 
 _SOON_US, _LATE_US = 10_000_000, 60_000_000  # a lane reloaded again so soon gets twice as much, so late half as much …
 _DEEPEST = 250  # … but never more than so many times the least

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from scylla_spark.core.plan.entry import MOST_RUNS, Entry
-from scylla_spark.core.plan.fire_times import Calendars
-from scylla_spark.core.plan.planned_times import planned_after, times_of
+from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry
+from scylla_spark.core.plan.times.fire_times import Calendars
+from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError
 
 MOST_LANES: Final = 100

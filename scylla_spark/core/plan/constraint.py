@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
-from scylla_spark.core.plan import zone
-from scylla_spark.core.plan.zone import DAY_US
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.zone import DAY_US
 from scylla_spark.errors import ArgumentError
 
 Otherwise = Literal["wait", "abort"]

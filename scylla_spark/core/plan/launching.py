@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
-from scylla_spark.core.plan.entry import (
+from scylla_spark.core.plan.payload_template import Instant
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.state.entry import (
     MOST_JOBS,
     MOST_RUNS,
     PENDING_CONSTRAINT,
@@ -22,13 +23,12 @@ from scylla_spark.core.plan.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.journal import Journal
-from scylla_spark.core.plan.payload_template import Instant
-from scylla_spark.core.plan.plan_log import Change
-from scylla_spark.core.plan.plan_state import LAUNCHED
-from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.timers import Timer, Timers
-from scylla_spark.core.plan.trigger import AtTimes, leaves
+from scylla_spark.core.plan.state.journal import Journal, fire_of
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
@@ -48,6 +48,20 @@ class _Given(NamedTuple):
     payload: Mapping[str, Any] | None = None
     lane: str = ""
     priority: int | None = None
+
+
+class Backfilled(NamedTuple):
+    """How far a backfill is.
+
+    Attributes:
+        tried: so many of its runs are decided.
+        first: number that its lanes are named by.
+        launched: so many runs were launched.
+    """
+
+    tried: int
+    first: int
+    launched: int
 
 
 class Launching:
@@ -219,8 +233,10 @@ class Launching:
         self._launch(entry, entry.schedule, job, now, now, {"by_hand": True}, _Given(payload))
         return None if generation in entry.runs else "its payload cannot be made: `schedule explain` says why"
 
-    def backfill(self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int) -> list[TaskKey]:
-        """Launches past planned times, so many at once, in their order; their keys.
+    def backfill(
+        self, entry: Entry, planned: list[int], now: int, lanes: int, priority: int, done: Backfilled
+    ) -> Iterator[Backfilled]:
+        """Launches past planned times, so many at once, in their order; yields after each how far it is.
 
         Args:
             entry: of the schedule.
@@ -228,15 +244,15 @@ class Launching:
             now: microseconds since the epoch; the first starts now, others as their lane lets them.
             lanes: how many may run at once.
             priority: of their tasks.
+            done: what was yielded last before the planner ended in the midst, or `Backfilled(0, entry.generation + 1, 0)`.
         """
-        first, keys = entry.generation + 1, []
-        for number, at_us in enumerate(planned):
-            job = Job(entry.generation + 1, PENDING_LAUNCH, now, at_us)
+        tried, first, launched = done
+        for number in range(tried, len(planned)):
+            job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
             lane = f"backfill/{entry.name}/{first}/{number % lanes}"
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
-            if job.generation in entry.runs:
-                keys.append(entry.runs[job.generation].key)
-        return keys
+            launched += job.generation in entry.runs
+            yield Backfilled(number + 1, first, launched)
 
     def anew(self, entry: Entry, run: Run, payload: Mapping[str, Any], now: int) -> None:
         """Launches a run once more, under a key of its own: its task was never sent, and is too old by now to be taken.
@@ -279,11 +295,11 @@ class Launching:
             expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
-        self._journal.fire(
+        fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **_seen(job), **more,
         )  # fmt: skip
-        self._journal.note("send", encode(command).decode())
+        self._journal.note_together(fire, ("send", encode(command).decode()))
         run = entry.runs[job.generation]
         if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
@@ -307,9 +323,8 @@ class Launching:
         """
         if run.cancelled:
             return
-        self._journal.note("cancelled", entry.name, run.generation)
         command = Command(CANCEL, run.key, 0, enqueued_us=now)
-        self._journal.note("send", encode(command).decode())
+        self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
         """Takes back what was launched ahead of its time; their keys."""

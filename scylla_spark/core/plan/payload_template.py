@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.plan import zone
+from scylla_spark.core.plan.times import zone
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError

@@ -6,34 +6,43 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from scylla_spark import failpoint
-from scylla_spark.clock import iso
-from scylla_spark.core import rejection
+from scylla_spark.clock import iso, to_us
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.fact import Fact, Fence
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan import snapshot
-from scylla_spark.core.plan.audit_entry import AUDIT
 from scylla_spark.core.plan.backfill import chosen, planned_between
-from scylla_spark.core.plan.definitions import Definitions, Steps
-from scylla_spark.core.plan.entry import MOST_RUNS, Entry, Run
-from scylla_spark.core.plan.journal import Journal
-from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.notice import Channels, is_notice
-from scylla_spark.core.plan.noticing import TIMERS, Noticing
-from scylla_spark.core.plan.plan_command import PlanCommand, Refused, read_command
-from scylla_spark.core.plan.plan_log import Group, Partly, Position
-from scylla_spark.core.plan.plan_state import PlanState
-from scylla_spark.core.plan.queue_commands import QueueCommands
-from scylla_spark.core.plan.rule_commands import RuleCommands
-from scylla_spark.core.plan.table_watch import Place, TableWatch, Wanted
-from scylla_spark.core.plan.timers import Timer, Timers
-from scylla_spark.core.plan.timing import Timing
-from scylla_spark.core.plan.token_commands import TokenCommands
-from scylla_spark.core.plan.watching import Occurrence, Watching
+from scylla_spark.core.plan.commands.definitions import Definitions, Steps
+from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
+from scylla_spark.core.plan.commands.queues import QueueCommands
+from scylla_spark.core.plan.commands.rules import RuleCommands
+from scylla_spark.core.plan.commands.tokens import TokenCommands
+from scylla_spark.core.plan.launching import Backfilled, Launching
+from scylla_spark.core.plan.notices.notice import Channels, is_notice
+from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
+from scylla_spark.core.plan.state import snapshot
+from scylla_spark.core.plan.state.audit_entry import AUDIT
+from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry, Run
+from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
+from scylla_spark.core.plan.state.plan_log import (
+    MAX_GROUP_BYTES,
+    SOFT_GROUP_BYTES,
+    Group,
+    Partly,
+    Position,
+    change_bytes,
+)
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
+from scylla_spark.core.plan.triggers.observations import Occurrence, Watching
+from scylla_spark.core.plan.triggers.timing import Timing
+from scylla_spark.core.records import rejection
+from scylla_spark.core.records.fact import Fact, Fence
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError
 
 COMMANDS: Final = -1  # stands for the partition of `schedules` where inputs are named
@@ -45,6 +54,7 @@ _SILENT: Final = "silent"
 _TELL_EVERY_US: Final = 5_000_000  # how often positions alone are worth a group
 _TAKEN_BACK_US: Final = 5_000_000  # how long an answer waits for the ends of what was taken back
 _MOST_WORDS_BYTES: Final = 8_192
+_MOST_ANSWER_BYTES: Final = 256 * 1024
 _SECOND: Final = "~"  # is greater than all that names begin with
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 _KEPT_VALUE_CHARS: Final = 16 * 1024
@@ -69,6 +79,7 @@ class Planner:
         now: since when we plan, microseconds since the epoch.
         queues: name → start values of the settings, JSON values of definitions.
         channels: of the settings, for notifications; None: there are none.
+        group_bytes: a group ends when it has so many, at the next step.
     """
 
     def __init__(
@@ -79,10 +90,11 @@ class Planner:
         now: int,
         queues: Mapping[str, Mapping[str, Any]] | None = None,
         channels: Channels | None = None,
+        group_bytes: int = SOFT_GROUP_BYTES,
     ) -> None:
         self.state = state
         self.fence = fence
-        self._journal = Journal(state)
+        self._journal = Journal(state, group_bytes)
         self._timers = Timers()
         self._launching = Launching(self._journal, self._timers)
         self._watching = Watching(self._journal, self._timers, self._launching)
@@ -99,6 +111,8 @@ class Planner:
         self._commands_moved = False
         self._told_us = now
         self._resume = state.partly  # until that input has come again
+        self._at: Partly | None = None  # how far the input is that timers and the like go off in
+        self._untold: list[Occurrence] = []
         self._answers: dict[int, tuple[set[TaskKey], tuple[Any, ...]]] = {}
         self._answered = 0
         self._sent = state.sent
@@ -157,13 +171,16 @@ class Planner:
         resumed = self._resume
         for item, fact in enumerate(facts):
             at = Partly(partition, offset, item, "")
+            if fact.terminal and resumed is not None and resumed[:2] == at[:2] and item < resumed.item:
+                continue
             if fact.terminal:
-                if resumed is None or resumed[:2] != at[:2] or (item, "") >= (resumed.item, resumed.name):
+                if resumed is None or resumed[:3] != at[:3] or not resumed.name:
                     self._notice(fact, now)
-                if resumed is not None and resumed[:3] == at[:3] and resumed.name:
+                if resumed is not None and resumed[:3] == at[:3] and resumed.name and self._was_run(fact.key):
                     self._tell_end(at, *_named(fact.key), fact, now)
                 self._ended(at, fact, now)
                 self._part(at._replace(item=item + 1), now)
+                self._tell_untold(at._replace(item=item + 1), now)
             elif fact.outcome == "started" and fact.key in self.state.runs:
                 self._launching.started[fact.key] = fact.started_us
         self.state.outcomes[partition] = self._moved[partition] = after
@@ -179,14 +196,25 @@ class Planner:
     def tick(self, now: int) -> None:
         """Decides all that is due."""
         while (timer := self._timers.pop_due(now)) is not None:
-            try:
-                self._timer(timer, now)
-            except MemoryError:
-                raise
-            except Exception as error:
-                self._set_aside(timer.name, error, now)
-            if self._journal.full:
-                self._seal(now)
+            self._guarded(timer.name, partial(self._timer, timer, now), now)
+            self._tell_untold(None, now)
+            self.rest(now)
+
+    def looked(self, name: str, tell: Callable[[TableWatch], None], now: int) -> None:
+        """Takes what was found at a table that a schedule watches.
+
+        Args:
+            name: of the schedule.
+            tell: tells it.
+            now: microseconds since the epoch.
+        """
+        self._guarded(name, lambda: tell(self.tables), now)
+        self.rest(now)
+
+    def rest(self, now: int) -> None:
+        """Writes what is decided, if it is much; to be called between two inputs."""
+        if self._journal.full:
+            self._seal(now)
 
     def anew(self, key: TaskKey, payload: Mapping[str, Any], now: int) -> None:
         """The task of a launch was never sent, and would be refused as too late: it is launched again for the same planned time.
@@ -199,9 +227,11 @@ class Planner:
         found = self.state.runs.get(key)
         if found is not None:
             entry = self.state.entries[found[0]]
-            self._launching.anew(entry, entry.runs[found[1]], payload, now)
+            run = entry.runs[found[1]]
+            self._guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
         elif is_notice(key):
             self._noticing.anew(key, payload, now)
+        self.rest(now)
 
     def sent(self, number: int) -> None:
         """All that groups up to a number asked to be sent was acknowledged."""
@@ -225,20 +255,22 @@ class Planner:
 
     def _part(self, at: Partly, now: int) -> None:
         """Writes what is decided, in the midst of an input, if it is much; not while another input of before is to go on first."""
-        other = self._resume is not None and self._resume[:2] != at[:2]
-        if self._journal.full and not other and at.source >= COMMANDS:
-            self._seal(now, at)
+        if not self._journal.full:
+            return
+        place = at if at.source >= COMMANDS else self._at
+        if place is None or self._resume is None or self._resume[:2] == place[:2]:
+            self._seal(now, place)
 
     def _is_through(self, source: int, offset: int) -> None:
         resume = self._resume
         if resume is not None and resume.source == source and resume.offset <= offset:
             self._resume = None
 
-    def _seal(self, now: int, partly: Partly | None = None) -> None:
+    def _seal(self, now: int, partly: Partly | None = None, *, begins: bool = False) -> None:
         state, partly = self.state, partly if partly is not None else self._resume
         group = Group(
             self.fence, state.number, now, state.commands if self._commands_moved else None, self._moved, partly, self._sent,
-            state.snapshot, self._journal.take(),
+            state.snapshot, self._journal.take(), begins,
         )  # fmt: skip
         self._groups.append(group)
         state.number += 1
@@ -251,22 +283,28 @@ class Planner:
         """Writes what is not of one schedule or queue; the names of all these, for `snapshot`."""
         if self._journal.changes:
             self._seal(now)
-        state, changes = self.state, snapshot.common_changes(self.state)
-        group = Group(
-            self.fence, state.number, now, state.commands, dict(state.outcomes), None, self._sent, state.snapshot, changes, True
-        )  # fmt: skip
-        self._groups.append(group)
-        state.number += 1
-        return snapshot.names_of(state)
+        self._moved, self._commands_moved = dict(self.state.outcomes), True
+        self._seal(now, begins=True)
+        for change in snapshot.common_changes(self.state):
+            self._keep(change, now)
+        self._seal(now)
+        return snapshot.names_of(self.state)
 
     def snapshot(self, names: list[str], now: int) -> None:
         """Writes some schedules and queues of a snapshot; takes their names off the list."""
         if self._journal.changes:
             self._seal(now)
-        while names and self._journal.size < _SNAPSHOT_PART_BYTES:
+        before = self.state.number
+        while names and self._journal.size < _SNAPSHOT_PART_BYTES and self.state.number == before:
             for change in snapshot.changes_of(self.state, names.pop()):
-                self._journal.keep(*change)
+                self._keep(change, now)
         self._seal(now)
+
+    def _keep(self, change: Sequence[Any], now: int) -> None:
+        if self._journal.changes and self._journal.size + change_bytes(change) > MAX_GROUP_BYTES:
+            self._seal(now)
+        self._journal.keep(*change)
+        self.rest(now)
 
     def end_snapshot(self, begins: int) -> None:
         """All that a snapshot holds was read back; it begins at an offset."""
@@ -275,12 +313,14 @@ class Planner:
 
     # -- commands -------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, offset: int, append_us: int, value: bytes | None, found: Refused) -> None:
+    def _refuse(
+        self, offset: int, append_us: int, value: bytes | None, found: Refused, hint: str = "Nothing was changed."
+    ) -> None:
         text = (value or b"")[:_KEPT_VALUE_CHARS].decode("utf-8", "replace")
         detail = cut(found.detail, _MOST_WORDS_BYTES)
-        self._journal.note("refuse", offset, append_us, found.reason, detail, text, len(value or b""))
+        self._journal.conclude("refuse", offset, append_us, found.reason, detail, text, len(value or b""))
         if found.id is not None:
-            self._answer(found.id, "rejected", detail, "Nothing was changed.")
+            self._answer(found.id, "rejected", detail, hint)
 
     def _obey(self, offset: int, append_us: int, value: bytes | None, command: PlanCommand, now: int) -> None:
         try:
@@ -294,6 +334,11 @@ class Planner:
                 self._refuse(offset, append_us, value, Refused("wrong_value", error.message))
         except MemoryError:
             raise
+        except GroupTooLargeError as error:
+            found = Refused("too_large", f"It cannot be done: {error}.", command.id)
+            self._refuse(
+                offset, append_us, value, found, "What was done of it before that stands; ask for less at once."
+            )
         except Exception as error:  # a defect of ours that this command meets must not stop all others
             self._refuse(offset, append_us, value, Refused(*rejection.of_defect(error), command.id))
 
@@ -317,7 +362,7 @@ class Planner:
         elif command.type == "test_rule":
             self._test_rule(offset, command, now)
         elif command.type == "backfill":
-            self._backfill(command, now)
+            self._backfill(offset, command, now)
         elif command.type == "event":
             values = {"event": {"name": fields["name"], **fields.get("fields", {})}}
             self._tell(
@@ -366,20 +411,26 @@ class Planner:
             key = entry.runs[entry.generation].key
             self._answer(command.id, OK, "", "", {entry.name: str(key)})
 
-    def _backfill(self, command: PlanCommand, now: int) -> None:
-        fields = command.fields
+    def _backfill(self, offset: int, command: PlanCommand, now: int) -> None:
+        fields, at = command.fields, Partly(COMMANDS, offset, 0, "")
         entry = self._asked_about(command)
         room = MOST_RUNS - len(entry.runs)
         planned = planned_between(entry, fields["begin"], fields["end"], self.state.calendars, MOST_RUNS)
         todo = chosen(planned, frozenset(fields.get("leaveOut", ())), fields.get("order", "oldest"))
-        if len(todo) > room:
+        done = Backfilled(0, entry.generation + 1, 0)
+        if self._resume is not None and self._resume[:2] == at[:2]:
+            done = Backfilled(*map(int, self._resume.name.split("/")))
+        elif len(todo) > room:
             raise ConflictError(
                 f"{len(todo)} runs are asked for, and {len(entry.runs)} of {entry.name!r} are active; {MOST_RUNS} may be.",
                 hint="Backfill in parts, or wait for some to end.",
             )
-        keys = self._launching.backfill(entry, todo, now, fields.get("maxRunning", 1), fields.get("priority", 0))
+        lanes, priority = fields.get("maxRunning", 1), fields.get("priority", 0)
+        for after in self._launching.backfill(entry, todo, now, lanes, priority, done):
+            done = after
+            self._part(at._replace(name="/".join(map(str, done))), now)
         if command.id is not None:
-            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": len(keys)})
+            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": done.launched})
 
     def _partitions(self, offset: int, command: PlanCommand, now: int) -> None:
         given = command.fields["partitions"]
@@ -414,7 +465,10 @@ class Planner:
     # -- answers --------------------------------------------------------------------------------------------------------
 
     def _answer(self, to: str, code: str, message: str, hint: str = "", done: Mapping[str, Any] | None = None) -> None:
-        self._journal.note("answer", to, code, message, hint, dict(done or {}))
+        change: tuple[Any, ...] = ("answer", to, code, message, hint, dict(done or {}))
+        if change_bytes(change) > _MOST_ANSWER_BYTES:
+            change = ("answer", to, code, message or "What became of each of so many is too long to be told.", hint, {})
+        self._journal.conclude(*change)
 
     def _say_ok(self, to: str | None) -> None:
         if to is not None:
@@ -472,7 +526,7 @@ class Planner:
             return
         entry = self.state.entries[found[0]]
         run = entry.runs[found[1]]
-        self._journal.note(
+        self._journal.conclude(
             "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
         )  # fmt: skip
         self._launching.started.pop(fact.key, None)
@@ -481,7 +535,7 @@ class Planner:
             if not self._answers[number][0]:
                 self._give(number)
         taken_back = run.cancelled and fact.outcome == "cancelled"
-        self._after(entry, run, fact, now)
+        self._guarded(entry.name, lambda: self._after(entry, run, fact, now), now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
 
@@ -490,7 +544,7 @@ class Planner:
         work = f"work:{fact.handler}"
         if fact.handler is None or work not in self._definitions.listeners:  # most tasks are nobody's concern
             return
-        if _named(fact.key)[0] in self.state.entries:  # a run that has ended is told of once
+        if self._was_run(fact.key):  # a run that has ended is told of once
             return
         upstream = {
             "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
@@ -498,6 +552,17 @@ class Planner:
         }  # fmt: skip
         happened = Occurrence(work, {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
         self._tell(at, happened, now)
+
+    def _was_run(self, key: TaskKey) -> bool:
+        """Whether a task was a run of a schedule that is there, as far as that has counted its runs; others may be named alike."""
+        name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
+        entry = self.state.entries.get(name)
+        if entry is None or not (number.isascii() and number.isdecimal() and 0 < int(number[:18]) <= entry.generation):
+            return False
+        try:
+            return iso(to_us(datetime.fromisoformat(planned))) == planned
+        except (ValueError, OverflowError, TypeError):  # TypeError: it names no zone
+            return False
 
     def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:
         entry = self.state.entries.get(name)
@@ -536,14 +601,12 @@ class Planner:
             entry = self.state.entries.get(name)
             if prefix + name <= done or entry is None:
                 continue
-            try:
-                self._watching.too_old(entry, now)
-                self._watching.happened(entry, occurrence, now)
-            except MemoryError:
-                raise
-            except Exception as error:
-                self._set_aside(name, error, now)
+            self._guarded(name, partial(self._happened, entry, occurrence, now), now)
             self._part(at._replace(name=prefix + name), now)
+
+    def _happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
+        self._watching.too_old(entry, now)
+        self._watching.happened(entry, occurrence, now)
 
     # -- timers ---------------------------------------------------------------------------------------------------------
 
@@ -554,6 +617,8 @@ class Planner:
         if timer.kind in TIMERS:
             self._noticing.timer(timer, now)
             return
+        if timer.kind == "absent":
+            self._watching.went_off(timer.name, timer.number, now)
         entry = self.state.entries.get(timer.name)
         if entry is None:
             return
@@ -574,15 +639,27 @@ class Planner:
             self._time_limit(entry, timer, now)
 
     def _set_aside(self, name: str, error: Exception, now: int) -> None:
-        """A defect of ours that one schedule meets pauses that schedule, and all others go on."""
+        """A defect of ours that one schedule meets, or more than a record holds, pauses that schedule, and all others go on."""
         entry = self.state.entries.get(name)
-        if entry is not None and not entry.paused:
-            self._definitions.stop(
-                entry,
-                f"paused for a defect of the planner: {rejection.of_defect(error).detail}"[:2_000],
-                "planner",
-                now,
+        if entry is None or entry.paused:
+            return
+        defect = f"for a defect of the planner: {rejection.of_defect(error).detail}"
+        why = f"paused {f'since {error}' if isinstance(error, GroupTooLargeError) else defect}"[:2_000]
+        try:
+            self._definitions.stop(entry, why, "planner", now)
+        except GroupTooLargeError:  # its runs that are ahead stay
+            self._journal.conclude(
+                "set", name, {"paused": True, "note": why, "author": "planner", "changed_us": now, "next_us": 0}
             )
+
+    def _guarded(self, name: str, step: Callable[[], None], now: int) -> None:
+        """Takes a step that concerns one schedule; what it meets there stops no other."""
+        try:
+            step()
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._set_aside(name, error, now)
 
     def _time_limit(self, entry: Entry, timer: Timer, now: int) -> None:
         run = entry.runs.get(timer.number)
@@ -612,11 +689,21 @@ class Planner:
         )  # fmt: skip
         fields = {"schedule": entry.name, "planned": iso(planned_us)}
         name = f"schedule.{verdict}"
-        self._tell(
-            Partly(COMMANDS - 1, 0, 0, ""),
-            Occurrence(f"event:{name}", {"event": {"name": name, **fields}}, fields),
-            now,
-        )
+        self._untold.append(Occurrence(f"event:{name}", {"event": {"name": name, **fields}}, fields))
+
+    def _tell_untold(self, at: Partly | None, now: int) -> None:
+        """Tells who listens of promises that are not kept, once the step is through that has noted it: they may be many.
+
+        Args:
+            at: how far the input is in which that was; None: it was a timer.
+            now: microseconds since the epoch.
+        """
+        if not self._untold:
+            return
+        untold, self._untold, self._at = self._untold, [], at
+        for occurrence in untold:
+            self._tell(Partly(COMMANDS - 1, 0, 0, ""), occurrence, now)
+        self._at = None
 
 
 def _code(error: SchedulerError) -> str:

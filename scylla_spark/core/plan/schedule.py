@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from scylla_spark.core.command import WireRetry
 from scylla_spark.core.plan.constraint import Constraint
 from scylla_spark.core.plan.payload_template import Template
-from scylla_spark.core.plan.trigger import Trigger
-from scylla_spark.core.plan.zone import DAY_US
+from scylla_spark.core.plan.times.zone import DAY_US
+from scylla_spark.core.plan.triggers.trigger import Trigger
+from scylla_spark.core.records.command import WireRetry
 from scylla_spark.defaults import DEFAULT_QUEUE
 
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_other", "allow_all"]

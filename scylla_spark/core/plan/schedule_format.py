@@ -10,16 +10,15 @@ from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdap
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.command import SomeMillis, WireRetry
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.plan import constraint as constraints
-from scylla_spark.core.plan import zone
 from scylla_spark.core.plan.constraint import Constraint
-from scylla_spark.core.plan.cron import cron
-from scylla_spark.core.plan.fire_times import Every, FireTimes, Rule, dates, every, recurrence
 from scylla_spark.core.plan.payload_template import Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
-from scylla_spark.core.plan.trigger import (
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.cron import cron
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every, recurrence
+from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     AtTimes,
     Comparison,
@@ -37,6 +36,7 @@ from scylla_spark.core.plan.trigger import (
     leaves,
     nodes,
 )
+from scylla_spark.core.records.command import SomeMillis, WireRetry
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError

@@ -22,7 +22,7 @@ from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.connect.releases import Releases
-from scylla_spark.executors.connect.sessions import Endpoint, release
+from scylla_spark.executors.connect.sessions import RELEASE_S, Endpoint, release
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervision import ChildKind
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 UNAVAILABLE: Final = "connect_unavailable"
 _log = logging.getLogger(__name__)
 _ROOM: Final = 1_000  # to refuse takes no time
+_BEGIN_S: Final = 10.0  # what is about to begin when it is to stop; if it takes longer, it ends itself
+_RELEASES_S: Final = RELEASE_S + 1.0  # of all that have begun
 _CHILD: Final = "scylla_spark.executors.connect.child"
 _NEEDED: Final = ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
 
@@ -64,6 +66,7 @@ class ConnectPool:
         kill_grace_s: float = 1.0,
     ) -> None:
         self._server = server
+        self._sessions = sessions
         self._own: ConnectServer | None = None
         self._make = partial(
             LocalPool,
@@ -79,6 +82,8 @@ class ConnectPool:
         self._pool: LocalPool | None = None
         self._releases: Releases | None = None
         self._beginning: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
         self._refusal = ""
         self._sink: Sink
 
@@ -106,10 +111,15 @@ class ConnectPool:
         return {}
 
     def room(self) -> int:
-        """How many more tasks would run; none until there is a server, and always some where all are refused."""
+        """How many more tasks would run; none until there is a server, and always some where all are refused.
+
+        What a session has not been released of takes room still, so a server that does not answer is not given more and more.
+        """
         if self._refusal:
             return _ROOM
-        return self._pool.room() if self._pool is not None else 0
+        if self._pool is None or self._releases is None:
+            return 0
+        return max(0, self._pool.room() - self._releases.unreleased)
 
     def running(self) -> Mapping[int, int]:
         """Which tasks run, and since when."""
@@ -136,12 +146,14 @@ class ConnectPool:
 
     def stop(self, *, drain_s: float) -> None:
         """Stops the children, then what their attempts have left in Spark, then the server if it is ours."""
+        with self._lock:
+            self._stopped = True
         if self._beginning is not None:
-            self._beginning.join()
+            self._beginning.join(_BEGIN_S)
         if self._pool is not None:
             self._pool.stop(drain_s=drain_s)
         if self._releases is not None:
-            self._releases.stop()
+            self._releases.stop(_RELEASES_S)
             self._releases = None
         if self._own is not None:
             self._own.stop()
@@ -160,7 +172,12 @@ class ConnectPool:
             self._refusal = str(error) or type(error).__name__
             _log.warning("there is no Spark Connect; tasks that ask for it will fail: %s", error)
             return
-        self._releases, self._pool = releases, pool
+        with self._lock:
+            if not self._stopped:
+                self._releases, self._pool = releases, pool
+                return
+        pool.stop(drain_s=0)
+        releases.stop(0)
 
     def _endpoint(self, spark: SparkSession | None) -> Endpoint:
         salt = str(uuid.uuid4())
@@ -177,9 +194,9 @@ class ConnectPool:
             pool.keep_logs(self._keeper)
         if self._outputs is not None:
             pool.keep_outputs(self._outputs)
-        releases = Releases(partial(release, endpoint), self._sink)
-        pool.start(releases.put)
+        releases = Releases(partial(release, endpoint), self._sink, sessions=self._sessions)
         releases.start()
+        pool.start(releases.put)
         return pool, releases
 
 

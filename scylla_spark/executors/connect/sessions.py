@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 _USER: Final = "scylla-spark"
-_RELEASE_S: Final = 5.0
+RELEASE_S: Final = 5.0
 _IN_THE_SERVER: Final = ("spark.sql.codegen.wholeStage", "true")
 
 
@@ -109,4 +109,4 @@ def release(endpoint: Endpoint, number: int) -> None:
     request.user_context.user_id = _USER
     stub: Any = SparkConnectServiceStub  # untyped
     with builder.toChannel() as channel:
-        stub(channel).ReleaseSession(request, timeout=_RELEASE_S, metadata=builder.metadata())
+        stub(channel).ReleaseSession(request, timeout=RELEASE_S, metadata=builder.metadata())

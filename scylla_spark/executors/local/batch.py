@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from scylla_spark.core.task import ABORTED, FAILED, SUCCEEDED
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.local.call import OK, describe, encode_result, failed, stack_of, verdict_of
+from scylla_spark.executors.local.handler_call import OK, describe, encode_result, failed, stack_of, verdict_of
 from scylla_spark.executors.local.messages import TaskRow, Verdict
 
 # column → field of `TaskRow`

@@ -28,12 +28,12 @@ from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.batch import call_batch
-from scylla_spark.executors.local.call import call, clean, failed
+from scylla_spark.executors.local.call_notes import CallFlag, CallNotes
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
+from scylla_spark.executors.local.handler_call import call, clean, failed
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
-from scylla_spark.executors.local.notes import CallFlag, CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.io.host.die_with_parent import die_with
 

@@ -14,11 +14,11 @@ import socket
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
-from scylla_spark.core import fast_json
+from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.heard import Heard
 from scylla_spark.executors.local.messages import Order, extended, task_row
+from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
 from scylla_spark.executors.local.shared_memory import SharedMemory
 

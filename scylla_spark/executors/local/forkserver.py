@@ -39,9 +39,9 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
 from scylla_spark.executors.local.batch import to_table
-from scylla_spark.executors.local.call import describe, stack_of
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement, keep_to_itself, tidy
+from scylla_spark.executors.local.handler_call import describe, stack_of
 from scylla_spark.executors.local.messages import ForkserverOrder
 from scylla_spark.executors.local.output_desk import HandedOutputs
 from scylla_spark.io.host.die_with_parent import die_with
@@ -97,7 +97,7 @@ class Forkserver:
             self._reap()
             self._kill_overdue()
             if self._control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
+                data, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
                 if not data:
                     return
                 self._obey(ForkserverOrder(*json.loads(data)), fds)
@@ -136,12 +136,13 @@ class Forkserver:
     def _obey(self, order: ForkserverOrder, fds: list[int]) -> None:
         number = order.number
         if order.verb == "fork":
-            self._fork(number, *fds)
+            log_fd, way_fd = fds[2] if order.logs else -1, fds[-1] if order.hands_over else -1
+            self._fork(number, fds[0], fds[1], log_fd, way_fd)
         elif order.verb == "kill" and number in self._pids and number not in self._kill_at:
             _kill_group(self._pids[number], signal.SIGTERM)
             self._kill_at[number] = boot_us() + order.grace_ms * 1000
 
-    def _fork(self, number: int, sock_fd: int, slot_fd: int, log_fd: int = -1) -> None:
+    def _fork(self, number: int, sock_fd: int, slot_fd: int, log_fd: int = -1, way_fd: int = -1) -> None:
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -151,7 +152,8 @@ class Forkserver:
             if pid == 0:
                 self._forget()
                 self._close_in()
-                self._life(
+                life = partial(self._life, outputs=partial(HandedOutputs, way_fd)) if way_fd >= 0 else self._life
+                life(
                     socket.socket(fileno=sock_fd),
                     slot_fd,
                     self._handlers,
@@ -163,7 +165,7 @@ class Forkserver:
             self._pids[number] = pid
             self._say("forked", number, pid)
         finally:
-            for fd in (sock_fd, slot_fd, log_fd):
+            for fd in (sock_fd, slot_fd, log_fd, way_fd):
                 if fd >= 0:
                     os.close(fd)
 
@@ -241,8 +243,6 @@ def main() -> NoReturn:
             life = partial(life, confinement=confinement)
         if config["outputs"] is not None:
             life = partial(life, outputs=partial(AttemptOutputs, OutputTerms(*config["outputs"])))
-        elif config["output_desk"] >= 0:
-            life = partial(life, outputs=partial(HandedOutputs, config["output_desk"]))
         handlers = load(config["modules"])
         _prepare_batches(handlers)
     except BaseException as error:

@@ -65,7 +65,6 @@ class ForkserverHandle:
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
         outputs: where files are kept that attempts leave behind; None: nowhere in reach.
-        output_desk: descriptor on which children hand them over instead; -1: none.
 
     Attributes:
         handlers: what it has imported, by every name that tasks may use.
@@ -88,7 +87,6 @@ class ForkserverHandle:
         apart: sandbox.Sandboxed | None = None,
         children: int = 0,
         outputs: OutputTerms | None = None,
-        output_desk: int = -1,
     ) -> None:
         self._babbles = False
         environment = handler_environment(os.environ, pass_environment) | dict(variables)
@@ -99,7 +97,7 @@ class ForkserverHandle:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with theirs:
-            self._process = _started(cage, theirs, environment | {"PYTHONPATH": path}, output_desk)
+            self._process = _started(cage, theirs, environment | {"PYTHONPATH": path})
         config = {
             "modules": list(modules),
             "parent": 1 if self.boxed else os.getpid(),
@@ -108,7 +106,6 @@ class ForkserverHandle:
             "output": wants_output,
             "child": child,
             "outputs": outputs,
-            "output_desk": output_desk,
             "pythonpath": environment.get("PYTHONPATH"),
         }
         try:
@@ -123,7 +120,9 @@ class ForkserverHandle:
             raise
         self.control.setblocking(False)
 
-    def fork(self, child: int, sock: socket.socket, slot_fd: int, log_fd: int | None = None) -> None:
+    def fork(
+        self, child: int, sock: socket.socket, slot_fd: int, log_fd: int | None = None, way: socket.socket | None = None
+    ) -> None:
         """Asks for a child; it will be reported as forked or unforked.
 
         Args:
@@ -131,12 +130,16 @@ class ForkserverHandle:
             sock: the child's end of its socket; it is duplicated.
             slot_fd: descriptor of the memory shared with it.
             log_fd: descriptor of the memory for its lines; None: they are not kept.
+            way: the child's end of what it hands files over on; None: it does not.
 
         Raises:
             OSError: the forkserver is gone.
         """
-        fds = [sock.fileno(), slot_fd, *([] if log_fd is None else [log_fd])]
-        socket.send_fds(self.control, [json.dumps(ForkserverOrder("fork", child)).encode()], fds)
+        order = ForkserverOrder("fork", child, logs=log_fd is not None, hands_over=way is not None)
+        fds = [sock.fileno(), slot_fd]
+        fds += [log_fd] if log_fd is not None else []
+        fds += [way.fileno()] if way is not None else []
+        socket.send_fds(self.control, [json.dumps(order).encode()], fds)
 
     def kill(self, child: int, grace_ms: int) -> None:
         """Asks for the end of a child and its group; it will be reported as exit."""
@@ -209,9 +212,7 @@ def _set_apart(environment: dict[str, str], apart: sandbox.Sandboxed) -> tuple[d
     return environment | dict(asked.environment), sandbox.Cage([], ())
 
 
-def _started(
-    cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, str], output_desk: int
-) -> subprocess.Popen[bytes]:
+def _started(cage: sandbox.Cage, theirs: socket.socket, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             [*cage.command, *_COMMAND],
@@ -220,7 +221,7 @@ def _started(
             stderr=subprocess.PIPE if cage.command else None,
             start_new_session=True,
             env=environment,
-            pass_fds=(*cage.descriptors, *([output_desk] if output_desk >= 0 else [])),
+            pass_fds=cage.descriptors,
         )
     finally:
         for descriptor in cage.descriptors:

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Final
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.log_record import LEVELS, bounded
+from scylla_spark.core.records.log_record import LEVELS, bounded
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_memory import LogMemory
 

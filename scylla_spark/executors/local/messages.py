@@ -110,14 +110,18 @@ class ForkserverOrder(NamedTuple):
     """From the pool to the forkserver.
 
     Attributes:
-        verb: "fork" (two or three file descriptors come along) or "kill".
+        verb: "fork" (two to four file descriptors come along) or "kill".
         number: of the child.
         grace_ms: of a kill: from SIGTERM to SIGKILL.
+        logs: whether the third descriptor is the memory for its lines.
+        hands_over: whether the last one is the socket on which it hands over files.
     """
 
     verb: str
     number: int
     grace_ms: int = 0
+    logs: bool = False
+    hands_over: bool = False
 
 
 def task_row(item: Invocation, longest_ms: int = 0) -> TaskRow:

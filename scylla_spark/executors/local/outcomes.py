@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Outcome
 from scylla_spark.executors.isolation import CPU_EXCEEDED
 from scylla_spark.executors.local.child_handle import Call, ChildHandle
-from scylla_spark.executors.local.exit_status import exit_text
+from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.report import Report
 
 BROKE_PROTOCOL: Final = "broke_protocol"

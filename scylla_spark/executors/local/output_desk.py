@@ -1,8 +1,9 @@
 """Outputs of handlers in a sandbox, which reach no folder: a child hands over an open file, and a thread outside copies it.
 
-A socket leads into the sandbox. A message on it names the invocation, the file and its media type, and carries two descriptors: the
-file, and a socket on which the answer is awaited. Nothing is opened by name here, so a file is worth what the sandbox could read
-anyway; and only invocations that run are known, so no other task's files can be replaced.
+A socket of its own leads into each child. A message on it names the invocation, the file and its media type, and carries two
+descriptors: the file, and a socket on which the answer is awaited. Nothing is opened by name here, so a file is worth what the
+sandbox could read anyway; and a child is believed only about the calls that it has, so no other task's files can be replaced.
+Whatever comes is read by a thread that serves this child alone, and no descriptor that comes outlives its message.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import socket
 import stat
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
@@ -30,10 +32,14 @@ _log = logging.getLogger(__name__)
 _MESSAGE_BYTES: Final = 4096
 _ANSWER_BYTES: Final = 4096
 _DESCRIPTORS: Final = 2
+_STOP_S: Final = 5.0
+
+Has = Callable[[int], bool]
+"""Whether a child has the invocation with that id; may be called from any thread."""
 
 
 class OutputDesk:
-    """The end outside: stores what children hand over, in a thread of its own.
+    """The end outside: stores what children hand over.
 
     Args:
         terms: where files are kept.
@@ -42,12 +48,25 @@ class OutputDesk:
     def __init__(self, terms: OutputTerms) -> None:
         self._terms = terms
         self._running: dict[int, AttemptOutputs] = {}
-        self._ours, self.inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._thread = threading.Thread(target=self._serve, name="output-desk", daemon=True)
+        self._ways: dict[int, _Way] = {}
 
-    def start(self) -> None:
-        """Begins to take files."""
-        self._thread.start()
+    def open(self, child: int, has: Has) -> socket.socket:
+        """Begins to take the files of a child; the end that it is to have, and that is to be closed here when it has it.
+
+        Args:
+            child: its number.
+            has: whether it has an invocation; files of others are refused.
+        """
+        ours, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ways[child] = way = _Way(ours, lambda number: self._running.get(number) if has(number) else None)
+        way.start()
+        return inside
+
+    def close(self, child: int) -> None:
+        """The child has ended: takes no more from it, or from what it has left running."""
+        way = self._ways.pop(child, None)
+        if way is not None:
+            way.shut()
 
     def begin(self, batch: Iterable[Invocation]) -> None:
         """These invocations may hand over files from now on."""
@@ -59,48 +78,91 @@ class OutputDesk:
             self._running.pop(number, None)
 
     def stop(self) -> None:
-        """Takes no more; returns when the thread has ended."""
-        self.inside.close()
+        """Takes no more."""
+        ways = list(self._ways.values())
+        self._ways.clear()
+        for way in ways:
+            way.shut()
+        for way in ways:
+            way.join(_STOP_S)
+
+
+class _Way(threading.Thread):
+    """What leads out of one child.
+
+    Args:
+        ours: the end outside; it is closed when nothing can come any more.
+        find: what stores the files of an invocation; None: the child has none of that id.
+    """
+
+    def __init__(self, ours: socket.socket, find: Callable[[int], AttemptOutputs | None]) -> None:
+        super().__init__(name="output-desk", daemon=True)
+        self._ours = ours
+        self._find = find
+        self._shut = False
+
+    def shut(self) -> None:
+        """Has the thread end."""
+        self._shut = True
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)
-        if self._thread.is_alive():
-            self._thread.join()
-        self._ours.close()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                data, descriptors, _, _ = socket.recv_fds(
-                    self._ours, _MESSAGE_BYTES, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-                )
-            except OSError:
-                return
-            try:
-                if not data:
+    def run(self) -> None:
+        """Takes what comes until nothing can come."""
+        with self._ours:  # whoever speaks to a closed end hears of it, and does not wait
+            while not self._shut:
+                try:
+                    self._take_next()
+                except EOFError:
                     return
-                if len(descriptors) == _DESCRIPTORS:
-                    self._take(data, descriptors)
-            except Exception:  # it is about one file, and others are to be taken
-                _log.exception("an output of a sandbox was not stored")
-            finally:
-                for number in descriptors:
-                    os.close(number)
+                except Exception:  # it is about one file, and others are to be taken
+                    _log.exception("an output of a sandbox was not stored")
+
+    def _take_next(self) -> None:
+        """Takes a message; what comes with it is closed, whatever it is.
+
+        Raises:
+            EOFError: the other end is gone, which an empty message does not say.
+        """
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._ours, _MESSAGE_BYTES, _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            raise EOFError from None
+        try:
+            if not data and self._hung_up():
+                raise EOFError
+            if len(descriptors) == _DESCRIPTORS:
+                self._take(data, descriptors)
+        finally:
+            for number in descriptors:
+                os.close(number)
+
+    def _hung_up(self) -> bool:
+        poll = select.poll()
+        poll.register(self._ours, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def _take(self, data: bytes, descriptors: Sequence[int]) -> None:
-        with socket.socket(fileno=os.dup(descriptors[1])) as answer, suppress(OSError):
-            answer.setblocking(False)
-            answer.send(json.dumps(self._answer(data, descriptors[0])).encode())
+        """Answers a message; the descriptors stay the caller's."""
+        with suppress(OSError):
+            answer = socket.socket(fileno=descriptors[1])
+            try:
+                answer.send(
+                    json.dumps(self._answer(data, descriptors[0])).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+                )
+            finally:
+                answer.detach()
 
     def _answer(self, data: bytes, descriptor: int) -> list[Any]:
         """["stored", *OutputLink], or ["refused", message, hint], or ["failed", number of the error]."""
         try:
             id_, name, media_type = json.loads(data)
-            outputs = self._running.get(id_) if type(id_) is int else None
+            outputs = self._find(id_) if type(id_) is int else None
             if outputs is None:
                 return ["refused", "The attempt is over.", ""]
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    return ["refused", "It is no plain file.", ""]
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ["refused", "It is no plain file.", ""]
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
                 file.seek(0)
                 return ["stored", *outputs.write(name, file, media_type)]
         except ArgumentError as error:

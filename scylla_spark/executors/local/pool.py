@@ -9,6 +9,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
@@ -18,10 +19,11 @@ from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
+from scylla_spark.executors.local.child_lifecycle import ChildEnd
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
-from scylla_spark.executors.local.limits import Limits
-from scylla_spark.executors.local.nursery import ChildEnd
 from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.output_desk import OutputDesk
+from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.local.sandbox import Sandboxed
 from scylla_spark.executors.local.supervision import ChildKind, Supervision
 from scylla_spark.executors.local.supervisor import Supervisor
@@ -84,7 +86,7 @@ class LocalPool:
         self._on_output = on_output
         self._logs: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
-        self._output_desk = -1
+        self._output_desk: OutputDesk | None = None
         self._lock = threading.Lock()
         self._wake = -1
         self._look_at = 0
@@ -105,9 +107,9 @@ class LocalPool:
         """Says where files are kept that attempts leave behind; before `start`."""
         self._outputs = terms
 
-    def hand_outputs_over(self, descriptor: int) -> None:
-        """Has children hand such files over on a socket, since they reach no folder; before `start`."""
-        self._output_desk = descriptor
+    def hand_outputs_over(self, desk: OutputDesk) -> None:
+        """Has children hand such files over to a desk, since they reach no folder; before `start`."""
+        self._output_desk = desk
 
     def start(self, sink: Sink) -> None:
         """Imports the handlers in a process of their own, starts the first children and begins to accept work.
@@ -193,11 +195,15 @@ class LocalPool:
     def spawn(self, child: ChildEnd) -> None:
         """Has a child forked for `child`."""
         log_fd = self._logs.open(child) if self._logs is not None else None
+        desk, way = self._output_desk, None
         try:
-            self._forkserver.fork(child.number, *child.hand_over(), log_fd)
+            way = desk.open(child.number, partial(_has, child)) if desk is not None else None
+            self._forkserver.fork(child.number, *child.hand_over(), log_fd, way)
         except OSError:
             self._forkserver_died = True
         child.handed_over()
+        if way is not None:
+            way.close()
         if log_fd is not None:
             os.close(log_fd)
         self._selector.register(child.sock, _READ, child)
@@ -302,6 +308,8 @@ class LocalPool:
     def _bury(self, child: ChildEnd, status: int, now: int) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(child.sock)
+        if self._output_desk is not None:
+            self._output_desk.close(child.number)
         self._supervisor.died(child, status, now)
         if self._logs is not None:
             self._logs.close(child)
@@ -325,7 +333,6 @@ class LocalPool:
             apart=self._apart,
             children=self._limits.max_children,
             outputs=self._outputs,
-            output_desk=self._output_desk,
         )
 
     def _replace_forkserver(self) -> None:
@@ -366,6 +373,11 @@ class LocalPool:
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError, ValueError, OSError):
             os.eventfd_write(self._wake, 1)
+
+
+def _has(child: ChildEnd, number: int) -> bool:
+    """Whether a child has the invocation of that id now; from any thread."""
+    return any(item.id == number for call in tuple(child.calls.values()) for item in call)
 
 
 def _from_settings(settings: Settings) -> LocalPool:

@@ -20,9 +20,9 @@ from scylla_spark.core.task import (
     Failure,
 )
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, WorkNote
-from scylla_spark.executors.local.call import clean, failed
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
 from scylla_spark.executors.local.framing import ProtocolError
+from scylla_spark.executors.local.handler_call import clean, failed
 from scylla_spark.executors.local.messages import BATCH, EXTEND, FOLLOW_UP, NOTE, OUTPUT, RETURNED, CallRecord
 
 _FIELDS: Final = len(CallRecord._fields)

@@ -10,8 +10,8 @@ from scylla_spark.core.task import Invocation, Outcome
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call
-from scylla_spark.executors.local.limits import Limits
 from scylla_spark.executors.local.outcomes import Moment
+from scylla_spark.executors.local.pool_sizes import Limits
 
 
 class Supervision(Protocol):

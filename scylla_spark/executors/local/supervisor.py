@@ -13,9 +13,9 @@ from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
-from scylla_spark.executors.local.limits import Limits
-from scylla_spark.executors.local.nursery import Nursery
+from scylla_spark.executors.local.child_lifecycle import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
+from scylla_spark.executors.local.pool_sizes import Limits
 
 FRAME_CHARS: Final = 256 * 1024
 KILLED: Final = "killed"

@@ -21,11 +21,14 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
-from scylla_spark.core.task import TIMED_OUT
+from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
-from scylla_spark.executors.local.call import (
+from scylla_spark.executors.local.call_notes import CallNotes
+from scylla_spark.executors.local.capture import Output
+from scylla_spark.executors.local.framing import FrameReader, pack
+from scylla_spark.executors.local.handler_call import (
     arguments_of,
     context_of,
     failed,
@@ -33,12 +36,9 @@ from scylla_spark.executors.local.call import (
     verdict_of,
     verdict_of_result,
 )
-from scylla_spark.executors.local.capture import Output
-from scylla_spark.executors.local.framing import FrameReader, pack
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict
-from scylla_spark.executors.local.notes import CallNotes
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.steps import Steps, call_number
+from scylla_spark.executors.loops.loop_occupancy import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled
@@ -203,8 +203,7 @@ class LoopChild:
             running.notes.end()
         for part in list(running.parts or ()):
             part.cancel()
-        cancelled = running.told or ("CancelledError" if task.cancelled() else "")
-        verdict = failed(cancelled, "It was cancelled.") if cancelled else task.result()
+        verdict = _verdict_of(task, running.told)
         self._report(
             CallRecord(
                 number, verdict.outcome, running.started_us, duration, verdict.result, verdict.failure, verdict.after_ms
@@ -236,6 +235,19 @@ class LoopChild:
             self._send(pack(b"[" + self._slot.take() + b"]"))
             self._slot.clear()
             self._unsent = 0
+
+
+def _verdict_of(task: asyncio.Task[Verdict], told: str) -> Verdict:
+    """What becomes of a call; one that returns has succeeded although it was told to end, unless its time was over.
+
+    Args:
+        task: of its handler; it is over.
+        told: why it was cancelled, or empty.
+    """
+    verdict = None if task.cancelled() else task.result()
+    if verdict is not None and (not told or (told == ENDED and verdict.outcome == SUCCEEDED)):
+        return verdict
+    return failed(told or "CancelledError", "It was cancelled.")
 
 
 def run(

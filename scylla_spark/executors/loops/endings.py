@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.task import CHILD_DIED, FAILED, TIMED_OUT, Failure, Invocation, Outcome
-from scylla_spark.executors.local.exit_status import exit_text
+from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
 

@@ -13,9 +13,9 @@ from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call, Finished
-from scylla_spark.executors.local.limits import Limits
-from scylla_spark.executors.local.nursery import Nursery
+from scylla_spark.executors.local.child_lifecycle import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, reported
+from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
 from scylla_spark.executors.loops.endings import IDLE, STOPPED, lost
 

@@ -12,7 +12,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.notice_proof import is_proven, notice_key
-from scylla_spark.core.rejection import of_defect
+from scylla_spark.core.records.rejection import of_defect
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import NOTIFY_HANDLER
@@ -20,7 +20,7 @@ from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.notify.delivery import Delivered, deliver
-from scylla_spark.io.host.desk_secret import desk_secret
+from scylla_spark.io.host.deployment_secret import desk_secret
 
 NAME: Final = "notify"
 RETRY: Final = Retry(8, "5s", "5m")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.clock import both_us, now_us
-from scylla_spark.core import fast_json
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outcome
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S
@@ -23,7 +23,7 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.messages import FOLLOW_UP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.report import read_follow_up
-from scylla_spark.executors.spark.begun import Address, Teller
+from scylla_spark.executors.spark.start_signals import Address, Teller
 from scylla_spark.executors.start_limit import StartLimit, this_clock
 
 INPUT: Final = (

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
+from scylla_spark.core.records.command import Rules
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConfigError
 from scylla_spark.schemas import VERSION

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
-from scylla_spark.core.command import CANCEL, ENQUEUE, Command, WireRetry
-from scylla_spark.core.fact import Fact
+from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.log_record import LogLine, LogRecord
-from scylla_spark.core.near import ALL_FOLDED_US
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored import ScanRow
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.records.log_record import LogLine, LogRecord
+from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -196,7 +196,7 @@ def hours_between(start_us: int | None, stop_us: int | None) -> list[tuple[str, 
 
 
 def stands_far(edge_us: int) -> pl.Expr:
-    """Whether a row's task is far; see `core.near`."""
+    """Whether a row's task is far; see `core.deferred_edge`."""
     import polars as pl
 
     return pl.col("scheduled_time") >= pl.lit(from_us(edge_us))

@@ -79,6 +79,11 @@ class OutputFiles:
                 raise
         return stored
 
+    def remove(self, place: str, name: str) -> None:
+        """Deletes a file that nobody was told of; what cannot be deleted goes with its task."""
+        with suppress(OSError):
+            (self.root / place / name).unlink()
+
     def identity(self) -> str:
         """What tells this folder from one of the same path on another machine; it is given to it when it is first asked for.
 

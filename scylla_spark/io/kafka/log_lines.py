@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.log_record import LogRecord, decode
+from scylla_spark.core.records.log_record import LogRecord, decode
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 

@@ -1,7 +1,7 @@
 """What the two logs say beyond the tables, for a client that asks or waits.
 
 There is no thread of its own: whoever waits polls, one at a time, and all share what was read. Facts count by the fence rule
-(`core.fact`), starting from a mark of the progress table, so that tables and memory together always hold everything.
+(`core.records.fact`), starting from a mark of the progress table, so that tables and memory together always hold everything.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command, Rejection, Rules, validate
-from scylla_spark.core.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import Command, Rejection, Rules, validate
+from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 

@@ -9,10 +9,10 @@ from kafka import KafkaConsumer, TopicPartition
 
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import FenceLog, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.plan import plan_log
-from scylla_spark.core.plan.plan_log import Group
-from scylla_spark.core.plan.plan_state import PlanState
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.records.fact import FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.errors import ConfigError, UnreachableError
 
 _WINDOW: Final = 200

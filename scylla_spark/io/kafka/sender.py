@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import STAMP_TRUST_US, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.key import place_of
+from scylla_spark.core.records.command import STAMP_TRUST_US, Command, Rejection, Rules, encode, validate
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 
 if TYPE_CHECKING:

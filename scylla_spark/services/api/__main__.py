@@ -10,7 +10,7 @@ import sys
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.log import configure
-from scylla_spark.services.api.server import serve
+from scylla_spark.services.api.http.server import serve
 from scylla_spark.services.api.service import READY
 
 _YOUNG_OBJECTS = 50_000

@@ -12,43 +12,31 @@ from starlette.types import ASGIApp
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.io.host.desk_secret import desk_secret
-from scylla_spark.services.api import (
-    audit,
-    events,
-    fires,
-    handlers,
-    health,
-    identity,
-    lanes,
-    lateness,
-    lease_logs,
-    lease_outputs,
-    notifications,
-    overview,
-    problems,
-    queues,
-    rejected,
-    schedule_actions,
-    schedules,
-    stream,
-    system,
-    task_actions,
-    task_bulk,
-    task_lists,
-    task_logs,
-    task_outputs,
-    tasks,
-    tokens,
-    workers,
-)
-from scylla_spark.services.api.access import Access
+from scylla_spark.io.host.deployment_secret import desk_secret
+from scylla_spark.services.api import lease_logs, problems
+from scylla_spark.services.api.access import audit, identity, tokens
+from scylla_spark.services.api.access.access import Access
+from scylla_spark.services.api.access.own_queues import check_queues
+from scylla_spark.services.api.access.token_view import TokenView
 from scylla_spark.services.api.context import Api
-from scylla_spark.services.api.limits import Limits
+from scylla_spark.services.api.deployment import lateness, overview, queues, system
+from scylla_spark.services.api.deployment.overview import Overviews
+from scylla_spark.services.api.follow import stream
+from scylla_spark.services.api.http import health
+from scylla_spark.services.api.http.limits import Limits
+from scylla_spark.services.api.leases import outputs as lease_outputs
+from scylla_spark.services.api.leases import workers
 from scylla_spark.services.api.openapi import described
-from scylla_spark.services.api.overview import Overviews
-from scylla_spark.services.api.own_queues import check_queues
-from scylla_spark.services.api.token_view import TokenView
+from scylla_spark.services.api.schedules import actions as schedule_actions
+from scylla_spark.services.api.schedules import definitions as schedules
+from scylla_spark.services.api.schedules import events, fires, notifications
+from scylla_spark.services.api.tasks import actions as task_actions
+from scylla_spark.services.api.tasks import bulk as task_bulk
+from scylla_spark.services.api.tasks import handlers, lanes, rejected
+from scylla_spark.services.api.tasks import lists as task_lists
+from scylla_spark.services.api.tasks import logs as task_logs
+from scylla_spark.services.api.tasks import outputs as task_outputs
+from scylla_spark.services.api.tasks import single as tasks
 from scylla_spark.services.dashboard.app import Dashboard
 
 _ROUTES = (

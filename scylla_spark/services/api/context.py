@@ -17,35 +17,35 @@ from pydantic_core import from_json
 from starlette.responses import Response
 
 from scylla_spark.client.handlers import catalogue
-from scylla_spark.client.queue_handle import is_reusable
+from scylla_spark.client.queues.handle import is_reusable
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.client.unique_keys import UniqueKeys
+from scylla_spark.client.tasks.unique_keys import UniqueKeys
 from scylla_spark.clock import iso, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import instant_us
-from scylla_spark.core.plan.audit_entry import AuditEntry
+from scylla_spark.core.plan.state.audit_entry import AuditEntry
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
-from scylla_spark.io.host.desk_secret import desk_secret
+from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.access import may
-from scylla_spark.services.api.audit_trail import AuditTrail
-from scylla_spark.services.api.desks import Desks
-from scylla_spark.services.api.event_sender import EventSender
-from scylla_spark.services.api.followers import Followers
-from scylla_spark.services.api.known_handlers import KnownHandlers
-from scylla_spark.services.api.lease_calls import LeaseCalls
-from scylla_spark.services.api.log_tail import LogTail
-from scylla_spark.services.api.login_codes import LoginCodes
-from scylla_spark.services.api.metrics import ApiMetrics
-from scylla_spark.services.api.needs import NEEDS, UNSAID
-from scylla_spark.services.api.plan_mirror import PlanMirror
+from scylla_spark.services.api.access.access import may
+from scylla_spark.services.api.access.audit_trail import AuditTrail
+from scylla_spark.services.api.access.login_codes import LoginCodes
+from scylla_spark.services.api.access.required_scopes import NEEDS, UNSAID
+from scylla_spark.services.api.follow.followers import Followers
+from scylla_spark.services.api.follow.log_tail import LogTail
+from scylla_spark.services.api.follow.pulse import Pulse
+from scylla_spark.services.api.follow.waits import Waits
+from scylla_spark.services.api.http.metrics import ApiMetrics
+from scylla_spark.services.api.leases.call_router import LeaseCalls
+from scylla_spark.services.api.leases.desks import Desks
 from scylla_spark.services.api.problems import BUSY, Problem
-from scylla_spark.services.api.pulse import Pulse
-from scylla_spark.services.api.task_reader import TaskReader
-from scylla_spark.services.api.waits import Waits
+from scylla_spark.services.api.schedules.event_sender import EventSender
+from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
+from scylla_spark.services.api.tasks.known_handlers import KnownHandlers
+from scylla_spark.services.api.tasks.reader import TaskReader
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
 
 JSON: Final = "application/json"

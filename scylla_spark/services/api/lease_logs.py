@@ -13,7 +13,7 @@ from scylla_spark.core.lease import OK, UNAVAILABLE
 from scylla_spark.core.leased_lines import MOST_LINES, LeasedLine
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
-from scylla_spark.services.api.lease_views import Token, bounded
+from scylla_spark.services.api.leases.views import Token, bounded
 from scylla_spark.services.api.problems import Problem
 
 routes = router()

@@ -9,8 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.stream import EventView
-from scylla_spark.services.api.task_bulk import BulkItemView
+from scylla_spark.services.api.follow.stream import EventView
+from scylla_spark.services.api.tasks.bulk import BulkItemView
 
 _OF_LINES: Final = (BulkItemView, EventView)  # of answers that are no single JSON value
 _PLACE: Final = "#/components/schemas/{model}"

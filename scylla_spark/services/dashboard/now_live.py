@@ -17,6 +17,9 @@ _MOST_KEPT: Final = 32
 _PRICE: Final = (
     100  # between two that are made, so many times as long as one took: all of them together cost a hundredth of a core
 )
+_MOST_US: Final = (
+    5_000_000  # … but a first one, which compiles its template on a busy machine, keeps nobody waiting for a minute
+)
 _DATA: Final = b"\ndata: "
 _STILL: Final = b": still here\n\n"
 _REFUSED: Final = (401, 403)
@@ -42,7 +45,8 @@ class Parts:
             if begun < self._until:
                 return None
             text = make()
-            self._until = boot_us() + _PRICE * (boot_us() - begun)
+            ended = boot_us()
+            self._until = ended + min(_PRICE * (ended - begun), _MOST_US)
         self._kept[told] = text
         while len(self._kept) > _MOST_KEPT:
             self._kept.popitem(last=False)

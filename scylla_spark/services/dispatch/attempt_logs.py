@@ -20,7 +20,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.secrets import secrets_in
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
-from scylla_spark.core.log_record import LogLine
+from scylla_spark.core.records.log_record import LogLine
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.log_memory import LogMemory
 from scylla_spark.io.kafka.topics import producer
@@ -261,7 +261,7 @@ def known_secrets(settings: Settings) -> set[str]:
         settings: with the broker's address.
     """
     from scylla_spark.core.redaction import is_telling
-    from scylla_spark.io.host.desk_secret import desk_secret
+    from scylla_spark.io.host.deployment_secret import desk_secret
     from scylla_spark.io.kafka.access import password
 
     kafka = settings.kafka

@@ -16,13 +16,13 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.fact import Fence, OutcomeRecord
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
+from scylla_spark.core.records.command import Rules
+from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.core.work_note import WorkNote
@@ -36,8 +36,7 @@ from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import TakesLines
-from scylla_spark.services.dispatch.desk import Desk
-from scylla_spark.services.dispatch.engine_terms import (
+from scylla_spark.services.dispatch.engine_settings import (
     engine_limits,
     limits_of,
     queue_terms,
@@ -45,6 +44,7 @@ from scylla_spark.services.dispatch.engine_terms import (
 )
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
+from scylla_spark.services.dispatch.lease_desk import Desk
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.metrics import DispatchMetrics

@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from scylla_spark.config.settings import Topics
-from scylla_spark.core.command import Rules
 from scylla_spark.core.engine import action
 from scylla_spark.core.follow_up import TASK, FollowUp
 from scylla_spark.core.follow_up_task import command_of
-from scylla_spark.core.plan.plan_answer import checked_command
+from scylla_spark.core.plan.commands.plan_answer import checked_command
+from scylla_spark.core.records.command import Rules
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
 from scylla_spark.io.kafka.sender import record_of

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Command
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
+from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import HandlerInfo

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from scylla_spark.core.log_record import LogLine, LogRecord, encode, marker
+from scylla_spark.core.records.log_record import LogLine, LogRecord, encode, marker
 from scylla_spark.services.dispatch.attempt_lines import AttemptName
 
 _MOST_RECORD_BYTES: Final = 256 * 1024

@@ -11,7 +11,7 @@ import structlog
 from kafka import KafkaConsumer, TopicPartition
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import OutcomeRecord, Unreadable, decode
+from scylla_spark.core.records.fact import OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.io.kafka.topics import consumer
 

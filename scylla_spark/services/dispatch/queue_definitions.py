@@ -12,12 +12,12 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.fact import FenceLog
-from scylla_spark.core.plan.plan_log import Group
-from scylla_spark.core.plan.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition, read_queue
 from scylla_spark.core.queues_in_force import Changes
+from scylla_spark.core.records.fact import FenceLog
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
@@ -78,7 +78,11 @@ class QueueFollower:
             log.exception("following queues ended")
 
     def follow(self, reader: KafkaConsumer) -> None:
-        """Tells all that is stored, and then each change as it comes, until it is stopped."""
+        """Tells all that is stored, and then each change as it comes, until it is stopped.
+
+        What it was about to tell when it was broken off, it tells the next time: then it tells all again.
+        """
+        self._revisions.clear()
         mark = self._readers.marks().get(("outcomes", self._settings.partitions), Mark())
         found = self._changed(self._readers.queue_definitions())  # read after the mark: it is as far, at least
         plan = PlanLogReader(self._settings, reader)

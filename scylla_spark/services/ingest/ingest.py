@@ -21,7 +21,7 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.command import Rules
+from scylla_spark.core.records.command import Rules
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.delta.deployment_record import stored_rules
@@ -179,12 +179,20 @@ class Ingest:
             self._logs.start()
 
     def turn(self, now: int) -> bool:
-        """One piece of what is done between batches; returns whether there was something to do."""
-        if self.promotion.due(now):
+        """One piece of what is done between batches; returns whether there was something to do.
+
+        Raises:
+            Exception: what is deferred could not be folded; a chore has had its turn all the same, as it may fail again and again.
+        """
+        if not self.promotion.due(now):
+            return self.maintenance.turn(now)
+        try:
             with self.tasks_lock:
                 self.promotion.turn(now)
-            return True
-        return self.maintenance.turn(now)
+        except Exception:
+            self.maintenance.turn(now)
+            raise
+        return True
 
     def _keep_time(self) -> None:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")

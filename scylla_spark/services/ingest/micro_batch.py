@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
-from scylla_spark.core.rejection import DEFECT
+from scylla_spark.core.records.rejection import DEFECT
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host.jvm_errors import value_failed
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
-from scylla_spark.core.command import Rules
-from scylla_spark.core.rejection import DEFECT
+from scylla_spark.core.records.command import Rules
+from scylla_spark.core.records.rejection import DEFECT
 from scylla_spark.io.delta.spark_tables import Extent, Tables, before, bounds
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import REJECTED

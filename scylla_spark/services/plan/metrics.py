@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from scylla_spark.core.plan.plan_log import Group
-from scylla_spark.core.plan.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.plan_log import Group
+from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.services.metrics_server import PREFIX
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -13,7 +13,7 @@ from scylla_spark.errors import ConfigError, SchedulerError
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.services.metrics_server import MetricsServer
 from scylla_spark.services.plan.metrics import PlanMetrics
-from scylla_spark.services.plan.tenure import PlanTenure
+from scylla_spark.services.plan.planning_loop import PlanTenure
 from scylla_spark.services.service import Role
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ import structlog
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.plan.entry import Handed
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.table_changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
-from scylla_spark.core.plan.table_commit import Commit
-from scylla_spark.core.plan.table_watch import Growth, Place, Wanted
-from scylla_spark.core.plan.trigger import OnTable
+from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.tables.changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
+from scylla_spark.core.plan.tables.commit import Commit
+from scylla_spark.core.plan.tables.watch import Growth, Place, Wanted
+from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.watched_table import MOST_COMMITS, TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched.watched_table import MOST_COMMITS, TableTrouble, WatchedTable, located
 
 log = structlog.get_logger("plan")
 
@@ -91,11 +91,11 @@ class TableWatcher:
     def _tell(self, planner: Planner, found: _Begins | _Grew | _Trouble, now: int) -> None:
         match found:
             case _Begins(place, cursor):
-                planner.tables.begins(place, *cursor)
+                planner.looked(place.name, lambda tables: tables.begins(place, *cursor), now)
             case _Grew(place, growth):
-                planner.tables.grew(place, growth, now)
+                planner.looked(place.name, lambda tables: tables.grew(place, growth, now), now)
             case _Trouble(place, kind, why, resume):
-                planner.tables.trouble(place, kind, why, resume, now)
+                planner.looked(place.name, lambda tables: tables.trouble(place, kind, why, resume, now), now)
 
     # -- in the thread --------------------------------------------------------------------------------------------------
 

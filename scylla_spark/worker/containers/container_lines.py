@@ -101,7 +101,8 @@ class ContainerLines:
                 self._first.clear()
             self._last.clear()
         self._ended.set()
-        self._thread.join(_LAST_US / 1e6 + 1)
+        if self._thread.ident is not None:  # else it could not be started
+            self._thread.join(_LAST_US / 1e6 + 1)
 
     def _add(self, stream: str, data: bytes) -> None:
         first, lines, early = self._seq + 1, data.count(b"\n") + 1, self._head < HEAD_BYTES

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from scylla_spark.core.task import ABORTED, MAX_RESULT_BYTES, TIMED_OUT, YIELDED
 from scylla_spark.executors.isolation import MEMORY_EXCEEDED
-from scylla_spark.executors.local.call import OK, encode_result, failed
+from scylla_spark.executors.local.handler_call import OK, encode_result, failed
 from scylla_spark.executors.local.messages import Verdict
 from scylla_spark.worker.containers.last_lines import LastLines
 

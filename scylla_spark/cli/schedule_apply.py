@@ -1,0 +1,149 @@
+"""The commands `schedule apply` and `schedule lint`: files of schedules, what they would change, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scylla_spark.cli.context import Context, context
+from scylla_spark.visible import visible_json
+
+if TYPE_CHECKING:
+    from scylla_spark.client.schedules.definitions import Schedule
+    from scylla_spark.client.schedules.files import FileSchedule
+    from scylla_spark.core.plan.state.plan_state import PlanState
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="TOML, YAML or JSON files of schedules")]
+_ORDER = ("added", "changed", "removed")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `schedule`."""
+    app.command()(apply)
+    app.command()(lint)
+
+
+def apply(
+    ctx: typer.Context,
+    files: Files,
+    prune: Annotated[str | None, typer.Option(metavar="OWNER", help="Remove what else of this owner is stored")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+) -> None:
+    """Store the schedules of files: shows what is added, changed and removed, and asks."""
+    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.client.schedules.files import read_files
+    from scylla_spark.client.schedules.sets import compared
+
+    cli = context(ctx)
+    schedules = read_files(files)
+    with cli.scheduler() as scheduler:
+        plan = scheduler.connection.plan.state()
+        verdicts = compared(plan, schedules, prune)
+        rows = _plan_rows(plan, schedules, verdicts)
+        counts = Counter(verdicts.values())
+        cli.output.rows(rows, ("name", "change", "field", "before", "after"), empty="Nothing would change.")
+        cli.output.say(", ".join(f"{counts[what]} {what}" for what in (*_ORDER, "unchanged")))
+        if rows and not dry_run and cli.confirmed(_what(counts), yes=yes):
+            scheduler.put_schedules(*schedules, prune=prune, author=author())
+            cli.output.say("Done.")
+
+
+def lint(
+    ctx: typer.Context,
+    files: Files,
+    handlers: Annotated[
+        list[str] | None, typer.Option("--handlers", help="Module or .py file of @handler functions; repeatable")
+    ] = None,
+) -> None:
+    """Say what the schedules of files mean, and what is suspicious or wrong about them; exit code 1 on errors."""
+    cli = context(ctx)
+    modules = tuple(handlers or cli.settings().handlers)
+    known = _registered(modules) if modules else None
+    rows = [row for file in files for row in _linted(file, known)]
+    if cli.output.form == "table" and not cli.output.columns:
+        for row in rows:
+            _tell(cli, row)
+    else:
+        cli.output.rows(rows, ("schedule", "means", "findings"))
+    counts = Counter(finding["level"] for row in rows for finding in row["findings"])
+    cli.output.say(f"schedules: {len(rows)}, errors: {counts['error']}, warnings: {counts['warning']}")
+    if counts["error"]:
+        raise typer.Exit(1)
+
+
+def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, str]) -> list[dict[str, Any]]:
+    """What would change, field by field."""
+    import json
+
+    from scylla_spark.client.schedules.sets import changes
+
+    definitions = {schedule.name: schedule.definition for schedule in schedules}
+    rows = []
+    for name in sorted(verdicts, key=lambda name: (verdicts[name] not in _ORDER, _rank(verdicts[name]), name)):
+        row = {"name": name, "change": verdicts[name], "field": None, "before": None, "after": None}
+        if verdicts[name] == "changed":
+            before = json.loads(plan.entries[name].text)
+            found = changes(before, definitions[name])
+            rows += [row | {"field": field, "before": _shown(old), "after": _shown(new)} for field, old, new in found]
+        elif verdicts[name] != "unchanged":
+            rows.append(row | {"after": _brief(definitions[name]) if name in definitions else None})
+    return rows
+
+
+def _rank(verdict: str) -> int:
+    return _ORDER.index(verdict) if verdict in _ORDER else len(_ORDER)
+
+
+def _brief(definition: dict[str, Any]) -> str:
+    from scylla_spark.client.schedules.trigger_words import brief
+    from scylla_spark.core.plan.schedule_format import read_trigger
+
+    return f"{definition['handler']}: {brief(read_trigger(definition['trigger']))}"
+
+
+def _shown(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else visible_json(value)
+
+
+def _what(counts: Counter[str]) -> str:
+    verbs = {"added": "add", "changed": "change", "removed": "remove"}
+    parts = [f"{verbs[what]} {counts[what]}" for what in _ORDER if counts[what]]
+    return f"{' and '.join(parts)} schedule{'s' if sum(counts[what] for what in _ORDER) > 1 else ''}"
+
+
+def _registered(modules: tuple[str, ...]) -> set[str]:
+    from scylla_spark.executors.handler_registry import load
+
+    return set(load(modules))
+
+
+def _linted(file: str, known: set[str] | None) -> list[dict[str, Any]]:
+    from scylla_spark.client.schedules.files import read_file
+
+    found = read_file(file)
+    names = Counter(one.name for one in found if one.name)
+    return [_judged(one, known, twice=names[one.name] > 1) for one in found]
+
+
+def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[str, Any]:
+    from scylla_spark.client.schedules.lint import ERROR, findings
+    from scylla_spark.client.schedules.trigger_words import in_words
+    from scylla_spark.clock import now_us
+    from scylla_spark.core.plan.schedule_format import read_trigger
+
+    told = [{"level": ERROR, "text": "another schedule of the file has its name"}] if twice else []
+    if one.schedule is None:
+        told.append({"level": ERROR, "text": str(one.error).removeprefix(f"{one.place}: ")})
+        return {"schedule": one.name, "place": one.place, "means": None, "findings": told}
+    told += [finding._asdict() for finding in findings(one.schedule, now_us(), known)]
+    words = in_words(read_trigger(one.schedule.trigger.definition))
+    return {"schedule": one.name, "place": one.place, "means": words, "findings": told}
+
+
+def _tell(cli: Context, row: dict[str, Any]) -> None:
+    cli.output.text(f"{row['schedule'] or row['place']}" + (f": runs {row['means']}" if row["means"] else ""))
+    for finding in row["findings"]:
+        cli.output.text(f"{finding['level']}: {finding['text']}", indent=2)

@@ -1,0 +1,161 @@
+"""Why a schedule ran or did not, as sentences: what was decided, and else what it waits for. Pure: rows and state in, words out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from scylla_spark.client.schedules.times import following, preceding
+from scylla_spark.client.schedules.trigger_words import in_words
+from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.state.entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
+from scylla_spark.core.plan.times.fire_times import Calendars
+from scylla_spark.core.plan.times.planned_times import times_of
+from scylla_spark.core.plan.triggers.tree import described
+
+Row = Mapping[str, Any]
+_MINUTE_US: Final = 60_000_000
+NEWEST: Final = 3  # decisions that are told of where no time is asked about
+_NO_DECISION: Final = frozenset({"late", "overdue", "silent", "trouble"})
+
+
+def end_of(at_us: int) -> int:
+    """Where the stretch ends that is asked about: a whole minute, a whole second, or the instant itself."""
+    return at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1_000_000 if at_us % 1_000_000 == 0 else 1)
+
+
+def told(rows: Iterable[Row], jobs: Iterable[Row], active: Collection[int]) -> Iterator[str]:
+    """One sentence per decision.
+
+    Args:
+        rows: of `fires`.
+        jobs: of `jobs`, for the ends of runs.
+        active: generations of the runs that have not ended.
+    """
+    ends = {row["generation"]: row for row in jobs if row["state"] == "ended"}
+    for row in rows:
+        yield _sentence(row, ends.get(row["generation"]), active)
+
+
+def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us: int, now: int) -> Iterator[str]:
+    """Why there is no decision about a time.
+
+    Args:
+        entry: the schedule.
+        changes: rows of `schedules`, the newest first.
+        calendars: days by name.
+        at_us: the time.
+        now: both in microseconds since the epoch.
+    """
+    series = times_of(entry.schedule.trigger)
+    last = next((row for row in changes if row["changed_at"] <= at_us), None)
+    if at_us > now:
+        yield f"{iso(at_us)} is still to come."
+    elif last is None or last["change"] == "removed":
+        there = iso(min((row["changed_at"] for row in changes if row["changed_at"] > at_us), default=entry.changed_us))
+        yield f"The schedule was not there at {iso(at_us)}: it was put at {there}."
+        return
+    elif last["paused"]:
+        yield f"It was paused at {iso(at_us)}, {_by(last)}."
+        return
+    if not series:
+        yield f"It fires on what happens, not at times: {in_words(entry.schedule.trigger)}. Nothing was decided at {iso(at_us)}."
+        return
+    yield from _planned_nearby(entry, calendars, at_us)
+
+
+def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
+    """How a schedule stands: paused, running, waiting, and when it is due.
+
+    Args:
+        entry: the schedule.
+        calendars: days by name.
+        now: microseconds since the epoch.
+    """
+    if entry.paused:
+        until = f" until {iso(entry.until_us)}" if entry.until_us else ""
+        changed = {"author": entry.author, "note": entry.note, "changed_at": entry.changed_us}
+        yield f"It is paused{until}, {_by(changed)}."
+    for run in entry.runs.values():
+        when = "is launched ahead of its time" if run.key.time_us > now else "has not ended"
+        asked = ", and was asked to end" if run.cancelled else ""
+        yield f"The run planned for {iso(run.planned_us)} {when}{asked}; its task: {run.key}"
+    for job in entry.jobs.values():
+        yield _waits(entry, job)
+    if entry.paused:
+        return
+    ahead = following(times_of(entry.schedule.trigger), calendars, now, 1)
+    if ahead:
+        yield f"It is due next at {iso(ahead[-1].at_us)}" + (f" ({ahead[-1].note})." if ahead[-1].note else ".")
+    elif times_of(entry.schedule.trigger):
+        yield "Its trigger names no time that is still to come."
+    elif entry.collecting is None:
+        waits = "; ".join(described(entry.schedule.trigger, {}))
+        yield f"Its trigger has seen nothing since the last launch: {waits}."
+
+
+def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:
+    planned, verdict, why = iso(row["planned_at"]), row["verdict"], row["why"]
+    if verdict == "launched":
+        by = "by hand " if row["by_hand"] else ""
+        seen = f", for {row['values']}" if row["values"] else ""
+        return f"{planned}: launched {by}at {iso(row['decided_at'])}, revision {row['revision']}{seen}. {_end(row, end, active)}"
+    if verdict in _NO_DECISION:
+        return f"{planned}: {verdict}, told of at {iso(row['decided_at'])}: {why}."
+    if verdict == "missed":
+        many = (
+            f" and all times before {iso(row['until_at'] + 1)}"
+            if row["until_at"] not in (None, row["planned_at"])
+            else ""
+        )
+        return f"{planned}{many}: not run: {why}."
+    return f"{planned}: {_VERDICTS.get(verdict, verdict)}, decided at {iso(row['decided_at'])}: {why}."
+
+
+def _end(row: Row, end: Row | None, active: Collection[int]) -> str:
+    key = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
+    if end is None:
+        what = (
+            "Its run has not ended"
+            if row["generation"] in active
+            else "The planner did not wait for the end of its run"
+        )
+        return f"{what}; its task: {key}"
+    return f"Its run ended as {end['outcome']} at {iso(end['finished_at'] or end['changed_at'])}; its task: {key}"
+
+
+def _waits(entry: Entry, job: Job) -> str:
+    since = f"Job {job.generation} waits since {iso(job.first_us)}"
+    if job.state == PENDING_TRIGGER:
+        return f"{since} for its trigger: {'; '.join(described(entry.schedule.trigger, job.latches))}."
+    what = "its constraints" if job.state == PENDING_CONSTRAINT else "another run to end"
+    return f"{since} for {what}; it is planned for {iso(job.planned_us)}."
+
+
+def _planned_nearby(entry: Entry, calendars: Calendars, at_us: int) -> Iterator[str]:
+    """What the trigger says of a time and its neighbours."""
+    series = times_of(entry.schedule.trigger)
+    end_us = at_us + (_MINUTE_US if at_us % _MINUTE_US == 0 else 1)
+    ahead = following(series, calendars, at_us - 1, 1)
+    here = [row for row in ahead if at_us <= row.at_us < end_us]
+    if here:
+        row = here[0]
+        said = "The trigger names this time" if row.fires else f"Nothing fires at {row.local}: {row.note}"
+        yield f"{said}, and no decision about it is recorded." if row.fires else f"{said}."
+        return
+    before = preceding(series, calendars, at_us, 1)
+    earlier = f"the time before is {iso(before[-1].at_us)}" if before else "there is none before"
+    later = f"the one after {iso(ahead[-1].at_us)}" if ahead else "none comes after"
+    yield f"The trigger does not name {iso(at_us)}: {earlier}, {later}."
+
+
+def _by(row: Row) -> str:
+    author = f"by {row['author']}" if row["author"] else "by somebody unnamed"
+    note = f": {row['note']}" if row["note"] else ""
+    return f"{author} since {iso(row['changed_at'])}{note}"
+
+
+_VERDICTS: Final = {
+    "skipped": "not run", "waiting": "it waited", "obsolete": "what it had waited for was dropped", "failed": "could not be launched",
+}  # fmt: skip

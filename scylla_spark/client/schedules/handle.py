@@ -1,0 +1,236 @@
+"""A handle on one schedule: how it stands, when it fires next, why it did not, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks.handle import TaskHandle
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.key import TaskKey, instant_us
+from scylla_spark.core.plan.backfill import chosen, planned_between
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.times.planned_times import planned_after, times_of
+from scylla_spark.errors import ArgumentError, NotFoundError
+
+MOST_RUNS_LISTED: Final = 10_000
+
+
+class ScheduleStatus(NamedTuple):
+    """How a schedule stands.
+
+    Attributes:
+        name: of the schedule.
+        handler: what it runs.
+        state: "active" or "paused".
+        revision: of its definition.
+        trigger: what it listens to.
+        next_at: its next fire by time, if there is one.
+        running: runs whose time has come and that have not ended.
+        waiting: jobs that wait for their trigger, constraints, or another run.
+        last_success_at: when its last successful run ended.
+        failures: failed runs in a row.
+        note: why it is paused, or anything else.
+        author: who changed it last.
+        changed_at: when.
+        tags: for lists.
+        owner: whom to ask.
+        definition: as it was put.
+    """
+
+    name: str
+    handler: str
+    state: str
+    revision: int
+    trigger: str
+    next_at: datetime | None
+    running: int
+    waiting: int
+    last_success_at: datetime | None
+    failures: int
+    note: str
+    author: str
+    changed_at: datetime | None
+    tags: tuple[str, ...]
+    owner: str
+    definition: dict[str, Any]
+
+
+class ScheduleHandle:
+    """One schedule, by its name; making one asks nobody.
+
+    Args:
+        connection: to the deployment.
+        name: of the schedule.
+        author: who asks; stands beside each change.
+    """
+
+    def __init__(self, connection: Connection, name: str, author: str = "") -> None:
+        self.name = name
+        self._connection = connection
+        self._author = author or None
+
+    def __repr__(self) -> str:
+        return f"ScheduleHandle({self.name!r})"
+
+    def status(self) -> ScheduleStatus:
+        """How it stands now.
+
+        Raises:
+            NotFoundError: there is no schedule of that name.
+        """
+        state = self._connection.plan.state()
+        return status_of(self._entry(state), state, now_us())
+
+    def pause(self, note: str = "", until: datetime | None = None) -> None:
+        """It fires nothing any more; when this returns, nothing can start that is planned for a later time.
+
+        What it has collected is dropped, and what was launched ahead of its time is taken back. Runs whose time has come go on, those
+        that wait in its lane among them.
+
+        Args:
+            note: why, for people.
+            until: when it goes on by itself (aware).
+
+        Raises:
+            ConflictError: it is paused already.
+            NotFoundError: there is none of that name.
+        """
+        fields: dict[str, Any] = {"until": instant_us(until)} if until is not None else {}
+        self._ask("pause", names=[self.name], note=note or None, **fields)
+
+    def resume(self) -> None:
+        """It fires again, from now on.
+
+        Raises:
+            ConflictError: it is not paused.
+            NotFoundError: there is none of that name.
+        """
+        self._ask("resume", names=[self.name])
+
+    def delete(self) -> None:
+        """It is gone; what it has run stays in the tables.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        self._ask("delete", names=[self.name])
+
+    def run_now(self, payload: Mapping[str, Any] | None = None) -> TaskHandle:
+        """Launches a run at once, whatever else runs.
+
+        Args:
+            payload: instead of the schedule's own.
+
+        Raises:
+            ArgumentError: its payload cannot be made.
+            NotFoundError: there is none of that name.
+        """
+        done = self._ask("run", name=self.name, payload=dict(payload) if payload is not None else None)
+        return TaskHandle(self._connection, TaskKey.parse(done[self.name]))
+
+    def backfill(
+        self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
+        reprocess: str = "none", dry_run: bool = False,
+    ) -> list[datetime]:  # fmt: skip
+        """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
+
+        Args:
+            begin: the first planned time (aware) …
+            end: … and the first that is too late; at most 1,000 lie between them.
+            order: "oldest" or "newest" first.
+            max_running: how many run at once, 1 to 100: so many lanes they are spread over.
+            priority: of their tasks, 0 to 255; the lowest by default.
+            reprocess: which of those that ran before run again: "none", "failed", or "all".
+            dry_run: launch nothing.
+
+        Returns:
+            The planned times that run, or would, in their order.
+
+        Raises:
+            ArgumentError: it does not fire by time, or too many times are planned.
+            ConflictError: too many of its runs are active.
+            NotFoundError: there is none of that name.
+        """
+        from scylla_spark.client.schedules.times_already_run import ran_before
+
+        entry = self._entry(state := self._connection.plan.state())
+        begin_us, end_us = instant_us(begin), instant_us(end)
+        planned = planned_between(entry, begin_us, end_us, state.calendars)
+        left_out = ran_before(self._connection, self.name, begin_us, end_us, reprocess)
+        todo = chosen(planned, left_out, order)
+        if todo and not dry_run:
+            self._ask(
+                "backfill", name=self.name, begin=begin_us, end=end_us, order=order, maxRunning=max_running, priority=priority,
+                leaveOut=sorted(left_out & set(planned)),
+            )  # fmt: skip
+        return [from_us(at) for at in todo]
+
+    def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
+        """Its next planned times, the first first; empty for one that is paused or fires on what happens.
+
+        Args:
+            count: how many, at most.
+            after: later than this (aware). Default: now.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        state = self._connection.plan.state()
+        entry = self._entry(state)
+        return [] if entry.paused else planned(entry, state, instant_us(after) if after else now_us(), count)
+
+    def _ask(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return self._connection.plan.ask(kind, author=self._author, **fields).done
+
+    def _entry(self, state: PlanState) -> Entry:
+        found = state.entries.get(self.name)
+        if found is None:
+            raise NotFoundError(
+                f"There is no schedule {self.name!r}.", hint="`scylla-spark schedule list` names all.", name=self.name
+            )
+        return found
+
+
+def planned(entry: Entry, state: PlanState, after_us: int, count: int) -> list[datetime]:
+    """Planned times of a schedule after an instant.
+
+    Args:
+        entry: the schedule.
+        state: for its calendars.
+        after_us: later than this, microseconds since the epoch.
+        count: how many, at most.
+
+    Raises:
+        ArgumentError: too many are asked for.
+    """
+    if not 0 <= count <= MOST_RUNS_LISTED:
+        raise ArgumentError(f"{count} times are asked for; at most {MOST_RUNS_LISTED} are listed.")
+    ahead = planned_after(times_of(entry.schedule.trigger), after_us, state.calendars)
+    return [from_us(at) for at in islice(ahead, count)]
+
+
+def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
+    """How a schedule stands.
+
+    Args:
+        entry: of the planner's state.
+        state: for its calendars.
+        now: microseconds since the epoch.
+    """
+    schedule = entry.schedule
+    following = [] if entry.paused else planned(entry, state, now, 1)
+    return ScheduleStatus(
+        entry.name, entry.handler, "paused" if entry.paused else "active", entry.revision,
+        ", ".join(key for key in entry.keys if key == "time" or key.partition(":")[0] in _LISTENED),
+        following[0] if following else None, sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
+        from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
+        from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
+    )  # fmt: skip
+
+
+_LISTENED: Final = frozenset({"event", "dataset", "work", "table"})

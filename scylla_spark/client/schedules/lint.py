@@ -1,0 +1,160 @@
+"""What is suspicious about a schedule that could be stored: each finding says what will happen, since that may be what is meant."""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.client.schedules.definitions import Schedule
+from scylla_spark.client.schedules.times import clock_changes
+from scylla_spark.core.plan import schedule as plan
+from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.cron import Cron
+from scylla_spark.core.plan.times.fire_times import Every
+from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+
+ERROR: Final = "error"
+WARNING: Final = "warning"
+_LOOKED_AT_US: Final = 2 * 366 * DAY_US  # clocks that are set later may be set otherwise by then
+_STEP: Final = re.compile(r"^(?:\*|\d+-\d+)/(\d+)$")
+_PLACE: Final = re.compile(r"\{\{\s*([a-z_][a-z0-9_]*)\.([A-Za-z0-9_-]+)")
+_WHOLE: Final = {"second": 60, "minute": 60, "hour": 24}
+_UNITS: Final = {"second": "minute", "minute": "hour", "hour": "day"}
+_KNOWN_FIELDS: Final = {
+    "upstream": {"schedule", "handler", "key", "outcome", "result", "planned"},
+    "table": {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"},
+    "partitions": {"dataset", "values", "count", "rows", "bytes"},
+    **{name: set[str]() for name in ("planned", "started", "schedule", "revision", "generation")},
+}  # fmt: skip
+
+
+class Finding(NamedTuple):
+    """Something that somebody should look at.
+
+    Attributes:
+        level: "error": it cannot work; "warning": it may not be what is meant.
+        text: what, and what will happen.
+    """
+
+    level: str
+    text: str
+
+
+def findings(schedule: Schedule, now: int, handlers: Collection[str] | None = None) -> list[Finding]:
+    """What is suspicious about one schedule.
+
+    Args:
+        schedule: that could be stored.
+        now: microseconds since the epoch.
+        handlers: names that modules register; None: they are not known.
+    """
+    read = read_schedule(schedule.definition)
+    found = [Finding(WARNING, text) for text in _of_times(read, now)]
+    found += [Finding(WARNING, text) for text in _of_overlap(schedule, read)]
+    found += [Finding(ERROR, text) for text in _of_template(schedule.payload)]
+    if handlers is not None and schedule.handler not in handlers:
+        known = ", ".join(sorted(handlers)[:10]) or "none"
+        found.append(Finding(ERROR, f"no module registers the handler {schedule.handler!r}; registered: {known}"))
+    return found
+
+
+def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
+    if schedule.overlap is None and not all(isinstance(leaf, AtTimes) for leaf in leaves(read.trigger)):
+        yield "overlap is not given: it is buffer_all, so runs queue up behind a slow one and none is left out"
+
+
+def _of_template(payload: Any) -> Iterator[str]:
+    for name, field in _PLACE.findall(" ".join(_texts(payload))):
+        fields = _KNOWN_FIELDS.get(name)
+        if fields is not None and field not in fields:
+            has = f"it has {', '.join(sorted(fields))}" if fields else "it has no fields"
+            yield f"the payload names {name}.{field}, which no fire knows: {has}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+# -- times --------------------------------------------------------------------------------------------------------------
+
+
+def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
+    for leaf in leaves(read.trigger):
+        if not isinstance(leaf, AtTimes):
+            continue
+        times = leaf.times
+        if times.next_after(now, {}) is None:
+            yield "all its times lie in the past: it never fires"
+            continue
+        if read.work.expires_ms is not None and times.jitter_us >= read.work.expires_ms * 1000:
+            yield "jitter may let it start after it expires: such times are skipped"
+        if _is_every_second(times.rule, now):
+            yield "it fires every second"
+        if isinstance(times.rule, Cron):
+            yield from _of_cron(times.rule, now)
+
+
+def _is_every_second(rule: Any, now: int) -> bool:
+    if isinstance(rule, Every):
+        return rule.period_us <= SECOND_US
+    first = rule.next_after(now)
+    return first is not None and rule.next_after(first) == first + SECOND_US
+
+
+def _of_cron(cron: Cron, now: int) -> Iterator[str]:
+    fields = cron.expression.split()
+    names = ("second", "minute", "hour", "day", "month", "weekday")[6 - len(fields) :]
+    by_name = dict(zip(names, fields, strict=True))
+    yield from _of_steps(by_name)
+    yield from _of_days(by_name)
+    yield from _of_clock(cron, now)
+
+
+def _of_steps(fields: dict[str, str]) -> Iterator[str]:
+    for name, whole in _WHOLE.items():
+        found = _STEP.match(fields.get(name, ""))
+        step = int(found[1]) if found and fields[name].startswith("*") else 0
+        if step and whole % step:
+            yield (
+                f"{fields[name]} {name}s do not divide the {_UNITS[name]}: the last distance is {whole % step} {name}s; "
+                f"every = \"{step}{name[0]}\" keeps its distance"
+            )  # fmt: skip
+    if fields["day"].startswith("*/"):
+        yield f"{fields['day']} days begin anew on the 1st of each month, so the distance across its end differs"
+
+
+def _of_days(fields: dict[str, str]) -> Iterator[str]:
+    day, weekday = fields["day"], fields["weekday"]
+    if not day.startswith("*") and not weekday.startswith("*"):
+        yield f"day-of-month {day} and day-of-week {weekday} are both set: it fires on days for which either is true"
+    elif day.isdigit() and int(day) > 28:
+        without = [month for month in _months(fields["month"]) if monthrange(2028, month)[1] < int(day)]
+        rarely = fields["month"] == "2" or (int(day) == 29 and 2 in _months(fields["month"]))
+        if without:
+            yield f"{len(without)} of its months have no day {day}, and it does not fire in them; L is the last day"
+        elif rarely:
+            yield "29 February comes in leap years only; L is the last day"
+
+
+def _months(field: str) -> Iterable[int]:
+    from cronsim import CronSim
+
+    found: set[int] = CronSim(f"0 0 1 {field} *", zone.EPOCH).months
+    return sorted(found)
+
+
+def _of_clock(cron: Cron, now: int) -> Iterator[str]:
+    told: set[str] = set()
+    for step, local, effect in clock_changes(cron, now, now + _LOOKED_AT_US):
+        if effect not in told:
+            told.add(effect)
+            day = zone.local(step.at_us, step.before_us)
+            yield f"{local:%H:%M} lies in the hour in which clocks in {cron.tz} are set, next on {day:%Y-%m-%d}: {effect}"

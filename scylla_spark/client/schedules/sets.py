@@ -1,0 +1,113 @@
+"""Sets of schedules: what would become of them, and storing them in parts that fit into records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scylla_spark.client.planner_link import PlannerLink
+    from scylla_spark.client.schedules.definitions import Schedule
+
+MAX_PART_BYTES: Final = 400 * 1024
+
+
+def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str) -> dict[str, str]:
+    """Stores schedules; name → what became of it.
+
+    Args:
+        plan: asks the planner.
+        schedules: all of the set.
+        prune: an owner whose other schedules are removed.
+        author: who changes them.
+
+    Raises:
+        ArgumentError: one is refused, or two are of one name.
+    """
+    names = _names(schedules)
+    _check_owner(schedules, prune)
+    parts = list(_parts([schedule.definition for schedule in schedules]))
+    done: dict[str, str] = {}
+    for part in parts:
+        done |= plan.ask("put", schedules=part, author=author or None).done
+    if prune is not None:
+        gone = [name for name in compared(plan.state(), schedules, prune) if name not in names]
+        if gone:
+            done |= plan.ask("delete", names=gone, author=author or None).done
+    return done
+
+
+def compared(state: PlanState, schedules: Sequence[Schedule], prune: str | None) -> dict[str, str]:
+    """What would become of each; name → "added", "changed", "unchanged" or "removed".
+
+    Args:
+        state: what the planner knows.
+        schedules: all of the set.
+        prune: an owner whose other schedules are removed.
+
+    Raises:
+        ArgumentError: two are of one name.
+    """
+    names = _names(schedules)
+    _check_owner(schedules, prune)
+    done = {}
+    for schedule in schedules:
+        entry = state.entries.get(schedule.name)
+        same = entry is not None and json.loads(entry.text) == schedule.definition
+        done[schedule.name] = "unchanged" if same else "changed" if entry is not None else "added"
+    if prune is not None:
+        mine = f"owner:{prune}"
+        done |= {
+            name: "removed" for name, entry in sorted(state.entries.items()) if mine in entry.keys and name not in names
+        }
+    return done
+
+
+def changes(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """What differs between two definitions, field by field: its place, and both values.
+
+    Args:
+        before: a JSON value.
+        after: another one.
+        place: where both stand; empty: they are the definitions themselves.
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from changes(before.get(name), after.get(name), f"{place}.{name}" if place else name)
+    elif before != after:
+        yield place, before, after
+
+
+def _names(schedules: Sequence[Schedule]) -> set[str]:
+    names = [schedule.name for schedule in schedules]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ArgumentError(f"The schedule {twice[0]!r} is defined twice.", hint="Give each a name of its own.")
+    return set(names)
+
+
+def _check_owner(schedules: Sequence[Schedule], prune: str | None) -> None:
+    foreign = [schedule.name for schedule in schedules if prune is not None and schedule.owner != prune]
+    if foreign:
+        raise ArgumentError(
+            f"The schedule {foreign[0]!r} is not of the owner {prune!r} whose set is put.",
+            hint=f"Say owner={prune!r} in each: the next time it would be removed.",
+        )
+
+
+def _parts(definitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    part: list[dict[str, Any]] = []
+    size = 0
+    for definition in definitions:
+        length = len(json.dumps(definition, ensure_ascii=False).encode()) + 2
+        if part and (size + length > MAX_PART_BYTES or len(part) >= 5_000):
+            yield part
+            part, size = [], 0
+        part.append(definition)
+        size += length
+    if part:
+        yield part

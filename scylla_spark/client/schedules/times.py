@@ -1,0 +1,194 @@
+"""Planned times of a schedule for people: in local time, with what clock changes, holidays and blackouts do to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.cron import Cron, is_fixed
+from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes
+from scylla_spark.core.plan.times.planned_times import planned_after
+from scylla_spark.core.plan.times.zone import Step
+
+MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
+_FIRST_SPAN_US: Final = 120_000_000
+_OLDEST_US: Final = 50 * 366 * zone.DAY_US
+
+
+class PlannedTime(NamedTuple):
+    """A time of a schedule, or one that was left out.
+
+    Attributes:
+        at_us: microseconds since the epoch.
+        local: the same on the wall, such as "Sun 2027-03-28 03:00".
+        tz: of that.
+        fires: something is to run.
+        note: what a clock, a holiday or a blackout does to it; mostly empty.
+    """
+
+    at_us: int
+    local: str
+    tz: str
+    fires: bool = True
+    note: str = ""
+
+
+def following(series: list[FireTimes], calendars: Calendars, after_us: int, count: int) -> list[PlannedTime]:
+    """The next planned times, with those that are left out between them.
+
+    Args:
+        series: of the trigger.
+        calendars: days by name.
+        after_us: later than this, microseconds since the epoch.
+        count: how many that fire, at most.
+    """
+    times = list(islice(planned_after(series, after_us, calendars), max(count, 0)))
+    return _listed(series, calendars, after_us, times)
+
+
+def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, count: int) -> list[PlannedTime]:
+    """The last planned times before an instant, the first first; those that the definition names, whether it was there or not.
+
+    Args:
+        series: of the trigger.
+        calendars: days by name.
+        before_us: earlier than this, microseconds since the epoch.
+        count: how many that fire, at most.
+    """
+    before_us = min(before_us, max((one.end_us + 1 for one in series), default=0))
+    span_us, times = _FIRST_SPAN_US, list[int]()
+    while count and span_us < 8 * _OLDEST_US:
+        begin_us = max(before_us - min(span_us, _OLDEST_US), 0)
+        times = _between(series, calendars, begin_us - 1, before_us, count)
+        if len(times) >= count or begin_us == 0:
+            break
+        span_us *= 8
+    return _listed(series, calendars, times[0] - 1, times) if times else []
+
+
+def clock_changes(cron: Cron, after_us: int, until_us: int) -> Iterator[tuple[Step, datetime, str]]:
+    """Local times of an expression that a clock skips or repeats: the step, the time, and what becomes of it.
+
+    Expressions that go on at short intervals have none: nothing is made up for, nothing is left out.
+
+    Args:
+        cron: the expression and its zone.
+        after_us: clocks that are set later than this …
+        until_us: … and not later than this; microseconds since the epoch.
+    """
+    if not is_fixed(cron.expression):
+        return
+    while (step := zone.step_between(cron.tz, after_us, until_us)) is not None:
+        after_us = step.at_us
+        before, after = zone.local(step.at_us, step.before_us), zone.local(step.at_us, step.after_us)
+        for local in _naive(cron, min(before, after), max(before, after)):
+            yield step, local, _effect(cron, skipped=after > before)
+
+
+def local_text(tz: str, at_us: int) -> str:
+    """What the clocks of a zone show."""
+    return _shown(zone.local(at_us, zone.offset_us(tz, at_us)))
+
+
+# -- below: lists of times ----------------------------------------------------------------------------------------------
+
+
+def _between(series: list[FireTimes], calendars: Calendars, after_us: int, before_us: int, most: int) -> list[int]:
+    """The last `most` times of a stretch."""
+    ahead = planned_after(series, after_us, calendars)
+    return list(deque(takewhile(lambda at_us: at_us < before_us, ahead), maxlen=most))
+
+
+def _listed(series: list[FireTimes], calendars: Calendars, after_us: int, times: list[int]) -> list[PlannedTime]:
+    rows: list[PlannedTime] = []
+    for at_us in times:
+        left_out = sorted({row for one in series for row in _left_out(one, calendars, after_us, at_us)})
+        rows += [row for row in left_out if row.at_us not in times][:MOST_LEFT_OUT]
+        source = next(one for one in series if one.next_after(at_us - 1, calendars) == at_us)
+        rows.append(PlannedTime(at_us, local_text(source.tz, at_us), source.tz, True, _note(source, calendars, at_us)))
+        after_us = at_us
+    return rows
+
+
+# -- what is special about a time ---------------------------------------------------------------------------------------
+
+
+def _left_out(times: FireTimes, calendars: Calendars, after_us: int, until_us: int) -> Iterator[PlannedTime]:
+    """Times of a rule within (after, until] at which nothing fires, and why."""
+    if isinstance(times.rule, Cron) and times.rule.gap == "skip":
+        for step, local, effect in clock_changes(times.rule, after_us, until_us):
+            if step.after_us > step.before_us:
+                yield PlannedTime(step.at_us, _shown(local), times.tz, False, effect)
+    if not times.calendar and not times.blackouts:
+        return
+    plain = [replace(times, calendar="", blackouts=())]
+    for at_us in islice(planned_after(plain, after_us, {}), MOST_LEFT_OUT + 1):
+        why = _why_left_out(times, calendars, at_us)
+        if at_us <= until_us and why:
+            yield PlannedTime(at_us, local_text(times.tz, at_us), times.tz, False, why)
+
+
+def _why_left_out(times: FireTimes, calendars: Calendars, at_us: int) -> str:
+    day = zone.local(at_us, zone.offset_us(times.tz, at_us)).date()
+    if day in calendars.get(times.calendar, frozenset()):
+        moved = {"next": "moved to the next open day", "previous": "moved to the open day before"}
+        return f"{moved.get(times.on_holiday, 'left out')}: a day of the calendar {times.calendar!r}"
+    inside = any(begin <= at_us < end for begin, end in times.blackouts)
+    return "left out: within a blackout" if inside else ""
+
+
+def _note(times: FireTimes, calendars: Calendars, at_us: int) -> str:
+    rule = times.rule
+    if times.calendar and times.on_holiday != "skip" and rule.next_after(at_us - 1) != at_us:
+        return f"moved here from a day of the calendar {times.calendar!r}"
+    if isinstance(rule, Every) or times.tz == "UTC":
+        return ""
+    return _clock_note(times, at_us)
+
+
+def _clock_note(times: FireTimes, at_us: int) -> str:
+    step = zone.last_step(times.tz, at_us)
+    if step is None or at_us - step.at_us >= zone.DAY_US:
+        step = zone.step_between(times.tz, at_us, at_us + zone.DAY_US)
+    if step is None:
+        return ""
+    before, after = zone.local(step.at_us, step.before_us), zone.local(step.at_us, step.after_us)
+    local = zone.local(at_us, zone.offset_us(times.tz, at_us))
+    if after > before:
+        cron = times.rule
+        skipped = list(_naive(cron, before, after)) if isinstance(cron, Cron) and at_us == step.at_us else []
+        moved = isinstance(cron, Cron) and cron.gap == "next" and is_fixed(cron.expression) and skipped
+        return (
+            f"{skipped[0]:%H:%M} does not exist: the clock goes from {before:%H:%M} to {after:%H:%M}" if moved else ""
+        )
+    if after <= local < before:
+        which = "the first" if at_us < step.at_us else "the second"
+        return f"{local:%H:%M} comes twice, this is {which}: the clock goes from {before:%H:%M} back to {after:%H:%M}"
+    return ""
+
+
+def _effect(cron: Cron, *, skipped: bool) -> str:
+    if skipped:
+        return (
+            "left out: the clock skips it"
+            if cron.gap == "skip"
+            else "the clock skips it: it runs at the end of the gap"
+        )
+    return "it comes twice, and runs twice" if cron.fold == "both" else "it comes twice, and runs the first time"
+
+
+def _naive(cron: Cron, begin: datetime, end: datetime) -> Iterator[datetime]:
+    """Local times of an expression within [begin, end), as if no clock had been set."""
+    plain = cron._replace(tz="UTC")
+    at_us: int | None = zone.instant(begin, 0) - 1
+    while at_us is not None and (at_us := plain.next_after(at_us)) is not None and at_us < zone.instant(end, 0):
+        yield zone.EPOCH + timedelta(microseconds=at_us)
+
+
+def _shown(local: datetime) -> str:
+    return f"{local:%a %Y-%m-%d %H:%M}" + (f":{local:%S}" if local.second else "")

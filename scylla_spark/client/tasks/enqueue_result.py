@@ -1,0 +1,67 @@
+"""What became of tasks that were enqueued together."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks.arguments import deadline_of
+from scylla_spark.clock import boot_us
+from scylla_spark.errors import WaitTimeoutError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that was not sent: its place among those given, a stable reason code, and the reason in words."""
+
+    index: int
+    reason: str
+    detail: str
+
+
+class EnqueueResult:
+    """What became of a bulk.
+
+    Args:
+        connection: through which it is awaited.
+        sent: records acknowledged by Kafka.
+        ends: partition → offset behind the last of them.
+        refused: those that were not sent, and why.
+
+    Attributes:
+        sent: records acknowledged by Kafka.
+        refused: those that were not sent, and why.
+    """
+
+    def __init__(
+        self, connection: Connection, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()
+    ) -> None:
+        self.sent = sent
+        self.refused = refused
+        self._connection = connection
+        self._ends = ends
+
+    def __repr__(self) -> str:
+        return f"EnqueueResult(sent={self.sent}, refused={len(self.refused)})"
+
+    def wait(self, timeout: object = None) -> EnqueueResult:
+        """Waits until everything sent is visible in Delta.
+
+        Raises:
+            WaitTimeoutError: it was not in time; nothing is lost.
+        """
+        deadline, pause = deadline_of(timeout), threading.Event()
+        while behind := self._behind():
+            if boot_us() >= deadline:
+                raise WaitTimeoutError(
+                    f"{behind} records are not in the tables after {timeout}.",
+                    hint="They are safe in Kafka; is ingest running?",
+                )
+            pause.wait(0.2)
+        return self
+
+    def _behind(self) -> int:
+        marks = self._connection.readers.marks()
+        positions = {number: mark.tasks_offset for (topic, number), mark in marks.items() if topic == "tasks"}
+        return sum(max(0, end - positions.get(number, 0)) for number, end in self._ends.items())

@@ -1,0 +1,323 @@
+"""A handle on one task: how it stands, how it ended, and the wish to end it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Any, Final, Generic
+
+from typing_extensions import TypeVar
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks.explain import explain
+from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
+from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
+from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.fold import Folded
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.records.command import ENQUEUE, Command
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.task import CANCELLED, SUCCEEDED
+from scylla_spark.core.task_state import attempts_of, completion_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of, task_failed
+from scylla_spark.duration import duration_ms
+from scylla_spark.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerError,
+    UnreachableError,
+    WaitTimeoutError,
+)
+from scylla_spark.executors.value_type import ValueType
+from scylla_spark.io.delta.table_reader import TableReader
+from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.io.kafka.log_reader import LogReader
+
+_ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
+_CATCH_UP_US: Final = 10_000_000
+
+R_co = TypeVar("R_co", default=Any, covariant=True)
+
+
+class TaskHandle(Generic[R_co]):
+    """One task, by its key; making one asks nobody.
+
+    Args:
+        connection: to the deployment.
+        key: identity of the task.
+        returns: the type of its result; None: plain JSON.
+    """
+
+    def __init__(self, connection: Connection, key: TaskKey, returns: ValueType | None = None) -> None:
+        self.key = key
+        self._returns = returns
+        self._connection = connection
+        self._moving = False  # a cancel was sent for a move that is not finished
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.key})"
+
+    def status(self) -> TaskStatus:
+        """How the task stands now: tables and both logs.
+
+        Raises:
+            NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
+        """
+        folded, facts, fresh = self._look()
+        return status_of(self.key, folded, facts, now_us(), fresh=fresh)
+
+    def attempts(self) -> list[Attempt]:
+        """Every recorded attempt in order: one entry each, with how it ended."""
+        self._caught_up()
+        facts = self._facts()
+        return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
+
+    def result(self, timeout: object = None) -> R_co:
+        """Waits for the end of the task and returns what its handler returned, as the type that the handler declares.
+
+        Args:
+            timeout: how long to wait (duration); None: for ever.
+
+        Raises:
+            ArgumentError: the handler returned, where it ran, what does not fit the type that it declares here.
+            TaskFailed: it ended otherwise; the fields hold outcome, attempt, error_class, error_message and error_stack.
+            WaitTimeoutError: it has not ended in time; it goes on.
+            UnreachableError: Kafka does not answer.
+        """
+        with self._log.watching(self.key):
+            ended = self._end(arguments.deadline_of(timeout))
+        if ended is None:
+            raise WaitTimeoutError(
+                f"{self.key} has not ended within {timeout}.",
+                hint="It goes on; `.explain()` says why it waits.",
+                key=str(self.key),
+            )
+        if ended.outcome != SUCCEEDED:
+            raise _failed(self.key, ended)
+        text = ended.result or "null"
+        value: R_co = json.loads(text) if self._returns is None else self._returns.read(text)
+        return value
+
+    def cancel(self, timeout: object = "10s", *, running: bool = False, grace: object = "10s") -> str:
+        """Ends the task without running it (again), and waits for the owner's answer.
+
+        Args:
+            timeout: how long to wait for the answer (duration).
+            running: end it also where it runs: it is asked to (`ctx.cancelled`; `async def` handlers get a CancelledError), and
+                killed after the grace. Tasks of batch handlers are left alone all the same.
+            grace: how long it may go on (duration); it is waited for that, too.
+
+        Returns:
+            "cancelled", or "too_late" where it runs on or has ended otherwise.
+
+        Raises:
+            WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.
+        """
+        grace_ms = max(1, duration_ms(grace)) if running else None
+        deadline = arguments.deadline_of(timeout) + (grace_ms or 0) * 1000
+        request_id = self._connection.request_cancel(self.key, grace_ms)
+
+        def look() -> str | None:
+            ended = completion_of(self._facts())
+            if ended is not None:
+                return ended.outcome
+            return "" if self._log.answer(self._partition, request_id) is not None else None
+
+        with self._log.watching(self.key):
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            outcome = self._log.until(self._partition, look, deadline)
+        if outcome is None:
+            raise WaitTimeoutError(
+                f"No dispatcher answered the cancel of {self.key} within {timeout}.",
+                hint="The cancel stands: the task ends as cancelled when a dispatcher runs, unless it has already ended.",
+                key=str(self.key),
+            )
+        if outcome == "":  # answered as too late: it runs, or it ended before what we read
+            stored = self._readers.completion(self.key)
+            outcome = stored.outcome if stored is not None else ""
+        return CANCELLED if outcome == CANCELLED else "too_late"
+
+    def reschedule(
+        self, at: datetime | None = None, *, delay: object = None, timeout: object = "10s"
+    ) -> TaskHandle[R_co]:
+        """Moves the task to another time: cancels it and enqueues a copy under the new key.
+
+        Args:
+            at: the new time (aware).
+            delay: or how long from now (duration).
+            timeout: how long to wait for the cancel to be answered.
+
+        Returns:
+            A handle on the copy.
+
+        Raises:
+            ConflictError: it runs or has ended; nothing was enqueued.
+            NotFoundError: there is no such task.
+            WaitTimeoutError: the cancel was not answered in time, and no copy was enqueued. The cancel stands; the same call
+                on this handle finishes the move, also if the task was cancelled meanwhile.
+        """
+        now = now_us()
+        copy = arguments.moved(self.command(), arguments.moment(now, at, delay), now)
+        status = self.status()
+        cut_short = self._moving and status.state == CANCELLED and not status.attempts
+        if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
+            raise ConflictError(
+                f"{self.key} cannot be moved: it runs or has ended.", hint="`task retry` enqueues an ended task again."
+            )
+        self._connection.send(copy)
+        self._moving = False
+        return TaskHandle(self._connection, copy.key, self._returns)
+
+    def _cancelled_for_move(self, timeout: object) -> str:
+        try:
+            self._moving = True
+            return self.cancel(timeout)
+        except WaitTimeoutError as error:
+            raise WaitTimeoutError(
+                f"{self.key} is not moved yet: {error.message}",
+                hint="Its cancel stands. Call reschedule of this handle again when a dispatcher runs, which enqueues the copy; "
+                "or, once it is cancelled, `task retry`.",
+                key=str(self.key),
+            ) from error
+
+    def retry(self) -> TaskHandle[R_co]:
+        """Enqueues a copy of the ended task, due now, under a new uniqueness key; its field `retryOf` names this one.
+
+        Raises:
+            ConflictError: the task has not ended; nothing was enqueued.
+            NotFoundError: there is no such task.
+        """
+        folded, facts, fresh = self._look()
+        if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
+            raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
+        copy = arguments.retried(folded.data, now_us())
+        self._connection.send(copy)
+        return TaskHandle(self._connection, copy.key, self._returns)
+
+    def logs(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[TaskLine]:
+        """What the attempts of the task have printed and logged, line by line.
+
+        Args:
+            attempt: only this one; None: all.
+            follow: also what comes from now on, until the task has ended.
+
+        Raises:
+            NotFoundError: there is no such task.
+            UnreachableError: Kafka does not answer.
+        """
+        self.status()
+        wanted = LineFilter(attempt)
+        if not follow:
+            return lines_of(self._connection, self.key, wanted)
+        return chain.from_iterable(followed(self._connection, self.key, wanted, self.has_ended))
+
+    def outputs(self, attempt: int | None = None) -> list[TaskOutput]:
+        """The files that attempts of the task have left behind, in order; they are read from the folder `outputs.path`.
+
+        Args:
+            attempt: only of this one; None: of all.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        self.status()
+        attempts = [one for one in self.attempts() if attempt in (None, one.number)]
+        files = OutputFiles(self._connection.settings.outputs_path)
+        return outputs_of(attempts, self.key, files, self._connection.rules.partitions)
+
+    def explain(self) -> dict[str, Any]:
+        """Why the task is not running: the owner's answer, or what tables and logs say.
+
+        Returns:
+            At least `state`, and `why` as a sentence for people.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        return explain(self.status(), self._connection.owner_address(self._partition))
+
+    # -- below: how the answers are found -------------------------------------------------------------------------------
+
+    @property
+    def _partition(self) -> int:
+        return partition_of(self.key.ordering_id, self._connection.rules.partitions)
+
+    @property
+    def _readers(self) -> TableReader:
+        return self._connection.readers
+
+    @property
+    def _log(self) -> LogReader:
+        return self._connection.log_reader
+
+    def command(self) -> Command:
+        """The newest enqueue of the key.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        folded, _, _ = self._look()
+        if folded.data is None:
+            raise NotFoundError(f"{self.key} was never enqueued, only cancelled.", hint="Enqueue it under another key.")
+        return folded.data
+
+    def _look(self) -> tuple[Folded, list[Fact], bool]:
+        """Everything known of the key, and whether the logs answered."""
+        with self._log.watching(self.key):
+            fresh = self._caught_up()
+            facts = self._facts()  # log before tables: what ingest moves meanwhile is seen twice, never not at all
+        commands = self._log.commands(self._partition, self.key) if fresh else []
+        facts = self._stored() + facts
+        row, folded = self._readers.task(self.key), Folded()
+        for command in (
+            [] if row is None else [row.command, *_cancels(row.command, cancelled=row.cancelled)]
+        ) + commands:
+            folded.add(command)
+        if folded.data is None and folded.cancel is None and not facts:
+            raise NotFoundError(
+                f"There is no task {self.key}.",
+                hint="Check all three parts of the key; `scylla-spark task list` shows what is there.",
+            )
+        return folded, facts, fresh
+
+    def _facts(self) -> list[Fact]:
+        return self._log.facts(self._partition, self.key)
+
+    def _stored(self) -> list[Fact]:
+        ended = self._readers.completion(self.key)
+        return [*self._readers.attempts(self.key), *([ended] if ended is not None else [])]
+
+    def _caught_up(self) -> bool:
+        try:
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+        except UnreachableError:
+            return False
+        return True
+
+    def has_ended(self) -> bool:
+        """Whether the task has ended, by the logs if Kafka answers, and by the tables."""
+        self._caught_up()
+        return completion_of(self._facts()) is not None or self._readers.completion(self.key) is not None
+
+    def _end(self, deadline: int) -> Fact | None:
+        look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731
+        while (ended := look()) is None:
+            self._log.catch_up(self._partition, boot_us() + _CATCH_UP_US)
+            ended = look() or self._readers.completion(self.key)
+            if ended is not None:
+                break
+            ended = self._log.until(self._partition, look, min(deadline, boot_us() + _ROUND_US))
+            if ended is not None or boot_us() >= deadline:
+                break
+        return ended
+
+
+def _cancels(command: Command, *, cancelled: bool) -> list[Command]:
+    return [command._replace(kind="cancel")] if cancelled and command.kind == ENQUEUE else []
+
+
+def _failed(key: TaskKey, ended: Fact) -> SchedulerError:
+    return task_failed(key, ended.outcome, ended.attempt, ended.failure)

@@ -1,0 +1,383 @@
+"""The leases that workers have of the partitions held here: begun by a fact, kept alive by signs of life, ended by another fact.
+
+A lease is *announced* while its fact is being written, *held* once that counts, and gone with the decision that ends it. What is
+recorded of a lease outlives its owner: the next one adopts it, and gives it a whole new term.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from scylla_spark.core.engine.bounds import LEASED, retry_of
+from scylla_spark.core.engine.fact_recorder import Recorder
+from scylla_spark.core.engine.judging import Judging
+from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, STUB, Entry, Lane
+from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
+from scylla_spark.core.engine.outbox import NEVER, identity_of
+from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.lease import CANCELLED as TASK_CANCELLED
+from scylla_spark.core.lease import OK, UNAVAILABLE
+from scylla_spark.core.records.command import ENQUEUE, Command
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome
+
+CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
+_NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
+_SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
+_REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
+
+
+class _Waiters(NamedTuple):
+    """Who waits for a fact of a partition: sessions, the statuses of their calls, and the places of the reports in these."""
+
+    partition: Partition
+    reports: list[tuple[WorkerSession, list[str], int]]
+
+
+class LeaseBook:
+    """All leases of the partitions that are held.
+
+    Args:
+        state: of the engine.
+        gates: of the queues; a lease takes a slot.
+        waiting: where lanes go on.
+        recorder: writes starts and checkpoints.
+        judging: makes facts of what ends leases.
+
+    Attributes:
+        news: sessions to which something has happened since they were looked at last.
+    """
+
+    def __init__(
+        self, state: EngineState, gates: Gates, waiting: Waiting, *, recorder: Recorder, judging: Judging
+    ) -> None:
+        self._state = state
+        self._gates = gates
+        self._waiting = waiting
+        self._recorder = recorder
+        self._judging = judging
+        self._leases: dict[str, Lease] = {}
+        self._of_entry: dict[Entry, Lease] = {}
+        self._handed_over: dict[str, Lease] = {}  # digest → lease whose task ends with being handed over, being written
+        self._ended: OrderedDict[str, str] = OrderedDict()  # digest → how; the oldest first
+        self._reported: dict[str, _Waiters] = {}  # digest → who waits for the fact of its end
+        self._deadlines: list[
+            tuple[int, int, str]
+        ] = []  # (when to look, number, digest); ended leases leave theirs behind
+        self._owed: dict[Lease, None] = {}  # whose note tells more than was recorded; the oldest first
+        self._owed_by_us = NEVER
+        self.news: dict[WorkerSession, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def all(self) -> Iterable[Lease]:
+        """Every lease, in no order."""
+        return self._leases.values()
+
+    def of_queue(self, queue: str) -> list[Lease]:
+        """The leases of a queue."""
+        return [lease for lease in self._leases.values() if lease.run.invocation.queue == queue]
+
+    def get(self, digest: str) -> Lease | None:
+        """The lease whose token has that digest."""
+        return self._leases.get(digest)
+
+    def of(self, entry: Entry) -> Lease | None:
+        """The lease of a task."""
+        return self._of_entry.get(entry)
+
+    def how_ended(self, digest: str) -> str | None:
+        """The outcome of a lease that ended lately."""
+        return self._ended.get(digest)
+
+    # -- beginning --------------------------------------------------------------------------------------------------------
+
+    def announce(self, lease: Lease, now: int) -> None:
+        """A worker is to have a task: the fact of it is written, and when that counts, it is told."""
+        run, note = lease.run, lease.note
+        lease.number = self._state.next_number()
+        self._hold(lease)
+        run.gate.begin(run.lane.ordering_id, now)
+        if lease.session is not None:
+            lease.session.reserved += 1
+        if note.lease_ms:
+            self._recorder.record(run.partition, self._start_of(lease), now, now)
+            return
+        self._release(lease)  # it is handed over once, and has ended with that
+        self._handed_over[lease.digest] = lease
+        self._finish(lease, Outcome(0, SUCCEEDED, now, now), now)
+
+    def _start_of(self, lease: Lease) -> Fact:
+        run, note = lease.run, lease.note
+        already = run.entry.attempt >= run.invocation.attempt
+        return Fact(
+            run.entry.key, run.invocation.attempt, STARTED, note.since_us, planned_us=run.invocation.planned_us,
+            used=run.entry.used + (0 if already else 1), work=note,
+        )  # fmt: skip
+
+    def _hold(self, lease: Lease) -> None:
+        run = lease.run
+        if run.lane.state in IDLE:
+            run.lane.stamp += 1
+            run.lane.active = None
+            run.lane.state = RUNNING
+        run.lane.take_in(run.entry)
+        run.lane.hold(run.entry)
+        self._leases[lease.digest] = self._of_entry[run.entry] = lease
+
+    def recorded(self, fact: Fact, now: int) -> None:
+        """A fact of a lease counts."""
+        digest = fact.work.lease if fact.work is not None else None
+        if digest is None:
+            return
+        lease = self._leases.get(digest) or self._handed_over.pop(digest, None)
+        if lease is not None and not lease.held and fact.outcome in (STARTED, SUCCEEDED):
+            self._begin(lease, now)
+        elif lease is not None and lease in self._owed and self.is_closing(lease):
+            self._write(lease, now)
+        elif fact.outcome != STARTED:
+            self._answer(digest, TASK_CANCELLED if fact.outcome == CANCELLED else OK)
+
+    def _begin(self, lease: Lease, now: int) -> None:
+        if lease.note.lease_ms:
+            self._set_deadline(lease, now + CONFIRM_US)
+        else:
+            lease.token = ""
+        if lease.session is not None:
+            lease.session.granted(lease)
+            self.news[lease.session] = None
+        lease.held = True
+
+    def adopt(self, partition: Partition, lane: Lane, entry: Entry, now: int) -> None:
+        """A task that was loaded may have been leased by an earlier owner: then its worker keeps it for a whole new term."""
+        if not entry.leased or entry.stage is not OPEN or entry.cancelled or partition.state is not ACTIVE:
+            return
+        note, mine, data = entry.work, partition.mine, entry.data
+        assert note is not None
+        assert note.lease is not None
+        assert mine is not None
+        policy, gate = self._state.policy_of(data), self._gates.of(data.queue)
+        invocation = Invocation(
+            0, entry.key, entry.attempt, mine.epoch, data.handler or "", data.queue, data.payload, data.priority,
+            entry.key.time_us, 0,
+        )  # fmt: skip
+        run = Run(partition, lane, entry, invocation, LEASED, gate, retry_of(data, policy))
+        lease = Lease(run, note, note.lease, None, None)
+        self._hold(lease)
+        gate.begin(lane.ordering_id, now)
+        lease.held = lease.confirmed = True
+        self._set_deadline(lease, now + note.lease_ms * 1000)
+        self._state.counts["leases_adopted"] += 1
+
+    def load_stubs(self, partition: Partition) -> None:
+        """Tasks that the log says to be leased, and that are too far back in their lanes to be loaded, block these all the same.
+
+        A stub stands for such a task, without its data, until that is loaded or the lease is over.
+        """
+        for key, (_, fact) in list(partition.early_facts.items()):
+            if fact.outcome != STARTED or fact.work is None or fact.work.lease is None:
+                continue
+            lane = partition.lane(key.ordering_id)
+            if lane.find(key) is None:
+                stub = Entry(
+                    Command(ENQUEUE, key, STUB), verified=True, attempt=fact.attempt, used=fact.used, work=fact.work
+                )
+                stub.cancelled = key in partition.cancelled
+                lane.load(stub)
+
+    def deliver(self, lease: Lease, now: int) -> None:
+        """A worker is being told of a lease; one without a session is taken at its word that it hears it."""
+        if lease.session is not None and not lease.session.name:
+            lease.session.held.pop(lease.digest, None)
+            lease.session = None
+            self.confirm(lease, now)
+        elif not lease.confirmed:  # who said so before this answer, which comes again, need not say it once more
+            self._set_deadline(lease, now + CONFIRM_US)
+
+    def confirm(self, lease: Lease, now: int) -> None:
+        """Its worker has got a lease; from now on it lasts as long as it should."""
+        lease.confirmed = True
+        lease.extend(now)
+        self._set_deadline(lease, lease.deadline_us)
+
+    def join(self, lease: Lease, session: WorkerSession) -> None:
+        """A session keeps a lease from now on that was nobody's, or of an earlier session of its worker."""
+        if lease.session is not None:
+            lease.session.held.pop(lease.digest, None)
+        lease.session, lease.confirmed = session, True
+        session.held[lease.digest] = lease
+
+    # -- keeping ----------------------------------------------------------------------------------------------------------
+
+    def noted(self, lease: Lease, now: int) -> None:
+        """The lease's note tells more than is recorded: that is owed until it is written, or the lease ends with its note."""
+        self._owed[lease] = None
+        self._owed_by_us = min(self._owed_by_us, now + _NEWS_US)
+
+    def is_closing(self, lease: Lease) -> bool:
+        """Whether its partition is being left, so that nothing more of it is recorded here but its end."""
+        return bool(lease.run.partition.drain_by_us)
+
+    def write_owed(self, now: int) -> None:
+        """Records what has been owed for long enough, and with it whatever else is owed."""
+        if self._owed_by_us > now:
+            return
+        for lease in list(self._owed):
+            self._write(lease, now)
+        self._owed_by_us = now + _NEWS_US if self._owed else NEVER
+
+    def settle(self, partition: Partition, now: int) -> None:
+        """The partition is being left: what is owed of it is recorded first."""
+        for lease in [lease for lease in self._owed if lease.run.partition is partition]:
+            self._write(lease, now)
+
+    def _write(self, lease: Lease, now: int) -> None:
+        """Records what is owed of a lease; where an earlier start fact of it does not count yet, that has to come first."""
+        partition, fact = lease.run.partition, self._start_of(lease)
+        if identity_of(fact) not in partition.outbox.unrecorded:
+            del self._owed[lease]
+            self._recorder.record(partition, fact, now, now)
+
+    def doubt(self, now: int) -> None:
+        """The clock was set: what was reckoned by it is reckoned anew."""
+        self._owed_by_us = now if self._owed else NEVER
+        for lease in self._leases.values():
+            if lease.held:
+                self._set_deadline(lease, now + (lease.note.lease_ms * 1000 if lease.confirmed else CONFIRM_US))
+
+    def bear_with(self, now: int) -> None:
+        """Workers were cut off: those that were just told of a lease have a whole term to say that they got it."""
+        for lease in self._leases.values():
+            if lease.held and not lease.confirmed:
+                self._set_deadline(lease, now + max(lease.note.lease_ms * 1000, CONFIRM_US))
+
+    def _set_deadline(self, lease: Lease, deadline_us: int) -> None:
+        lease.deadline_us = deadline_us
+        heappush(self._deadlines, (deadline_us, self._state.next_number(), lease.digest))
+        if len(self._deadlines) > 4 * len(self._leases) + _SLACK:
+            timed = (lease for lease in self._leases.values() if lease.deadline_us != NEVER)
+            self._deadlines = [(lease.deadline_us, self._state.next_number(), lease.digest) for lease in timed]
+            heapify(self._deadlines)
+
+    def next_us(self) -> int:
+        """When a lease may run out, or something of one is to be recorded."""
+        return min(self._deadlines[0][0] if self._deadlines else NEVER, self._owed_by_us)
+
+    def expire(self, now: int) -> None:
+        """Leases without a sign of life are over; those that were extended run on."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            lease = self._leases.get(heappop(self._deadlines)[2])
+            if lease is None:
+                continue
+            if lease.deadline_us > now:
+                heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
+            else:
+                self._run_out(lease, now)
+
+    def _run_out(self, lease: Lease, now: int) -> None:
+        note = lease.note
+        if not lease.confirmed:
+            self.give_back(lease, now, "lease_unconfirmed", f"Worker {note.worker!r} did not say that it got the task.")
+            return
+        over = now >= note.until_us
+        said = "kept it as long as is allowed" if over else f"gave no sign of life for {note.lease_ms / 1000:g} s"
+        how_far = f" Its last progress was {note.progress:g}." if note.progress is not None else ""
+        failure = Failure("lease_too_long" if over else "lease_expired", f"Worker {note.worker!r} {said}.{how_far}")
+        self._state.counts["leases_expired"] += 1
+        self.end(lease, Outcome(0, TIMED_OUT, note.since_us, now, failure=failure, wait_ms=0), now)
+
+    # -- ending -----------------------------------------------------------------------------------------------------------
+
+    def end(self, lease: Lease, outcome: Outcome, now: int, *, tell: bool = True) -> None:
+        """A lease is over; its fact is being written.
+
+        Args:
+            lease: that is announced or held.
+            outcome: how it ended; its note is put in here.
+            now: microseconds since the epoch.
+            tell: its session has not ended it itself.
+        """
+        session = lease.session
+        if tell and session is not None and lease.token and session.knows(lease):
+            session.lost.append(lease.token)
+        self._release(lease)
+        if session is not None:
+            session.let_go(lease)
+            self.news[session] = None
+        self._finish(lease, outcome, now)
+
+    def _release(self, lease: Lease) -> None:
+        del self._leases[lease.digest]
+        del self._of_entry[lease.run.entry]
+        self._owed.pop(lease, None)
+
+    def _finish(self, lease: Lease, outcome: Outcome, now: int) -> None:
+        run = lease.run
+        self._ended[lease.digest] = outcome.outcome
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+        run.lane.out -= 1
+        self._waiting.let_in(run.gate.end(run.lane.ordering_id))
+        self._judging.decide(run, outcome._replace(work=lease.note), now, linger=False)
+        self._waiting.go_on(run.partition, run.lane, now)
+
+    def give_back(self, lease: Lease, now: int, code: str, said: str) -> None:
+        """The task goes to somebody else, as if this lease had never been: it uses up no attempt."""
+        self._state.counts["leases_given_back"] += 1
+        self.end(lease, Outcome(0, YIELDED, lease.note.since_us, now, failure=Failure(code, said)), now)
+
+    def cancel(self, lease: Lease, requests: tuple[str, ...], now: int) -> None:
+        """The task is cancelled: that ends it at once, and its worker hears of it."""
+        entry, session = lease.run.entry, lease.session
+        entry.cancelled = True
+        entry.requests += requests
+        if session is not None and lease.token and session.knows(lease):
+            session.cancelled.append(lease.token)
+        self.end(lease, Outcome(0, CANCELLED, lease.note.since_us, now), now)
+
+    def report(self, lease: Lease, outcome: Outcome, session: WorkerSession, index: int, now: int) -> None:
+        """A worker ends a lease; the report with that index in its call is answered once the fact counts."""
+        self._reported[lease.digest] = _Waiters(lease.run.partition, [])
+        self.wait_too(lease.digest, session, index)
+        self.end(lease, outcome, now, tell=False)
+
+    def is_being_reported(self, digest: str) -> bool:
+        """Whether the fact of a reported end is being written."""
+        return digest in self._reported
+
+    def wait_too(self, digest: str, session: WorkerSession, index: int) -> None:
+        """A report is answered once the fact of it counts; it may have come before."""
+        self._reported[digest].reports.append((session, session.statuses, index))
+        session.pending += 1
+
+    def _answer(self, digest: str, status: str) -> None:
+        waiters = self._reported.pop(digest, None)
+        for session, statuses, index in waiters.reports if waiters is not None else ():
+            session.settle(statuses, index, status)
+            self.news[session] = None
+
+    def give_up(self, partition: Partition) -> None:
+        """The partition is somebody else's: its leases go on there, and whatever is being written nobody here hears of."""
+        for lease in [lease for lease in self._leases.values() if lease.run.partition is partition]:
+            self._release(lease)
+            self._desert(lease)
+            self._waiting.let_in(lease.run.gate.end(lease.run.lane.ordering_id))
+        for lease in [lease for lease in self._handed_over.values() if lease.run.partition is partition]:
+            del self._handed_over[lease.digest]
+            self._desert(lease)
+        for digest in [digest for digest, waiters in self._reported.items() if waiters.partition is partition]:
+            self._ended.pop(digest, None)  # whether it did, the next owner knows
+            self._answer(digest, UNAVAILABLE)
+
+    def _desert(self, lease: Lease) -> None:
+        if lease.session is not None:
+            lease.session.let_go(lease)
+            self.news[lease.session] = None

@@ -1,0 +1,183 @@
+"""Leases what waits to those who want it: the most urgent lanes to the first who asked.
+
+A lease is a fact before it is an answer: here it is decided and announced, `LeaseBook` hears when its fact counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scylla_spark.core.engine import action
+from scylla_spark.core.engine.bounds import LEASED, retry_of
+from scylla_spark.core.engine.cancels import Cancels
+from scylla_spark.core.engine.lane import LOOKUP, RECORDING, Entry
+from scylla_spark.core.engine.leases.book import LeaseBook
+from scylla_spark.core.engine.leases.demand import Demand, Demands
+from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.worker_session import Lease
+from scylla_spark.core.engine.memory_use import size_of
+from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.queue import Gate, Gates
+from scylla_spark.core.engine.ready import Place
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.waiting import Waiting
+from scylla_spark.core.key import place_of
+from scylla_spark.core.lease import Scarcity, digest_of_token, new_token
+from scylla_spark.core.task import Invocation
+from scylla_spark.core.work_note import WorkNote
+
+MOST_ANSWER_BYTES: Final = (
+    8 * 1024 * 1024
+)  # of all that one answer tells of its leases; written as JSON it may be some times that
+_LEASE_BYTES: Final = 512  # of a lease without its texts
+
+
+class Leasing:
+    """Hands lanes that wait for a worker to workers that wait for work.
+
+    Args:
+        state: of the engine.
+        gates: of the queues.
+        pulls: lanes that wait for a worker.
+        waiting: where lanes go back to.
+        cancels: ends cancelled heads.
+        book: of leases.
+
+    Attributes:
+        demands: what is wanted.
+    """
+
+    def __init__(
+        self,
+        state: EngineState,
+        gates: Gates,
+        pulls: PullQueues,
+        *,
+        waiting: Waiting,
+        cancels: Cancels,
+        book: LeaseBook,
+    ) -> None:
+        self._state = state
+        self._gates = gates
+        self._pulls = pulls
+        self._waiting = waiting
+        self._cancels = cancels
+        self._book = book
+        self.demands = Demands()
+
+    def serve(self, now: int) -> None:
+        """Leases all that is wanted and there."""
+        for name in self.demands.queues():
+            self._serve(name, now)
+        for demand in self.demands.by_key():
+            self._serve_key(demand, now)
+
+    def opens_us(self) -> list[int]:
+        """When rates let something start that is wanted, microseconds since the epoch."""
+        waited_for = [name for name in self.demands.queues() if self._pulls.get(name) is not None]
+        return [at for name in waited_for if (at := self._gates.of(name).opens_us()) is not None]
+
+    def scarcity(self, name: str) -> Scarcity:
+        """What a queue has for workers here."""
+        pull = self._pulls.get(name)
+        if pull is None:
+            return Scarcity(name, 0, None, "")
+        return Scarcity(name, pull.size, pull.oldest_us(), self._gates.of(name).limit())
+
+    def _serve(self, name: str, now: int) -> None:
+        """Leases what waits in a queue to those who want it, the first first."""
+        pull, gate = self._pulls.get(name), self._gates.of(name)
+        if pull is None or not gate.is_open(now):
+            return
+        for demand in self.demands.of(name):
+            while demand.got < demand.want.most and demand.session.bytes < MOST_ANSWER_BYTES and gate.is_open(now):
+                place = pull.pop(demand.want.handlers)
+                if place is None:
+                    break
+                self._try(demand, place, gate, now)
+            if not pull.size or not gate.is_open(now):
+                break
+        self._pulls.forget_if_empty(name)
+
+    def _serve_key(self, demand: Demand, now: int) -> None:
+        """Leases the one task that is asked for, if it is the head of its lane and due."""
+        key = demand.want.key
+        assert key is not None
+        partition = self._state.partitions.get(place_of(key.ordering_id, self._state.limits.partitions))
+        lane = partition.lanes.get(key.ordering_id) if partition is not None else None
+        if demand.got or partition is None or lane is None or lane.active is None or lane.active.key != key:
+            return
+        gate = self._gates.of(lane.active.data.queue)
+        if gate.is_open(now) and self._waiting.executor_of(lane.active.data) == LEASED:
+            self._try(demand, Place(0, 0, 0, lane.stamp, partition, lane), gate, now)
+
+    def _try(self, demand: Demand, place: Place, gate: Gate, now: int) -> None:
+        """Leases the head of a lane, unless something else has to come first."""
+        partition, lane = place.partition, place.lane
+        head = lane.active
+        if place.void or head is None:
+            return
+        if not gate.admits(partition, lane):
+            return  # it waits for a slot of its group
+        retry = retry_of(head.data, self._state.policy_of(head.data))
+        if partition.backed_up(self._state.limits):
+            partition.overflow.append((place.stamp, lane))
+        elif not head.verified and not partition.is_fresh(head.key):
+            lane.state = LOOKUP
+            self._state.ask(action.Lookup(partition.tenure, [head.key]))
+        elif head.cancelled or head.expired(now) or not retry.allows(head.used):
+            lane.state = RECORDING
+            self._cancels.end_unrun(partition, head, now)
+        else:
+            partition.reassure(lane)
+            self._lease(demand, Run(partition, lane, head, _invocation(partition, head), LEASED, gate, retry), now)
+            return
+        self._waiting.let_in(gate.instead(lane.ordering_id))
+
+    def _lease(self, demand: Demand, run: Run, now: int) -> None:
+        """A worker gets a task, once the fact of it counts."""
+        limits, session, want, work = run.gate.limits, demand.session, demand.want, run.entry.work
+        token = new_token(run.partition.number, self._state.rng)
+        lease_ms = limits.lease_ms if want.lease_ms is None else want.lease_ms
+        note = WorkNote(
+            session.worker or None, digest_of_token(token), lease_ms, now, now + limits.max_run_ms * 1000,
+            checkpoint=work.checkpoint if work is not None else None,
+        )  # fmt: skip
+        demand.got += 1
+        session.bytes += _bytes_of(run)
+        self._state.counts["leases"] += 1
+        self._book.announce(Lease(run, note, digest_of_token(token), token, session), now)
+
+
+def _bytes_of(run: Run) -> int:
+    """About how many bytes a worker is told of a task."""
+    entry, invocation = run.entry, run.invocation
+    checkpoint = entry.work.checkpoint if entry.work is not None else None
+    key, error = invocation.key, entry.error or ()
+    texts = (
+        invocation.payload,
+        checkpoint,
+        invocation.handler,
+        entry.data.traceparent,
+        key.ordering_id,
+        key.uniqueness_key,
+    )
+    return _LEASE_BYTES + sum(size_of(text) for text in (*texts, *entry.data.tags, *error))
+
+
+def _invocation(partition: Partition, head: Entry) -> Invocation:
+    data, mine = head.data, partition.mine
+    assert mine is not None
+    return Invocation(
+        0,
+        head.key,
+        head.attempt + 1,
+        mine.epoch,
+        data.handler or "",
+        data.queue,
+        data.payload,
+        data.priority,
+        head.next_us,
+        0,
+    )

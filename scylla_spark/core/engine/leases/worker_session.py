@@ -1,0 +1,159 @@
+"""A lease, and one run of a worker as the engine knows it: what it holds, what it was given, which call of it waits."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scylla_spark.core.engine.outbox import NEVER
+from scylla_spark.core.engine.runs import Run
+from scylla_spark.core.lease import Call
+from scylla_spark.core.work_note import WorkNote
+
+
+class Lease:
+    """One lease.
+
+    Attributes:
+        run: the attempt that it is.
+        note: as recorded, with what its worker has told since.
+        digest: of the token.
+        token: None: of an earlier owner, who alone knew it, and not shown since.
+        session: that keeps it alive; None: whoever shows its token.
+        held: its fact counts.
+        confirmed: its worker has said to have got it.
+        number: grows with every lease; the more urgent ones of a call come first.
+        deadline_us: when it ends without a sign of life, microseconds since the epoch.
+    """
+
+    __slots__ = ("confirmed", "deadline_us", "digest", "held", "note", "number", "run", "session", "token")
+
+    def __init__(self, run: Run, note: WorkNote, digest: str, token: str | None, session: WorkerSession | None) -> None:
+        self.run = run
+        self.note = note
+        self.digest = digest
+        self.token = token
+        self.session = session
+        self.held = False
+        self.confirmed = False
+        self.deadline_us = NEVER
+        self.number = 0
+
+    def extend(self, now: int) -> None:
+        """A sign of life."""
+        self.deadline_us = min(now + self.note.lease_ms * 1000, self.note.until_us)
+
+
+class Told(NamedTuple):
+    """What the last answer told to be over: tokens of lost leases, and those of them whose tasks were cancelled."""
+
+    lost: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+NOTHING_TOLD: Final = Told()
+
+
+class WorkerSession:
+    """What is known of one run of a worker, or of one call of somebody without a session.
+
+    Args:
+        worker: its name.
+        name: of the session; empty: a single call.
+
+    Attributes:
+        sequence: of the last call.
+        call: that waits for its answer.
+        looked: whether the queues have been looked at since the call came.
+        statuses: of the call's reports and signs, so far.
+        pending: reports of the call whose facts are being written.
+        reserved: leases that are being written.
+        bytes: of what is to be told of those, and of `fresh`.
+        fresh: leases that count and have not been told.
+        given: those that the last answer told.
+        held: digest → lease, of all that count and are its own.
+        lost: tokens of leases that it does not know to be over.
+        cancelled: those of them whose tasks were cancelled.
+        told: what the last answer told to be over.
+        seen_us: when it called last, microseconds since the epoch.
+        about: JSON object of what it says of itself.
+    """
+
+    __slots__ = (
+        "about",
+        "bytes",
+        "call",
+        "cancelled",
+        "fresh",
+        "given",
+        "held",
+        "looked",
+        "lost",
+        "name",
+        "pending",
+        "reserved",
+        "seen_us",
+        "sequence",
+        "statuses",
+        "told",
+        "worker",
+    )  # fmt: skip
+
+    def __init__(self, worker: str, name: str) -> None:
+        self.worker = worker
+        self.name = name
+        self.sequence = 0
+        self.call: Call | None = None
+        self.looked = False
+        self.statuses: list[str] = []
+        self.pending = 0
+        self.reserved = 0
+        self.bytes = 0
+        self.fresh: list[Lease] = []
+        self.given: list[Lease] = []
+        self.held: dict[str, Lease] = {}
+        self.lost: list[str] = []
+        self.cancelled: list[str] = []
+        self.told = NOTHING_TOLD
+        self.seen_us = 0
+        self.about: str | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for nothing and holds nothing."""
+        return self.call is None and not self.held and not self.reserved
+
+    def tell(self) -> None:
+        """All that is new is being told."""
+        self.given, self.fresh, self.bytes = sorted(self.fresh, key=lambda lease: lease.number), [], 0
+        self.told = Told(tuple(self.lost), tuple(self.cancelled))
+        self.lost, self.cancelled = [], []
+
+    def ask_again(self) -> None:
+        """What the last answer told is new again."""
+        self.fresh, self.given = self.given + self.fresh, []
+        self.lost[:0], self.cancelled[:0] = self.told.lost, self.told.cancelled
+        self.told = NOTHING_TOLD
+
+    def granted(self, lease: Lease) -> None:
+        """A lease that was reserved counts."""
+        self.reserved -= 1
+        self.fresh.append(lease)
+        if lease.token:
+            self.held[lease.digest] = lease
+
+    def let_go(self, lease: Lease) -> None:
+        """A lease is no longer its own."""
+        if not lease.held:
+            self.reserved -= 1
+        elif self.held.pop(lease.digest, None) is not None and lease in self.fresh:
+            self.fresh.remove(lease)
+
+    def knows(self, lease: Lease) -> bool:
+        """Whether it was told of a lease, and not of its end."""
+        return lease.digest in self.held and lease not in self.fresh
+
+    def settle(self, statuses: list[str], index: int, status: str) -> None:
+        """A report of a call has its answer; does nothing if the session has called again."""
+        if statuses is self.statuses:
+            self.pending -= 1
+            statuses[index] = status

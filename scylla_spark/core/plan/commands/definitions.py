@@ -1,0 +1,359 @@
+"""What is asked of definitions: put, delete, pause, resume. All of one record is done, or nothing.
+
+What is asked of many is done in steps, one schedule after the other in order of their names, so that what is decided may be written in
+several records. A planner that ends between two of these is followed by one that is told the last name that was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.commands.plan_command import PlanCommand
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.triggers.observations import Watching
+from scylla_spark.core.plan.triggers.pruning import without_work
+from scylla_spark.core.plan.triggers.timing import Timing
+from scylla_spark.core.plan.triggers.tree import keys_of
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+
+MAX_DEFINITION_BYTES: Final = 256 * 1024
+Steps = Generator[str, None, tuple[dict[str, Any], list[TaskKey]]]
+"""Yields the name of each schedule that is done; in the end, what became of all by name, and keys of runs that were taken back."""
+
+
+class Definitions:
+    """Changes what is planned.
+
+    Args:
+        journal: takes what is decided.
+        timers: when to look again.
+        launching: takes back what was launched ahead.
+        watching: arms what waits for absence.
+        timing: says when the first fire is due.
+    """
+
+    def __init__(
+        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, timing: Timing
+    ) -> None:
+        self._journal = journal
+        self._state = journal.state
+        self._timers = timers
+        self._launching = launching
+        self._watching = watching
+        self._timing = timing
+        self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
+        self._indexed: dict[str, tuple[str, ...]] = {}
+        self._listens: bool | None = None  # not known since the last change
+        journal.watchers.append(self._watch)
+
+    @property
+    def listens_to_handlers(self) -> bool:
+        """Whether a schedule waits for the end of work that is no schedule, and may thus be enqueued by anybody."""
+        if self._listens is None:
+            works = (key.removeprefix("work:") for key in self.listeners if key.startswith("work:"))
+            self._listens = any(work not in self._state.entries for work in works)
+        return self._listens
+
+    def load(self, entry: Entry) -> None:
+        """Takes over a schedule of the log."""
+        self._add(entry.name, entry.keys)
+
+    # -- put and delete -------------------------------------------------------------------------------------------------
+
+    def put(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Stores definitions; those of the same content stay as they are.
+
+        Args:
+            command: with the definitions.
+            now: microseconds since the epoch.
+            last: the schedules up to this one are done; empty: none.
+
+        Returns:
+            What became of them, by name; keys of runs that were taken back.
+
+        Raises:
+            ArgumentError: one of them is none; nothing is changed.
+            ConflictError: one of the names is taken, and `ifAbsent` was said, or one is at another change than `expect` says.
+        """
+        read = [_read(value) for value in command.fields["schedules"]]
+        names = [schedule.name for schedule, _ in read]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ArgumentError(f"The schedule {twice!r} is defined twice.", hint="Give each a name of its own.")
+        taken = [name for name in names if name in self._state.entries and name > last]
+        if taken and command.fields.get("ifAbsent"):
+            raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
+        self._check_expected(command, last)
+        self._check_circles(schedule for schedule, _ in read)
+        todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
+        todo |= {one[0].name: one for one in read}
+        done: dict[str, Any] = {name: "stored" for name in names if name <= last}
+        keys: list[TaskKey] = []
+        for name, one in sorted(todo.items()):
+            if name > last:
+                done[name], taken_back = self._put(*one, command, now) if one else self._drop(name, command, now)
+                keys += taken_back
+                yield name
+        return done, keys
+
+    def _put(self, schedule: Schedule, text: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
+        old = self._state.entries.get(schedule.name)
+        if old is not None and old.text == text:
+            return "unchanged", []
+        taken_back: list[TaskKey] = []
+        if old is not None:
+            self._launching.drop_jobs(old, now, "its schedule was changed")
+            taken_back = self._launching.cancel_ahead(old, now)
+        paused = schedule.paused if old is None or "paused" in (schedule.definition or {}) else old.paused
+        fields = {
+            "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
+            "paused": paused, "note": schedule.note, "author": command.author, "changed_us": now, "cursor_us": now,
+            "next_us": 0 if paused else self._timing.begin(schedule, now),
+        }  # fmt: skip
+        self._journal.note("put", schedule.name, fields)
+        if not paused:
+            self._begin(self._state.entries[schedule.name], now)
+        return ("changed" if old is not None else "added"), taken_back
+
+    def _begin(self, entry: Entry, now: int) -> None:
+        if entry.next_us:
+            self._timers.add(Timer(entry.next_us, entry.name, "time"))
+        schedule = entry.schedule
+        if not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
+            self._watching.arm(entry, now)
+        if schedule.policies.expect_every_us:
+            self._timers.add(Timer(now + schedule.policies.expect_every_us, entry.name, "silent"))
+
+    def _pruned(self, command: PlanCommand, kept: set[str]) -> list[str]:
+        """Names that a set does not have any more: those of its owner that are not given."""
+        owner = command.fields.get("prune")
+        if owner is None:
+            return []
+        mine = self.listeners.get(f"owner:{owner}", set())
+        return sorted(mine - kept)
+
+    def delete(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Forgets schedules; what has run stays in the tables. See `put` for arguments and result.
+
+        Raises:
+            NotFoundError: one of the names is not there; nothing is changed.
+            ConflictError: one is at another change than `expect` says.
+        """
+        self._check_expected(command, last)
+        done: dict[str, Any] = {name: "removed" for name in command.fields.get("names", ()) if name <= last}
+        keys: list[TaskKey] = []
+        for name in self._chosen(command, last):
+            done[name] = "removed"
+            if name in self._state.entries:  # it may have gone with another
+                keys += self._drop(name, command, now)[1]
+            keys += self._without(name, done, command, now)
+            yield name
+        return done, keys
+
+    def _without(self, gone: str, done: dict[str, Any], command: PlanCommand, now: int) -> list[TaskKey]:
+        """Takes a schedule that is gone out of the triggers that wait for it; what can never fire any more goes too."""
+        if self.listeners.get(f"runs:{gone}"):
+            return []  # a handler of that name still runs
+        keys: list[TaskKey] = []
+        for name in sorted(self.listeners.get(f"work:{gone}", ())):
+            value = json.loads(self._state.entries[name].text)
+            left = without_work(value["trigger"], gone)
+            if left is not None:
+                done[name], taken_back = self._put(*_read({**value, "trigger": left}), command, now)
+                keys += taken_back
+                continue
+            done[name], taken_back = self._drop(name, command, now)
+            keys += [*taken_back, *self._without(name, done, command, now)]
+        return keys
+
+    def _drop(self, name: str, command: PlanCommand, now: int) -> tuple[str, list[TaskKey]]:
+        entry = self._state.entries[name]
+        self._launching.drop_jobs(entry, now, "its schedule was removed")
+        taken_back = self._launching.cancel_ahead(entry, now)
+        self._journal.note(
+            "drop",
+            name,
+            {"at_us": now, "author": command.author, "revision": entry.revision, "generation": entry.generation},
+        )
+        return "removed", taken_back
+
+    # -- pause and resume -----------------------------------------------------------------------------------------------
+
+    def pause(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Stops schedules from firing: drops what they wait for, and takes back what is ahead. See `put` for arguments and result.
+
+        Raises:
+            NotFoundError: one of the names is not there.
+            ConflictError: a schedule that was named alone is paused already.
+        """
+        names = self._chosen(command, last)
+        todo = [name for name in names if not self._state.entries[name].paused]
+        if names and not todo and "names" in command.fields and not last:
+            raise ConflictError(f"The schedule {names[0]!r} is paused already.", hint="Nothing is to be done.")
+        done: dict[str, Any] = {name: "paused" for name in command.fields.get("names", ()) if name <= last}
+        until_us, note = command.fields.get("until", 0), command.fields.get("note", "")
+        keys: list[TaskKey] = []
+        for name in todo:
+            keys += self.stop(self._state.entries[name], note, command.author, now, until_us)
+            done[name] = "paused"
+            yield name
+        return done, keys
+
+    def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
+        """Pauses one schedule.
+
+        Args:
+            entry: the schedule.
+            note: why, for people.
+            author: who wants it.
+            now: microseconds since the epoch.
+            until_us: when the pause ends by itself; 0: it does not.
+
+        Returns:
+            Keys of what was ahead.
+        """
+        self._launching.drop_jobs(entry, now, "its schedule was paused")
+        taken_back = self._launching.cancel_ahead(entry, now)
+        fields = {"paused": True, "note": note, "author": author, "changed_us": now, "until_us": until_us, "next_us": 0}
+        self._journal.note("set", entry.name, fields)
+        if until_us:
+            self._timers.add(Timer(until_us, entry.name, "until"))
+        return taken_back
+
+    def resume(self, command: PlanCommand, now: int, last: str = "") -> Steps:
+        """Lets schedules fire again, from now on. See `put` for arguments and result.
+
+        Raises:
+            NotFoundError: one of the names is not there.
+            ConflictError: a schedule that was named alone is not paused.
+        """
+        names = self._chosen(command, last)
+        todo = [name for name in names if self._state.entries[name].paused]
+        if names and not todo and "names" in command.fields and not last:
+            raise ConflictError(f"The schedule {names[0]!r} is not paused.", hint="Nothing is to be done.")
+        done: dict[str, Any] = {name: "resumed" for name in command.fields.get("names", ()) if name <= last}
+        for name in todo:
+            self.go_on(self._state.entries[name], command.author, now)
+            done[name] = "resumed"
+            yield name
+        return done, []
+
+    def go_on(self, entry: Entry, author: str, now: int) -> None:
+        """Resumes one schedule.
+
+        Args:
+            entry: the schedule.
+            author: who wants it.
+            now: microseconds since the epoch.
+        """
+        fields = {
+            "paused": False, "note": "", "author": author, "changed_us": now, "until_us": 0, "cursor_us": now, "failures": 0,
+            "next_us": self._timing.begin(entry.schedule, now),
+        }  # fmt: skip
+        self._journal.note("set", entry.name, fields)
+        self._begin(entry, now)
+
+    # -- which are meant ------------------------------------------------------------------------------------------------
+
+    def _chosen(self, command: PlanCommand, last: str) -> list[str]:
+        fields, entries = command.fields, self._state.entries
+        missing = [name for name in fields.get("names", ()) if name not in entries and name > last]
+        if missing:
+            raise NotFoundError(f"There is no schedule {missing[0]!r}.", hint="`scylla-spark schedule list` names all.")
+        chosen = set(fields.get("names", ()))
+        if "tag" in fields:
+            chosen |= self.listeners.get(f"tag:{fields['tag']}", set())
+        if "changedFrom" in fields:
+            until_us = fields.get("changedUntil", 2**63)
+            chosen |= {entry.name for entry in entries.values() if fields["changedFrom"] <= entry.changed_us < until_us}
+        return sorted(name for name in chosen if name > last)
+
+    def _check_expected(self, command: PlanCommand, last: str) -> None:
+        """Refuses a change of what has changed since whoever asks looked at it."""
+        for name, changed_us in command.fields.get("expect", {}).items():
+            entry = self._state.entries.get(name)
+            found = entry.changed_us if entry is not None else 0
+            if found != changed_us and name > last:
+                raise ConflictError(f"The schedule {name!r} was changed meanwhile.", hint="Look at it, and ask again.")
+
+    def _check_circles(self, schedules: Iterable[Schedule]) -> None:
+        """Refuses schedules whose runs would, by way of others, fire themselves."""
+        new = {schedule.name: schedule for schedule in schedules}
+        for name in new:
+            path = self._circle(name, new)
+            if path:
+                raise ArgumentError(
+                    f"These schedules fire each other in a circle: {' → '.join(path)}.",
+                    hint="Leave out one of their `after` triggers.",
+                )
+
+    def _circle(self, start: str, new: Mapping[str, Schedule]) -> list[str]:
+        seen: set[str] = set()
+        todo = [(start, [start])]
+        while todo:
+            name, path = todo.pop()
+            for cause in self._causes(name, new):
+                if cause == start:
+                    return [cause, *reversed(path)]
+                if cause not in seen:
+                    seen.add(cause)
+                    todo.append((cause, [*path, cause]))
+        return []
+
+    def _causes(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
+        """Schedules whose runs fire a schedule."""
+        entry = self._state.entries.get(name)
+        keys = _keys(new[name]) if name in new else entry.keys if entry is not None else ()
+        works = {key.removeprefix("work:") for key in keys if key.startswith("work:")}
+        if not works:
+            return set()
+        causes = works & (new.keys() | self._state.entries.keys())
+        causes |= {one.name for one in new.values() if one.work.handler in works}
+        for work in works:
+            causes |= {one for one in self.listeners.get(f"runs:{work}", ()) if one not in new}
+        return causes
+
+    def _watch(self, change: Change) -> None:
+        """Keeps the index of who listens to what."""
+        self._listens = None if change[0] in ("put", "drop") else self._listens
+        if change[0] in ("put", "drop"):
+            for key in self._indexed.pop(change[1], ()):
+                self.listeners[key].discard(change[1])
+                if not self.listeners[key]:
+                    del self.listeners[key]
+        if change[0] == "put":
+            self._add(change[1], tuple(change[2]["keys"]))
+
+    def _add(self, name: str, keys: tuple[str, ...]) -> None:
+        self._indexed[name] = keys
+        self._listens = None
+        for key in keys:
+            self.listeners[key].add(name)
+
+
+def _keys(schedule: Schedule) -> list[str]:
+    """What it listens to and is found by."""
+    calendars = {leaf.times.calendar for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)}
+    keys = [*keys_of(schedule.trigger), f"runs:{schedule.work.handler}", *(f"tag:{tag}" for tag in schedule.tags)]
+    keys += [f"calendar:{name}" for name in sorted(calendars) if name]
+    keys += [f"owner:{schedule.owner}"] if schedule.owner else []
+    return keys + (["deadline"] if schedule.policies.expect_every_us else [])
+
+
+def _read(value: Mapping[str, Any]) -> tuple[Schedule, str]:
+    schedule = read_schedule(value)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    if len(text.encode()) > MAX_DEFINITION_BYTES:
+        raise ArgumentError(f"The schedule {schedule.name!r} has more than {MAX_DEFINITION_BYTES} bytes.")
+    return schedule, text

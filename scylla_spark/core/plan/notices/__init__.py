@@ -1,0 +1,1 @@
+"""Who is told of what: rules, incidents, and the messages that are gathered of them."""

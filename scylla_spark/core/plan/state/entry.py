@@ -1,0 +1,228 @@
+"""What the planner holds of one schedule: its definition as text, what its trigger has seen, and the runs that have not ended.
+
+Entries are changed by `plan_state` alone. They are kept small, since there may be a hundred thousand: the definition stays text until
+a fire needs it. All instants are integer microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.schedule_format import read_schedule
+
+PENDING_TRIGGER: Final = "pending_trigger"
+PENDING_CONSTRAINT: Final = "pending_constraint"
+PENDING_LAUNCH: Final = "pending_launch"
+MOST_RUNS: Final = 1_000
+MOST_JOBS: Final = 100
+MOST_LAUNCHES_KEPT: Final = 1_000
+MOST_PARTS: Final = 10_000
+
+
+class Latch(NamedTuple):
+    """What one leaf of a trigger has seen since the last launch.
+
+    Attributes:
+        fired: it holds.
+        seen: partitions, or commits.
+        rows: of partitions or commits.
+        size: their bytes.
+        values: what templates may know of it.
+    """
+
+    fired: bool = False
+    seen: int = 0
+    rows: int = 0
+    size: int = 0
+    values: Mapping[str, Any] | None = None
+
+
+class Job(NamedTuple):
+    """One round of a schedule, from the first event to the launch.
+
+    Attributes:
+        generation: number of the round.
+        state: "pending_trigger", "pending_constraint", or "pending_launch" for one that waits for another run to end.
+        first_us: when its first event came.
+        planned_us: the time it is named by; 0 while its trigger does not hold.
+        latches: number of a leaf → what it has seen.
+    """
+
+    generation: int
+    state: str
+    first_us: int
+    planned_us: int = 0
+    latches: Mapping[int, Latch] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        """As it travels."""
+        return self._asdict() | {"latches": {str(leaf): latch._asdict() for leaf, latch in self.latches.items()}}
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Job:
+        """From what `to_json` gave."""
+        latches = {int(leaf): Latch(**latch) for leaf, latch in found["latches"].items()}
+        return cls(**{**found, "latches": latches})
+
+
+class Run(NamedTuple):
+    """A launched run that has not ended.
+
+    Attributes:
+        generation: of its job.
+        planned_us: the time it is named by.
+        key: of its task.
+        by_hand: it was asked for, so policies do not count it.
+        cancelled: it was asked to end before it began.
+    """
+
+    generation: int
+    planned_us: int
+    key: TaskKey
+    by_hand: bool = False
+    cancelled: bool = False
+
+    @classmethod
+    def of(cls, found: list[Any]) -> Run:
+        """From a list of its fields."""
+        return cls(found[0], found[1], TaskKey(*found[2]), *found[3:])
+
+
+class Handed(NamedTuple):
+    """Which versions of a watched table were handed over to jobs.
+
+    Attributes:
+        table_id: which table.
+        version: all up to this one …
+        at_us: … the last time then; 0: none was.
+        parts: of a table whose partitions fire for themselves: partition → the same of it, where that is more.
+    """
+
+    table_id: str
+    version: int
+    at_us: int = 0
+    parts: Mapping[str, tuple[int, int]] = {}
+
+    @classmethod
+    def of(cls, found: Sequence[Any]) -> Handed:
+        """From a list of its fields."""
+        return cls(found[0], found[1], found[2], {part: (one[0], one[1]) for part, one in found[3].items()})
+
+    def of_part(self, part: str) -> tuple[int, int]:
+        """The last version of a partition that was handed over, and when."""
+        return self.parts.get(part, (self.version, self.at_us))
+
+    def with_part(self, part: str, version: int, at_us: int) -> Handed:
+        """The same after more of a partition was handed over; of very many partitions, the latest are known.
+
+        Args:
+            part: values of the partition's columns, as text.
+            version: of the table, up to which it was handed over.
+            at_us: when, microseconds since the epoch.
+        """
+        parts = {**self.parts}
+        parts.pop(part, None)
+        parts[part] = version, at_us
+        if len(parts) > MOST_PARTS:
+            del parts[next(iter(parts))]
+        return self._replace(parts=parts)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One schedule.
+
+    Attributes:
+        name: unique.
+        text: its definition, JSON.
+        revision: grows with every change of the definition.
+        keys: what it listens to, such as "time", "event:NAME", "dataset:NAME", "work:NAME", "table:PLACE".
+        handler: what it runs.
+        paused: it fires nothing.
+        until_us: when a pause ends by itself; 0: it does not.
+        note: why it is paused, or anything else for people.
+        author: who changed it last.
+        changed_us: when.
+        cursor_us: fires planned until then are decided.
+        next_us: when the next fire by time is to be decided, at the earliest; 0: none is.
+        generation: number of its last job.
+        failures: failed runs in a row.
+        last_success_us: when its last successful run ended; 0: none did.
+        launches_us: its latest launches, as many as rate limits look at.
+        jobs: generation → job.
+        runs: generation → run that has not ended.
+        seen_us: number of a leaf that waits for absence → when something came last; negative: it has fired since.
+        tables: number of a leaf on a table → what of it was handed over.
+    """
+
+    name: str
+    text: str
+    revision: int = 1
+    keys: tuple[str, ...] = ()
+    handler: str = ""
+    paused: bool = False
+    until_us: int = 0
+    note: str = ""
+    author: str = ""
+    changed_us: int = 0
+    cursor_us: int = 0
+    next_us: int = 0
+    generation: int = 0
+    failures: int = 0
+    last_success_us: int = 0
+    launches_us: tuple[int, ...] = ()
+    jobs: dict[int, Job] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+    seen_us: dict[int, int] = field(default_factory=dict)
+    tables: dict[int, Handed] = field(default_factory=dict)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Its definition, read again if it was not needed lately."""
+        return _read(self.text)
+
+    @property
+    def collecting(self) -> Job | None:
+        """The job whose trigger does not hold yet; there is one at most."""
+        return next((job for job in self.jobs.values() if job.state == PENDING_TRIGGER), None)
+
+    def active(self) -> list[Run]:
+        """Runs that policies count."""
+        return [run for run in self.runs.values() if not run.by_hand and not run.cancelled]
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole entry, for snapshots; what is at its default is left out."""
+        plain = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) != _DEFAULTS.get(name)}
+        more: dict[str, Any] = {
+            "jobs": [job.to_json() for job in self.jobs.values()],
+            "runs": list(self.runs.values()),
+            "seen_us": {str(leaf): at for leaf, at in self.seen_us.items()},
+            "tables": {str(leaf): handed for leaf, handed in self.tables.items()},
+        }
+        return plain | {name: value for name, value in more.items() if value}
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Entry:
+        """From what `to_json` gave."""
+        entry = cls(**{name: found[name] for name in _PLAIN if name in found})
+        entry.keys, entry.launches_us = tuple(entry.keys), tuple(entry.launches_us)
+        entry.jobs = {job["generation"]: Job.of(job) for job in found.get("jobs", ())}
+        entry.runs = {run[0]: Run.of(run) for run in found.get("runs", ())}
+        entry.seen_us = {int(leaf): at for leaf, at in found.get("seen_us", {}).items()}
+        entry.tables = {int(leaf): Handed.of(handed) for leaf, handed in found.get("tables", {}).items()}
+        return entry
+
+
+_PLAIN: Final = tuple(name for name in Entry.__dataclass_fields__ if name not in {"jobs", "runs", "seen_us", "tables"})
+_DEFAULTS: Final = {name: Entry.__dataclass_fields__[name].default for name in _PLAIN}
+
+
+@lru_cache(maxsize=4_096)
+def _read(text: str) -> Schedule:
+    return read_schedule(json.loads(text))

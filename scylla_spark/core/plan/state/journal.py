@@ -1,0 +1,106 @@
+"""What the planner has decided and not yet written: every change is made to the state at once, and kept for the next group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.plan_log import (
+    MAX_GROUP_BYTES,
+    MOST_RECORD_BYTES,
+    SOFT_GROUP_BYTES,
+    Change,
+    change_bytes,
+)
+from scylla_spark.core.plan.state.plan_state import PlanState
+
+_LARGE_BYTES: Final = 32 * 1024
+_RESERVE_BYTES: Final = 512 * 1024  # for what ends a step that is too large: a refusal and answers
+
+
+class GroupTooLargeError(Exception):
+    """One step decides more than a record of the log can hold; what was noted of it before stands, what raised this does not."""
+
+
+class Journal:
+    """The state, and the changes to it that no group holds yet.
+
+    Args:
+        state: fold of the log.
+        group_bytes: a group should be written when it has so many.
+
+    Attributes:
+        changes: that no group holds yet.
+        size: how many bytes they take in a record.
+        watchers: called after each change.
+    """
+
+    def __init__(self, state: PlanState, group_bytes: int = SOFT_GROUP_BYTES) -> None:
+        self.state = state
+        self._group_bytes = group_bytes
+        self.changes: list[Change] = []
+        self.size = 0
+        self.watchers: list[Callable[[Change], None]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether a group should be written before more is decided."""
+        return self.size >= self._group_bytes
+
+    def note(self, *change: Any) -> None:
+        """Makes a change, and tells those who keep indexes.
+
+        Raises:
+            GroupTooLargeError: no record could hold it with what was decided before it; nothing is changed.
+        """
+        self.note_together(change)
+
+    def note_together(self, *changes: Change) -> None:
+        """Makes changes of which none may stand without the others, as `note` does: all, or none.
+
+        Raises:
+            GroupTooLargeError: no record could hold them with what was decided before them; nothing is changed.
+        """
+        sizes = [change_bytes(change) for change in changes]
+        self._check(sum(sizes))
+        for change, size in zip(changes, sizes, strict=True):
+            self._make(change, size)
+
+    def conclude(self, *change: Any) -> None:
+        """Makes a change that ends a step, and is small: there is room for it when there is none for anything else."""
+        self._make(change, change_bytes(change))
+
+    def keep(self, *change: Any) -> None:
+        """Keeps a change that the state has already: a part of a snapshot."""
+        self.changes.append(change)
+        self.size += change_bytes(change)
+
+    def fire(self, entry: Entry, **fields: Any) -> None:
+        """Notes one decision about a schedule; a row of `fires`."""
+        self.note(*fire_of(entry, **fields))
+
+    def take(self) -> list[Change]:
+        """The changes, which are nobody's concern afterwards."""
+        changes, self.changes, self.size = self.changes, [], 0
+        return changes
+
+    def _make(self, change: Change, size: int) -> None:
+        self.state.apply(change)
+        self.changes.append(change)
+        self.size += size
+        for watcher in self.watchers:
+            watcher(change)
+
+    def _check(self, more: int) -> None:
+        """Whether there is room: large changes have less of it, so that many small ones still fit behind them."""
+        most = MAX_GROUP_BYTES if more > _LARGE_BYTES else MOST_RECORD_BYTES - _RESERVE_BYTES
+        if self.size + more > most:
+            raise GroupTooLargeError(
+                f"what is decided in one step takes {self.size + more} bytes, and one record holds {most} of it"
+            )
+
+
+def fire_of(entry: Entry, **fields: Any) -> Change:
+    """The change that says what was decided about a schedule."""
+    return ("fire", entry.name, {"revision": entry.revision, **fields})

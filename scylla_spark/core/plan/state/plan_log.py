@@ -1,0 +1,150 @@
+"""The planner's log: one record holds a group of changes that belong together, and up to where its inputs were read for them.
+
+It stands on the last partition of `outcomes`, under fences as any owner's. State is nothing but these records, folded in order; no
+decision is ever made twice. A *snapshot* is the state once more, in records that may stand among others: whoever begins where one
+began, and reads to the end, knows everything. Which one that is, stands in every record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NamedTuple, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic_core import to_json
+from typing_extensions import TypedDict
+
+from scylla_spark.core.records import rejection
+from scylla_spark.core.records.fact import Fence, Unreadable
+
+VERSION: Final = 3
+"""The newest version of groups. 3: schedules and watched tables told in parts. What does not say so is written as version 2, which
+older readers read; they stop before version 3."""
+_COMMON: Final = 2
+PLAN: Final = "plan"
+MAX_GROUP_BYTES: Final = 1024 * 1024
+SOFT_GROUP_BYTES: Final = 128 * 1024  # a group ends here; the step that goes beyond it takes up to 0.8 MiB more
+MOST_RECORD_BYTES: Final = 2_000_000  # a little less than Kafka takes: the envelope and the positions need room, too
+ENTRY_PART: Final = "entry_part"
+"""Kind of the change that repeats a schedule without its jobs and partitions of tables; these follow, each as one change."""
+ENTRY_JOB: Final = "entry_job"
+TABLE_PART: Final = "table_part"
+"""Kind of the change by which versions of one partition of a table are handed over."""
+_NEW: Final = frozenset({ENTRY_PART, ENTRY_JOB, TABLE_PART})
+
+Change = Sequence[Any]
+"""What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
+Position = tuple[int, int, str]
+"""Next offset in a partition of `outcomes`, and epoch and nonce of the fence in force there."""
+
+
+class Partly(NamedTuple):
+    """An input that touches many schedules and is not through.
+
+    Attributes:
+        source: number of the partition of `outcomes`, or -1 for `schedules`.
+        offset: of its record.
+        item: number of the fact in it.
+        name: the schedules up to this one have had it.
+    """
+
+    source: int
+    offset: int
+    item: int
+    name: str
+
+
+class Group(NamedTuple):
+    """One record of the planner.
+
+    Attributes:
+        fence: under which it was written.
+        number: of the group; they grow by one.
+        at_us: when it was decided.
+        commands: next offset of `schedules`; None: as before.
+        outcomes: partition → position; what is missing is as before.
+        partly: of the input at these positions, what is done.
+        sent: what groups up to this number asked to be sent was sent.
+        snapshot: offset at which the last complete snapshot begins; -1: at the beginning of the log.
+        changes: in order.
+        begins: it begins a snapshot.
+    """
+
+    fence: Fence
+    number: int
+    at_us: int
+    commands: int | None = None
+    outcomes: Mapping[int, Position] = {}
+    partly: Partly | None = None
+    sent: int = 0
+    snapshot: int = -1
+    changes: Sequence[Change] = ()
+    begins: bool = False
+
+
+@with_config(ConfigDict(strict=True, extra="ignore", allow_inf_nan=False))
+class _Fields(TypedDict, total=False):
+    v: Required[int]
+    kind: Required[str]
+    epoch: Required[int]
+    nonce: Required[str]
+    number: Required[Annotated[int, Field(ge=0)]]
+    at_us: Required[int]
+    commands: int
+    outcomes: dict[str, tuple[int, int, str]]
+    partly: tuple[int, int, int, str]
+    sent: Required[int]
+    snapshot: Required[int]
+    changes: Required[list[list[Any]]]
+    begins: bool
+
+
+_read = TypeAdapter(_Fields).validator.validate_json
+_BEGINS: Final = tuple(f'{{"v":{version},"kind":"{PLAN}",'.encode() for version in (_COMMON, VERSION))
+
+
+def is_plan(value: bytes | None) -> bool:
+    """Whether a record is one of ours, and no fence."""
+    return value is not None and value.startswith(_BEGINS)
+
+
+def encode(group: Group) -> bytes:
+    """The record of a group."""
+    fields: dict[str, Any] = {
+        "v": VERSION if any(change[0] in _NEW for change in group.changes) else _COMMON,
+        "kind": PLAN, "epoch": group.fence.epoch, "nonce": group.fence.nonce, "number": group.number,
+        "at_us": group.at_us, "sent": group.sent, "snapshot": group.snapshot,
+    }  # fmt: skip
+    if group.commands is not None:
+        fields["commands"] = group.commands
+    if group.outcomes:
+        fields["outcomes"] = {str(number): position for number, position in group.outcomes.items()}
+    if group.partly is not None:
+        fields["partly"] = group.partly
+    if group.begins:
+        fields["begins"] = True
+    return to_json(fields | {"changes": group.changes})
+
+
+def change_bytes(change: Change) -> int:
+    """How many bytes a change takes in the record of its group."""
+    return len(to_json(change)) + 1
+
+
+def decode(value: bytes) -> Group | Unreadable:
+    """Reads a record that `is_plan`; never raises, whatever the bytes are."""
+    try:
+        found = _read(value)
+        partly = found.get("partly")
+        return Group(
+            Fence(found["epoch"], found["nonce"]), found["number"], found["at_us"], found.get("commands"),
+            {int(number): position for number, position in found.get("outcomes", {}).items()},
+            Partly(*partly) if partly is not None else None, found["sent"], found["snapshot"], found["changes"],
+            found.get("begins", False),
+        )  # fmt: skip
+    except ValidationError as error:
+        return Unreadable(*rejection.of_form(error))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Unreadable(*rejection.of_defect(error))

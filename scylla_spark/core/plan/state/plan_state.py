@@ -1,0 +1,288 @@
+"""All that the planner knows, and how each change of its log alters it. Decisions and replays change it in this one way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any, Final
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.notices.state import KINDS, NoticeState
+from scylla_spark.core.plan.state.audit_entry import AUDIT
+from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
+from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, Change, Group, Partly, Position
+from scylla_spark.core.plan.state.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
+from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
+
+LAUNCHED: Final = "launched"
+MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
+
+
+@dataclass(slots=True)
+class PlanState:
+    """The fold of the planner's log.
+
+    Attributes:
+        entries: name → schedule.
+        runs: key of a run that has not ended → name of its schedule, and generation.
+        calendars: name → days.
+        queues: name → definition that was put.
+        queue_revision: of the newest change of any queue.
+        tokens: id → token for the HTTP API.
+        notices: notification rules, and what they have told of.
+        commands: next offset of `schedules`.
+        outcomes: partition → position in `outcomes`.
+        partly: what of the next input is done.
+        number: of the last group.
+        sent: what groups up to this one asked to be sent was sent.
+        unsent: number of a group → commands for `tasks`, JSON texts, that may not have been sent.
+        unreadable: changes that no reader could make.
+        graves: name of a schedule that is gone → number of its last job: one of the same name goes on counting.
+        snapshot: where the last complete snapshot begins.
+    """
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
+    calendars: dict[str, frozenset[date]] = field(default_factory=dict)
+    queues: dict[str, StoredQueue] = field(default_factory=dict)
+    queue_revision: int = 0
+    tokens: dict[str, StoredToken] = field(default_factory=dict)
+    notices: NoticeState = field(default_factory=NoticeState)
+    commands: int = 0
+    outcomes: dict[int, Position] = field(default_factory=dict)
+    partly: Partly | None = None
+    number: int = 0
+    sent: int = 0
+    unsent: dict[int, list[str]] = field(default_factory=dict)
+    unreadable: int = 0
+    graves: dict[str, int] = field(default_factory=dict)
+    snapshot: int = -1
+
+    def fold(self, group: Group) -> None:
+        """Takes one record of the log that counts."""
+        self.number = group.number
+        for change in group.changes:
+            try:
+                self.apply(change)
+            except MemoryError:
+                raise
+            except Exception:  # no planner wrote this; it must not end all that read it
+                self.unreadable += 1
+        if group.commands is not None:
+            self.commands = group.commands
+        self.outcomes |= group.outcomes
+        self.partly = group.partly
+        self.was_sent(group.sent)
+        self.snapshot = group.snapshot
+
+    def was_sent(self, number: int) -> None:
+        """What groups up to a number asked for was sent."""
+        self.sent = max(self.sent, number)
+        for asked in [asked for asked in self.unsent if asked <= self.sent]:
+            del self.unsent[asked]
+
+    def apply(self, change: Change) -> None:
+        """Makes one change; of a schedule that is not there, nothing (it stands in a later part of a snapshot, or is gone)."""
+        kind = change[0]
+        found = _WHOLE.get(kind)
+        if found is not None:
+            found(self, change)
+            return
+        if kind in KINDS:
+            self.notices.apply(change)
+            return
+        entry = self.entries.get(change[1])
+        if entry is not None:
+            _OF_ENTRY[kind](self, entry, change)
+
+
+# -- changes that are not of one known schedule ---------------------------------------------------------------------
+
+
+def _put(state: PlanState, change: Change) -> None:
+    fields: Mapping[str, Any] = change[2]
+    old = state.entries.get(change[1])
+    entry = Entry(change[1], **{**fields, "keys": tuple(fields["keys"])})
+    if old is None:
+        entry.generation = state.graves.pop(entry.name, 0)
+    else:  # what has run belongs to the name
+        entry.generation, entry.runs = old.generation, old.runs
+        entry.failures, entry.last_success_us, entry.launches_us = (
+            old.failures,
+            old.last_success_us,
+            old.launches_us,
+        )
+        same = old.keys == entry.keys
+        entry.tables, entry.seen_us = (old.tables if same else {}), {}
+    state.entries[change[1]] = entry
+
+
+def _entry(state: PlanState, change: Change) -> None:
+    entry = Entry.of(change[1])
+    state.entries[entry.name] = entry
+    for run in entry.runs.values():
+        state.runs[run.key] = (entry.name, run.generation)
+
+
+def _entry_part(state: PlanState, change: Change) -> None:
+    """A schedule of a snapshot that is told in parts: who knows jobs and partitions of it already keeps them meanwhile."""
+    old, generations = state.entries.get(change[1]["name"]), set(change[2])
+    _entry(state, ["entry", change[1]])
+    if old is not None:
+        entry = state.entries[old.name]
+        entry.jobs = {generation: job for generation, job in old.jobs.items() if generation in generations}
+        for leaf, handed in entry.tables.items():
+            before = old.tables.get(leaf)
+            if before is not None and before[:3] == handed[:3]:
+                entry.tables[leaf] = before
+
+
+def _calendar(state: PlanState, change: Change) -> None:
+    if change[2]:
+        state.calendars[change[1]] = frozenset(date.fromisoformat(day) for day in change[2])
+    else:
+        state.calendars.pop(change[1], None)
+
+
+def _queue(state: PlanState, change: Change) -> None:
+    read = read_queue_change(change)
+    state.queue_revision = max(state.queue_revision, read.revision)
+    if read.stored is not None:
+        state.queues[read.name] = read.stored
+    else:
+        state.queues.pop(read.name, None)
+
+
+def _queue_revision(state: PlanState, change: Change) -> None:
+    state.queue_revision = max(state.queue_revision, change[1])
+
+
+def _token(state: PlanState, change: Change) -> None:
+    id, stored = read_token_change(change)
+    if stored is not None:
+        state.tokens[id] = stored
+    else:
+        state.tokens.pop(id, None)
+
+
+def _send(state: PlanState, change: Change) -> None:
+    state.unsent.setdefault(state.number, []).append(change[1])
+
+
+def _unsent(state: PlanState, change: Change) -> None:
+    state.unsent[change[1]] = list(change[2])
+
+
+def _drop(state: PlanState, change: Change) -> None:
+    _grave(state, ["grave", change[1], change[2]["generation"]])
+    entry = state.entries.pop(change[1], None)
+    for run in entry.runs.values() if entry is not None else ():
+        state.runs.pop(run.key, None)
+
+
+def _grave(state: PlanState, change: Change) -> None:
+    state.graves.pop(change[1], None)
+    state.graves[change[1]] = change[2]
+    if len(state.graves) > MOST_GRAVES:
+        del state.graves[next(iter(state.graves))]
+
+
+def _nothing(state: PlanState, change: Change) -> None:
+    """For others than the planner: answers, refusals."""
+
+
+# -- changes of one schedule ----------------------------------------------------------------------------------------
+
+
+def _set(state: PlanState, entry: Entry, change: Change) -> None:
+    for name, value in change[2].items():
+        setattr(entry, name, value)
+
+
+def _job(state: PlanState, entry: Entry, change: Change) -> None:
+    generation, found = change[2], change[3]
+    entry.generation = max(entry.generation, generation)
+    if found is None:
+        entry.jobs.pop(generation, None)
+    else:
+        entry.jobs[generation] = Job.of(found)
+
+
+def _fire(state: PlanState, entry: Entry, change: Change) -> None:
+    fire = change[2]
+    generation, key = fire.get("generation", 0), fire.get("key")
+    entry.generation = max(entry.generation, generation)
+    if fire.get("timed"):
+        entry.cursor_us = max(entry.cursor_us, fire.get("until_us", fire["planned_us"]))
+        entry.next_us = fire["next_us"]
+    if fire["verdict"] == LAUNCHED:
+        run = Run(generation, fire["planned_us"], TaskKey(*key), fire.get("by_hand", False))
+        entry.runs[generation] = run
+        state.runs[run.key] = (entry.name, generation)
+        entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:] if fire.get("rated") else ()
+    if fire.get("ends_job", True):
+        entry.jobs.pop(generation, None)
+
+
+def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
+    run = entry.runs.get(change[2])
+    if run is not None:
+        entry.runs[change[2]] = run._replace(cancelled=True)
+
+
+def _end(state: PlanState, entry: Entry, change: Change) -> None:
+    _, _, generation, outcome, _started_us, finished_us = change[:6]
+    run = entry.runs.pop(generation, None)
+    if run is not None:
+        state.runs.pop(run.key, None)
+    if outcome == "succeeded":
+        entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
+    elif outcome in ("failed", "aborted", "timed_out"):
+        entry.failures += 1
+
+
+def _table(state: PlanState, entry: Entry, change: Change) -> None:
+    entry.tables[change[2]] = Handed.of(change[3])
+
+
+def _table_part(state: PlanState, entry: Entry, change: Change) -> None:
+    leaf, part, version, at_us = change[2:]
+    handed = entry.tables.get(leaf)
+    if handed is not None:
+        entry.tables[leaf] = handed.with_part(part, version, at_us)
+
+
+def _seen(state: PlanState, entry: Entry, change: Change) -> None:
+    entry.seen_us[change[2]] = change[3]
+
+
+_WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
+    "put": _put,
+    "drop": _drop,
+    "entry": _entry,
+    ENTRY_PART: _entry_part,
+    "calendar": _calendar,
+    QUEUE: _queue,
+    QUEUE_ENTRY: _queue,
+    "queue_revision": _queue_revision,
+    TOKEN: _token,
+    TOKEN_ENTRY: _token,
+    "send": _send,
+    "unsent": _unsent,
+    "grave": _grave,
+    "answer": _nothing,
+    "refuse": _nothing,
+    AUDIT: _nothing,
+}
+_OF_ENTRY: Final[dict[str, Callable[[PlanState, Entry, Change], None]]] = {
+    "set": _set,
+    "job": _job,
+    "fire": _fire,
+    "cancelled": _cancelled,
+    "end": _end,
+    ENTRY_JOB: _job,
+    "table": _table,
+    TABLE_PART: _table_part,
+    "seen": _seen,
+}

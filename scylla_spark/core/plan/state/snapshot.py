@@ -1,0 +1,67 @@
+"""What a snapshot of the planner's log holds: all that the state is, as changes that make it anew.
+
+It is written in parts, so that decisions need not wait for it: first, at once, what is of no single thing, then each schedule, queue,
+token and rule by its name in the list. Each change fits into a record; a schedule that would not is told in several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from scylla_spark.core.plan.notices.state import RULE_REVISION
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, change_bytes
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.stored_queue import QUEUE_ENTRY
+from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
+
+_OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in the list do
+_OF_TOKEN: Final = "^"  # likewise those of tokens
+_OF_RULE: Final = "|"  # likewise those of notification rules
+_MOST_ENTRY_BYTES: Final = 256 * 1024
+
+
+def common_changes(state: PlanState) -> list[Sequence[Any]]:
+    """What is of no single schedule, queue, token or rule."""
+    days = [["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()]
+    graves = [["grave", name, generation] for name, generation in state.graves.items()]
+    unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
+    return [["queue_revision", state.queue_revision], [RULE_REVISION, state.notices.revision], *days, *graves, *unsent]
+
+
+def names_of(state: PlanState) -> list[str]:
+    """The list of all else; `changes_of` takes its elements."""
+    queues, tokens = (_OF_QUEUE + name for name in state.queues), (_OF_TOKEN + id for id in state.tokens)
+    return [*state.entries, *queues, *tokens, *(_OF_RULE + name for name in state.notices.names())]
+
+
+def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
+    """What makes one of the list anew; nothing if it is gone meanwhile."""
+    plain = name[1:]
+    if name.startswith(_OF_QUEUE):
+        if (queue := state.queues.get(plain)) is not None:
+            yield QUEUE_ENTRY, plain, queue._asdict()
+    elif name.startswith(_OF_TOKEN):
+        if (token := state.tokens.get(plain)) is not None:
+            yield TOKEN_ENTRY, plain, {"token": token._asdict()}
+    elif name.startswith(_OF_RULE):
+        yield from state.notices.again(plain)
+    elif (entry := state.entries.get(name)) is not None:
+        yield from _of_entry(entry)
+
+
+def _of_entry(entry: Entry) -> Iterator[Sequence[Any]]:
+    """A schedule, whole if it is small: what its jobs and the partitions of its tables hold may be more than one record takes."""
+    whole = entry.to_json()
+    if change_bytes(("entry", whole)) <= _MOST_ENTRY_BYTES:
+        yield "entry", whole
+        return
+    jobs = whole.pop("jobs", ())
+    tables = {str(leaf): handed._replace(parts={}) for leaf, handed in entry.tables.items()}
+    yield ENTRY_PART, whole | ({"tables": tables} if tables else {}), [job["generation"] for job in jobs]
+    for job in jobs:
+        yield ENTRY_JOB, entry.name, job["generation"], job
+    for leaf, handed in entry.tables.items():
+        for part, (version, at_us) in handed.parts.items():
+            yield TABLE_PART, entry.name, leaf, part, version, at_us

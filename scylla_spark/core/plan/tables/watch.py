@@ -1,0 +1,174 @@
+"""Triggers on tables: what is to be watched, and what was seen there, as versions that are handed over one after the other.
+
+Whoever reads tables is told by `wanted` where each trigger stands, and tells what has come. It may be late, and tell things twice: what
+does not begin where the trigger stands is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from scylla_spark.core.plan.state.entry import Entry, Handed, Latch
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.triggers.observations import Watching
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+
+TROUBLE: Final = "trouble"
+
+
+class Place(NamedTuple):
+    """A leaf of a schedule that looks at a table.
+
+    Attributes:
+        name: of the schedule.
+        leaf: number of the leaf.
+        token: tells this state of the schedule from earlier ones.
+    """
+
+    name: str
+    leaf: int
+    token: tuple[int, int]
+
+
+class Wanted(NamedTuple):
+    """What is to be watched there.
+
+    Attributes:
+        trigger: which table, and what of it counts.
+        handed: what was handed over; None: it is to be found out where to begin.
+    """
+
+    trigger: OnTable
+    handed: Handed | None
+
+
+class Growth(NamedTuple):
+    """What has come to a table, and is enough for the trigger.
+
+    Attributes:
+        table_id: which table.
+        from_version: the last version before it …
+        to_version: … and its own last one.
+        commits: that count.
+        rows: that they wrote.
+        size: bytes of their files.
+        part: partition; empty: the whole table.
+        alone: nothing has come to any other partition.
+    """
+
+    table_id: str
+    from_version: int
+    to_version: int
+    commits: int = 1
+    rows: int = 0
+    size: int = 0
+    part: str = ""
+    alone: bool = True
+
+
+class TableWatch:
+    """The part of the planner that knows tables.
+
+    Args:
+        journal: takes what is decided.
+        watching: latches leaves.
+    """
+
+    def __init__(self, journal: Journal, watching: Watching) -> None:
+        self._journal = journal
+        self._watching = watching
+        self._told: dict[Place, str] = {}
+        self._wanted: dict[Place, Wanted] | None = None
+        journal.watchers.append(self._watch)
+
+    def _watch(self, change: Change) -> None:
+        if change[0] in ("put", "drop", "set", "table", TABLE_PART):
+            self._wanted = None
+
+    def wanted(self, names: Callable[[], Iterable[str]]) -> Mapping[Place, Wanted]:
+        """What is to be watched for some schedules; the same mapping as long as that is the same."""
+        if self._wanted is None:
+            self._wanted = self._found(names())
+        return self._wanted
+
+    def _found(self, names: Iterable[str]) -> dict[Place, Wanted]:
+        found = {}
+        for name in sorted(names):
+            entry = self._journal.state.entries.get(name)
+            if entry is None or entry.paused:
+                continue
+            for number, leaf in enumerate(leaves(entry.schedule.trigger)):
+                trigger = leaf.of if isinstance(leaf, OnAbsence) else leaf
+                if isinstance(trigger, OnTable):
+                    found[Place(name, number, _token(entry))] = Wanted(trigger, entry.tables.get(number))
+        return found
+
+    def begins(self, place: Place, table_id: str, version: int) -> None:
+        """It was found out where a trigger begins: after a version.
+
+        Args:
+            place: the leaf.
+            table_id: which table.
+            version: the last one that does not count.
+        """
+        entry = self._entry(place)
+        if entry is not None and place.leaf not in entry.tables:
+            self._journal.note("table", place.name, place.leaf, Handed(table_id, version))
+
+    def grew(self, place: Place, growth: Growth, now: int) -> None:
+        """A table has grown, enough and for long enough.
+
+        Args:
+            place: the leaf.
+            growth: what has come.
+            now: microseconds since the epoch.
+        """
+        entry = self._entry(place)
+        handed = entry.tables.get(place.leaf) if entry is not None else None
+        if entry is None or handed is None or (handed.table_id, handed.of_part(growth.part)[0]) != growth[:2]:
+            return
+        leaf = leaves(entry.schedule.trigger)[place.leaf]
+        if isinstance(leaf, OnAbsence):
+            self._watching.came(entry, place.leaf, leaf.within_us, now)
+            self._watching.hand_over(entry, place.leaf, _values(leaf.of, growth), now)
+            return
+        latch = Latch(True, growth.commits, growth.rows, growth.size, {"table": _values(leaf, growth)})
+        self._watching.latch(entry, place.leaf, latch, now)
+
+    def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
+        """A table cannot be watched as it was; it is told of once, until something else is wrong.
+
+        Args:
+            place: which leaf.
+            kind: such as "missing" or "replaced".
+            why: for people.
+            resume: table and version to go on after; None: it is to be asked again.
+            now: microseconds since the epoch.
+        """
+        entry = self._entry(place)
+        if entry is None or (self._told.get(place) == why and resume is None):
+            return
+        self._told[place] = why
+        self._journal.fire(entry, planned_us=now, at_us=now, verdict=TROUBLE, why=f"{kind}: {why}", ends_job=False)
+        if resume is not None:
+            before = entry.tables.get(place.leaf)
+            self._journal.note("table", place.name, place.leaf, Handed(*resume, before.at_us if before else 0))
+
+    def _entry(self, place: Place) -> Entry | None:
+        entry = self._journal.state.entries.get(place.name)
+        return entry if entry is not None and not entry.paused and _token(entry) == place.token else None
+
+
+def _token(entry: Entry) -> tuple[int, int]:
+    return entry.revision, entry.changed_us
+
+
+def _values(trigger: Trigger, growth: Growth) -> dict[str, Any]:
+    """What templates may know of it, and what is needed to hand it over."""
+    return {
+        "name": trigger.table if isinstance(trigger, OnTable) else "", "table_id": growth.table_id,
+        "from_version": growth.from_version, "to_version": growth.to_version, "rows": growth.rows, "commits": growth.commits,
+        "bytes": growth.size, "partition": growth.part or None, "alone": growth.alone,
+    }  # fmt: skip

@@ -1,0 +1,148 @@
+"""Fires by time: which planned times are due, and which of those are run that were missed while nobody planned."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from scylla_spark.clock import iso
+from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
+from scylla_spark.core.plan.triggers.observations import Watching
+from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger, leaves
+
+MISSED: Final = "missed"
+MOST_AT_ONCE: Final = 100
+_FIRST_SPAN_US: Final = 120_000_000
+
+
+class Planned(NamedTuple):
+    """One fire by time.
+
+    Attributes:
+        at_us: the time it is named by.
+        leaf: number of the leaf that says so.
+        starts_us: when it starts, which jitter may make later.
+    """
+
+    at_us: int
+    leaf: int
+    starts_us: int
+
+
+class Timing:
+    """Decides what is due by time.
+
+    Args:
+        journal: takes what is decided.
+        timers: when to look again.
+        launching: launches what fires.
+        watching: latches leaves of larger triggers.
+        ahead_us: how long before their time tasks may be launched.
+        since_us: since when this planner plans; what was due before was missed.
+    """
+
+    def __init__(
+        self, journal: Journal, timers: Timers, launching: Launching, watching: Watching, ahead_us: int, since_us: int
+    ) -> None:
+        self._journal = journal
+        self._timers = timers
+        self._launching = launching
+        self._watching = watching
+        self._ahead_us = ahead_us
+        self._since_us = since_us
+
+    def begin(self, schedule: Schedule, after_us: int) -> int:
+        """When the first fire after an instant is to be decided; 0: none is."""
+        first = self._next(schedule, after_us)
+        return self._decided_us(schedule, first) if first is not None else 0
+
+    def decide(self, entry: Entry, now: int) -> None:
+        """Decides all that is due of a schedule; of much, a part, and the rest soon."""
+        if entry.paused:
+            return
+        schedule = entry.schedule
+        due = self._next(schedule, entry.cursor_us)
+        if due is not None and due.starts_us < self._since_us:
+            due = self._catch_up(entry, schedule, due, now)
+        for _ in range(MOST_AT_ONCE):
+            if due is None or self._decided_us(schedule, due) > now or self._journal.full:
+                break
+            following = self._next(schedule, due.at_us)
+            self._fire(entry, schedule, due, following, now)
+            due = following
+        if due is not None:
+            self._timers.add(Timer(max(self._decided_us(schedule, due), entry.next_us), entry.name, "time"))
+
+    def _fire(self, entry: Entry, schedule: Schedule, due: Planned, following: Planned | None, now: int) -> None:
+        next_us = self._decided_us(schedule, following) if following is not None else 0
+        if not isinstance(schedule.trigger, AtTimes) and not _is_simple(schedule.trigger):
+            self._journal.note("set", entry.name, {"cursor_us": due.at_us, "next_us": next_us})
+            self._watching.latch(entry, due.leaf, Latch(fired=True), now, due.at_us)
+            return
+        job = Job(entry.generation + 1, PENDING_TRIGGER, now, due.at_us)
+        self._launching.fired(entry, job, now, due.starts_us, timed=True, next_us=next_us)
+
+    def _catch_up(self, entry: Entry, schedule: Schedule, first: Planned, now: int) -> Planned | None:
+        """The next fire to run, of those that were missed or come after them; what is not run is noted."""
+        policies = schedule.policies
+        oldest_us = now - policies.catch_up_window_us
+        if policies.catch_up == "all":
+            keep_us = oldest_us
+        else:
+            last = self._last_missed(schedule, entry.cursor_us)
+            keep_us = max(oldest_us, last if policies.catch_up == "latest" else last + 1)
+        if first.at_us >= keep_us:
+            return first
+        kept = self._next(schedule, keep_us - 1)
+        until_us = keep_us - 1
+        why = f"nobody planned between {iso(first.at_us)} and {iso(self._since_us)}, and catch_up is {policies.catch_up!r}"
+        self._journal.fire(
+            entry, planned_us=first.at_us, until_us=until_us, at_us=now, verdict=MISSED, why=why, timed=True, ends_job=False,
+            next_us=self._decided_us(schedule, kept) if kept is not None else 0,
+        )  # fmt: skip
+        return kept
+
+    def _last_missed(self, schedule: Schedule, cursor_us: int) -> int:
+        """The last planned time before somebody planned again; looked for backwards, since there may be millions."""
+        span = _FIRST_SPAN_US
+        while True:
+            begin_us = max(self._since_us - span, cursor_us)
+            found, after_us = 0, begin_us
+            while (one := self._next(schedule, after_us)) is not None and one.starts_us < self._since_us:
+                found = after_us = one.at_us
+            if found or begin_us <= cursor_us:
+                return found
+            span *= 8
+
+    def _next(self, schedule: Schedule, after_us: int) -> Planned | None:
+        """The first planned time later than an instant."""
+        calendars: Calendars = self._journal.state.calendars
+        found: list[Planned] = []
+        for number, times in _times(schedule.trigger):
+            at_us = times.next_after(after_us, calendars)
+            if at_us is not None:
+                found.append(Planned(at_us, number, times.starts_us(schedule.name, at_us)))
+        return min(found, default=None)
+
+    def _decided_us(self, schedule: Schedule, due: Planned) -> int:
+        return due.starts_us - (self._ahead_us if can_be_ahead(schedule) else 0)
+
+
+def _times(trigger: Trigger) -> list[tuple[int, FireTimes]]:
+    return [(number, leaf.times) for number, leaf in enumerate(leaves(trigger)) if isinstance(leaf, AtTimes)]
+
+
+def _is_simple(trigger: Trigger) -> bool:
+    """Whether any of several times is enough."""
+    return (
+        isinstance(trigger, AnyOf)
+        and trigger.at_least == 1
+        and all(isinstance(branch, AtTimes) or _is_simple(branch) for branch in trigger.branches)
+    )
+
+
+__all__ = ["MISSED", "SKIPPED", "Planned", "Timing"]

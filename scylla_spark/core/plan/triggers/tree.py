@@ -1,0 +1,72 @@
+"""Whether a trigger holds, given what its leaves have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scylla_spark.core.plan.state.entry import Latch
+from scylla_spark.core.plan.triggers.trigger import (
+    AnyOf,
+    OnAbsence,
+    OnEvent,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    Trigger,
+    leaves,
+)
+
+
+def holds(trigger: Trigger, latches: Mapping[int, Latch]) -> bool:
+    """Whether enough leaves of a tree have fired.
+
+    Args:
+        trigger: the tree.
+        latches: number of a leaf, in the order of `leaves`, → what it has seen.
+    """
+    fired, _ = _holds(trigger, latches, 0)
+    return fired
+
+
+def _holds(node: Trigger, latches: Mapping[int, Latch], first: int) -> tuple[bool, int]:
+    """Whether a node holds whose first leaf has a number, and the number after its last leaf."""
+    if not isinstance(node, AnyOf):
+        return latches.get(first, Latch()).fired, first + 1
+    held = 0
+    for branch in node.branches:
+        one, first = _holds(branch, latches, first)
+        held += one
+    return held >= node.at_least, first
+
+
+def keys_of(trigger: Trigger) -> list[str]:
+    """What a schedule with this trigger listens to; each once."""
+    return list(dict.fromkeys(key_of(leaf) for leaf in leaves(trigger)))
+
+
+def key_of(leaf: Trigger) -> str:
+    """What one leaf listens to."""
+    match leaf:
+        case OnEvent(name):
+            return f"event:{name}"
+        case OnPartitions(dataset):
+            return f"dataset:{dataset}"
+        case OnRuns(work):
+            return f"work:{work}"
+        case OnTable(table):
+            return f"table:{table}"
+        case OnAbsence(of):
+            return key_of(of)
+        case _:
+            return "time"
+
+
+def described(trigger: Trigger, latches: Mapping[int, Latch]) -> list[str]:
+    """What each leaf has seen, in words; for `fires` and people."""
+    words = []
+    for number, leaf in enumerate(leaves(trigger)):
+        latch = latches.get(number, Latch())
+        state = "holds" if latch.fired else "waits"
+        seen = f", {latch.seen} seen" if latch.seen else ""
+        words.append(f"{key_of(leaf)} {state}{seen}")
+    return words

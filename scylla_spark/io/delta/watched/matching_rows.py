@@ -1,0 +1,247 @@
+"""How many of a commit's rows meet the conditions of a trigger: the one thing for which data are read, and only files of that commit.
+
+Where files were rewritten they hold rows of before as well. Then rows of the new files are set against equal rows of the files that they
+replace, by their hashes; what is left over is new or has new values. Overwritten rows are not looked at: what counts is what came.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from scylla_spark.core.plan.tables.changes import narrowed
+from scylla_spark.core.plan.tables.commit import Commit, Count
+from scylla_spark.core.plan.tables.header import Header, json_object
+from scylla_spark.core.plan.triggers.trigger import Condition
+from scylla_spark.io.delta.watched.log_files import is_local, store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyarrow.fs import FileSystem
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_TYPES: Final = {
+    "string": "string", "long": "int64", "integer": "int32", "short": "int16", "byte": "int8", "double": "double",
+    "float": "float", "boolean": "bool", "date": "date32",
+}  # fmt: skip
+
+
+class CannotCountError(Exception):
+    """Rows of a commit cannot be told apart by conditions; the text says why, for people."""
+
+
+class _File(NamedTuple):
+    """A file that a commit added or removed, with the values of its partition: column → value (None: null)."""
+
+    path: str
+    values: Mapping[str, str | None]
+    added: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """The conditions of a trigger on one table.
+
+    Attributes:
+        table: path or URI.
+        header: what is true of the table at the commit.
+        where: conditions, which hold all together.
+        by: partition columns to count by.
+    """
+
+    table: str
+    header: Header
+    where: Sequence[Condition]
+    by: Sequence[str] = ()
+
+    def narrowed(self, commit: Commit, lines: Iterable[bytes]) -> Commit:
+        """The commit with counts of rows that meet the conditions only.
+
+        Args:
+            commit: as the log tells of it; it changes rows.
+            lines: of its file.
+
+        Raises:
+            CannotCountError: files have deletion vectors or mapped names, a column does not exist, or data are deleted already.
+            OSError: data cannot be read.
+        """
+        from pyarrow import ArrowException
+
+        types = self._types()
+        kept = [file for file in _files(lines) if self._may_match(file, types)]
+        parts: dict[tuple[str | None, ...], list[_File]] = defaultdict(list)
+        for file in kept:
+            parts[tuple(file.values.get(column) for column in self.header.partition_columns)].append(file)
+        try:
+            counts = {values: self._count(commit.operation, files) for values, files in parts.items()}
+        except FileNotFoundError as error:
+            raise CannotCountError(f"data of version {commit.version} were deleted before they were counted") from error
+        except ArrowException as error:
+            raise CannotCountError(f"the conditions do not fit the columns: {error}") from error
+        return narrowed(commit, _sum(counts.values(), commit.total.bytes_added), self._by(counts, commit))
+
+    def _types(self) -> dict[str, Any]:
+        """Types of the columns that the conditions name, as the schema has them."""
+        if self.header.mapping != "none":
+            raise CannotCountError("its files name columns otherwise than people do (column mapping)")
+        schema = json_object(self.header.schema.encode(errors="replace")) or {}
+        known = {str(one.get("name")): one.get("type") for one in schema.get("fields", []) if isinstance(one, dict)}
+        for condition in self.where:
+            if condition.column not in known:
+                raise CannotCountError(f"it has no column {condition.column!r}")
+        return known
+
+    def _may_match(self, file: _File, types: Mapping[str, Any]) -> bool:
+        partitions = self.header.partition_columns
+        return all(
+            _holds(one, file.values.get(one.column), types[one.column]) for one in self.where if one.column in partitions
+        )  # fmt: skip
+
+    def _count(self, operation: str, files: Sequence[_File]) -> Count:
+        """Rows of one partition."""
+        came, went = [one for one in files if one.added], [one for one in files if not one.added]
+        if operation == "overwrite" or not went:
+            return Count(sum(map(self._rows, came)), 0)
+        new, old = Counter[int](), Counter[int]()
+        for sums, rewritten in ((new, came), (old, went)):
+            for file in rewritten:
+                sums.update(self._hashes(file))
+        if operation == "delete":
+            return Count(0, (old - new).total())
+        return Count((new - old).total(), 0)
+
+    def _by(self, counts: Mapping[tuple[str | None, ...], Count], commit: Commit) -> dict[str, dict[str | None, Count]]:
+        found: dict[str, dict[str | None, Count]] = {}
+        for column in self.by:
+            at = self.header.partition_columns.index(column)
+            groups: dict[str | None, list[Count]] = defaultdict(list)
+            for values, count in counts.items():
+                groups[values[at]].append(count)
+            sizes = {value: count.bytes_added for value, count in commit.by.get(column, {}).items()}
+            found[column] = {value: _sum(group, sizes.get(value, 0)) for value, group in groups.items()}
+        return found
+
+    # -- data -----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, file: _File) -> int:
+        scanner = self._scanner(file)
+        return scanner.count_rows() if scanner else 0
+
+    def _hashes(self, file: _File) -> Iterator[int]:
+        import polars as pl
+
+        scanner = self._scanner(file)
+        for batch in scanner.to_batches() if scanner else ():
+            frame = pl.from_arrow(batch)
+            assert isinstance(frame, pl.DataFrame)
+            yield from frame.hash_rows()
+
+    def _scanner(self, file: _File) -> ds.Scanner | None:
+        """Reads the rows of a file that meet the conditions, columns in order of their names; None: there are none."""
+        import pyarrow.dataset as ds
+
+        fragment = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us").make_fragment(file.path, self._files())
+        schema = _plain(fragment.physical_schema)
+        condition = self._condition(schema)
+        if condition is False:
+            return None
+        return fragment.scanner(schema=schema, columns=sorted(schema.names), filter=condition)
+
+    def _files(self) -> FileSystem:
+        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+        return SubTreeFileSystem(self.table, LocalFileSystem()) if is_local(self.table) else store(self.table)
+
+    def _condition(self, schema: pa.Schema) -> Any:
+        """The conditions on columns of files, as an expression; None: there are none; False: no row can meet them."""
+        import pyarrow.dataset as ds
+
+        found = None
+        for one in self.where:
+            if one.column in self.header.partition_columns:
+                continue
+            if one.column not in schema.names:  # the file is older than the column, so it is null in all its rows
+                return False
+            part = _COMPARE[one.comparison](ds.field(one.column), _literal(one.value, schema.field(one.column).type))
+            found = part if found is None else found & part
+        return found
+
+
+def _files(lines: Iterable[bytes]) -> Iterator[_File]:
+    """Files that change rows."""
+    for line in lines:
+        for kind, body in (json_object(line) or {}).items():
+            if kind not in ("add", "remove") or not isinstance(body, dict) or body.get("dataChange") is False:
+                continue
+            if isinstance(body.get("deletionVector"), dict):
+                raise CannotCountError("its rows are deleted by deletion vectors")
+            path, values = unquote(str(body.get("path"))), body.get("partitionValues")
+            if "://" in path or path.startswith("/") or ".." in path.split("/"):
+                raise CannotCountError("its files lie outside of its folder")
+            if not isinstance(values, dict):
+                raise CannotCountError("its log does not say of which partition a removed file was")
+            yield _File(path, {name: value or None for name, value in values.items()}, kind == "add")
+
+
+def _holds(condition: Condition, text: str | None, type_name: Any) -> bool:
+    """Whether a partition meets a condition."""
+    import pyarrow as pa
+
+    if text is None:
+        return False
+    try:
+        kind = _arrow_type(type_name)
+        value = pa.scalar(text).cast(kind).as_py()
+        wanted = condition.value if not isinstance(condition.value, str) else _literal(condition.value, kind).as_py()
+        return bool(_COMPARE[condition.comparison](value, wanted))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise CannotCountError(f"the partition column {condition.column!r} cannot be compared: {error}") from error
+
+
+def _arrow_type(name: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    if isinstance(name, str) and name in _TYPES:
+        return pa.type_for_alias(_TYPES[name])
+    raise CannotCountError(f"a partition column of type {name!r} cannot be compared")
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """The same columns without views, in which delta-rs writes texts and by which pyarrow cannot filter."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_type(_without_views(field.type)) for field in schema])
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_without_views(kind.key_type), _without_views(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+
+
+def _literal(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """A value to compare with: texts as what the column holds, such as dates; numbers as they are."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind) and not isinstance(value, bool):
+        return pa.scalar(Decimal(str(value)))  # of its own scale, which comparing widens
+    return pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value)
+
+
+def _sum(counts: Iterable[Count], size: int) -> Count:
+    found = list(counts)
+    return Count(sum(one.rows_added or 0 for one in found), sum(one.rows_removed or 0 for one in found), size)

@@ -1,0 +1,211 @@
+"""What one client may take of the server: names, bytes, time, and requests at once. In front of everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from scylla_spark.config.settings import Api
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.http.metrics import ApiMetrics
+from scylla_spark.services.api.http.origins import SAFE_METHODS, is_foreign
+from scylla_spark.services.api.http.request_slots import Places
+from scylla_spark.services.api.problems import Kind, Problem
+
+BODY_S: Final = 20.0  # for a whole request …
+BULK_S: Final = 600.0  # … or a whole bulk,
+PIECE_S: Final = 10.0  # and for a piece of either
+_DRAIN_S: Final = 2.0
+MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
+_BULK: Final = "/v1/tasks:bulk"
+_LEASES: Final = "/v1/leases:"
+_WORKER: Final = re.compile("/v1/workers/[^/]+/sync")
+_OUTPUT: Final = re.compile("/v1/leases/[^/]+/outputs/.*", re.DOTALL)
+_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+class Limits:
+    """ASGI middleware: refuses what is too much, too slow, or meant for another host.
+
+    Paths reach the application as they stand in the request line, so that an encoded slash is a part of a name.
+
+    Args:
+        app: what is behind.
+        settings: bounds, and names by which the server may be asked.
+        metrics: count requests.
+        max_output: most bytes of a file that a leased worker leaves behind.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0) -> None:
+        self._app = app
+        self._max_output = max_output
+        self._settings = settings
+        self._metrics = metrics
+        self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
+        self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        public = urlsplit(settings.public_url or "")
+        self._names, self._prefix = (*settings.allowed_hosts, public.netloc), public.path.rstrip("/")
+        self._places = Places(settings.max_requests)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._metrics.begun()
+        begun, sent = asyncio.get_running_loop().time(), _Sent(send)
+        try:
+            await self._serve(scope, receive, sent)
+        finally:
+            operation = getattr(scope.get("route"), "operation_id", None) or ""
+            self._metrics.ended(operation, sent.status, asyncio.get_running_loop().time() - begun)
+
+    async def _serve(self, scope: Scope, receive: Receive, sent: _Sent) -> None:
+        raw = scope.get("raw_path") or scope["path"].encode()
+        scope["path"] = raw.partition(b"?")[0].decode("latin-1")
+        path = scope["path"].removeprefix(self._prefix)
+        body = _Body(receive, *self._bounds(path))
+        urgent = _is_urgent(path)
+        refusal = self._refusal(scope, body, urgent=urgent)
+        if refusal is not None:
+            await drained(receive, scope)
+            await _refuse(*refusal, scope, receive, sent)
+            return
+        try:
+            with nullcontext() if urgent else self._places.taken():
+                await self._app(scope, body, sent)
+        except Problem as problem:
+            if sent.status == 0:
+                await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
+
+    def _bounds(self, path: str) -> tuple[int, float]:
+        """Most bytes of the body of a request, and the seconds in which it must come."""
+        if path == _BULK:
+            return self._settings.max_bulk, BULK_S
+        if self._max_output and _OUTPUT.fullmatch(path):
+            return self._max_output, BULK_S
+        return self._settings.max_body, BODY_S
+
+    def _refusal(self, scope: Scope, body: _Body, *, urgent: bool) -> tuple[Kind, str] | None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not permits(host, self._hosts):
+            return (
+                problems.WRONG_HOST,
+                f"Nobody here is called {host[:100]!r}: ask by address, or list it in api.allowed_hosts.",
+            )
+        if scope["method"] not in SAFE_METHODS and is_foreign(
+            host, _header(headers, b"origin"), _header(headers, b"sec-fetch-site"), self._names
+        ):
+            return problems.FOREIGN_SITE, "A page of another site sends this; nothing was done."
+        if not urgent and not self._places.has_room():
+            return problems.BUSY, f"{self._settings.max_requests} requests are being answered."
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > body.most:
+            return problems.TOO_LARGE, f"The body has more than {body.most} bytes."
+        return None
+
+
+class _Body:
+    """Receives a body within its bounds."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self.most = most
+        self._receive = receive
+        self._left_s = seconds
+        self._size = 0
+        self._whole = False
+
+    async def __call__(self) -> Message:
+        if self._whole:  # whoever asks now waits for the client to go
+            return await self._receive()
+        begun = asyncio.get_running_loop().time()
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._left_s)))
+        except TimeoutError:
+            raise Problem(
+                problems.TOO_SLOW, "The body did not come in time.", headers={"Connection": "close"}
+            ) from None
+        self._left_s -= (
+            asyncio.get_running_loop().time() - begun
+        )  # our own work between pieces is not the client's delay
+        self._size += len(message.get("body", b""))
+        if self._size > self.most:
+            await drained(self._receive, None)
+            raise Problem(
+                problems.TOO_LARGE, f"The body has more than {self.most} bytes.", headers={"Connection": "close"}
+            )
+        self._whole = not message.get("more_body", False)
+        return message
+
+
+class _Sent:
+    """Sends an answer.
+
+    Attributes:
+        status: of the answer; 0: it has not begun.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            known = {name.lower() for name, _ in message.get("headers", ())}
+            more = [pair for pair in _HEADERS if pair[0] not in known]
+            message = dict(message) | {"headers": [*message.get("headers", ()), *more]}
+        await self._send(message)
+
+
+def _is_urgent(path: str) -> bool:
+    """Whether a request is let in however many there are: it keeps or ends what somebody has, or asks whether we live."""
+    return path == "/healthz" or path.startswith(_LEASES) or _WORKER.fullmatch(path) is not None
+
+
+def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:
+    return headers[name].decode("latin-1") if name in headers else None
+
+
+def permits(host: str, names: Sequence[str] | set[str]) -> bool:
+    """Whether a Host header names us: an IP address, or one of the names (in small letters)."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return bool(name) and (name in names or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def drained(receive: Receive, scope: Scope | None) -> None:
+    """Reads on for a moment: a client that is still sending would see a broken connection instead of the answer."""
+    if scope is not None and any(name == b"expect" for name, _ in scope["headers"]):
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            while True:
+                message: Any = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+
+
+async def _refuse(kind: Kind, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = problems.answer(kind, detail, {"Connection": "close"})
+    await answer(scope, receive, send)

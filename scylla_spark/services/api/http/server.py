@@ -1,0 +1,174 @@
+"""The server below the application: connections are few, and none lasts without doing something."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import h11
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from scylla_spark.config.settings import Api, Settings
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.app import create_app
+from scylla_spark.services.api.http.draining import Draining
+from scylla_spark.services.api.problems import Kind
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
+IDLE_S: Final = 15.0  # between two requests
+SEND_S: Final = 30.0  # until a client has taken a piece of its answer
+_DRAIN_S: Final = 3
+_OTHER_FILES: Final = 512  # of tables, brokers, desks
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended, and one too many is turned away."""
+
+    most = 512
+    most_of_one = 512
+    of_one: Counter[str]
+
+    def connection_made(self, transport: Any) -> None:
+        """Takes a connection, if there is room."""
+        super().connection_made(transport)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._taken_by: asyncio.TimerHandle | None = None
+        self._address = self.client[0] if self.client else ""
+        self.of_one[self._address] += 1
+        if len(self.connections) > self.most or self.of_one[self._address] > self.most_of_one:
+            transport.write(_raw(problems.BUSY, "Too many connections are open."))
+            transport.close()
+        else:
+            self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what came; the headers of a request must be complete in time."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._forget_deadline()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._await_headers()
+
+    def pause_writing(self) -> None:
+        """The client does not take what is sent; it must go on in time."""
+        super().pause_writing()
+        self._taken_by = self._taken_by or self.loop.call_later(SEND_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It goes on."""
+        super().resume_writing()
+        if self._taken_by is not None:
+            self._taken_by.cancel()
+            self._taken_by = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Lets go."""
+        self.of_one[self._address] -= 1
+        if not self.of_one[self._address]:
+            del self.of_one[self._address]
+        self._forget_deadline()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override] # asyncio allows it
+        """A client that says that it sends no more may still take its answer, if it has asked for one."""
+        asked = self.cycle is not None and not self.cycle.response_complete
+        if asked:
+            self.cycle.keep_alive = False
+        return asked
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Ends an idle connection, even if its client does not take what was sent."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(IDLE_S, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no request."""
+        large = self.conn.their_state is h11.ERROR and len(self.conn.trailing_data[0]) >= MAX_HEADER_BYTES
+        kind = problems.HEADERS_TOO_LARGE if large else problems.BAD_REQUEST
+        self.transport.write(_raw(kind, msg))
+        self.transport.close()
+
+    def _await_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADERS_S, self._end_late)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _end_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_raw(problems.TOO_SLOW, "No request came in time."))
+            self.transport.close()
+            self.loop.call_later(HEADERS_S, self.transport.abort)
+
+
+def _raw(kind: Kind, detail: str) -> bytes:
+    """A whole answer, for those whom no application sees."""
+    body = json.dumps(problems.document(kind, detail)).encode()
+    head = (
+        f"HTTP/1.1 {kind.status} {kind.title}\r\nContent-Type: {problems.MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\nRetry-After: 1\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class _Server(Server):
+    """A server that tells when it serves."""
+
+    def __init__(self, config: Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def serve(settings: Settings, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Serves the API until SIGTERM.
+
+    Args:
+        settings: of the deployment, with the broker's address.
+        listener: a socket that listens.
+        ready: called once it serves.
+    """
+    _allow_files(settings.api.max_connections + _OTHER_FILES)
+    _Server(bounded(create_app(settings), settings.api), ready).run(sockets=[listener])
+
+
+def _allow_files(wanted: int) -> None:
+    """Lets the process have so many files and connections open, or as many as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def bounded(app: ASGIApp, settings: Api) -> Config:
+    """How an application is served so that no client can hold it up.
+
+    Args:
+        app: the application.
+        settings: its bounds.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    bounds = {"most": settings.max_connections, "most_of_one": settings.max_per_address, "of_one": Counter()}
+    protocol = type("Protocol", (BoundedProtocol,), bounds)
+    return Config(
+        Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
+        server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
+        timeout_graceful_shutdown=_DRAIN_S,
+    )  # fmt: skip

@@ -1,0 +1,126 @@
+"""The route by which leased workers leave files behind, while they hold the lease."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, BinaryIO, Final, NamedTuple
+from urllib.parse import unquote
+
+from fastapi import Header, Path, Request
+from starlette.responses import Response
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import OUTPUTS_FULL, UNAVAILABLE
+from scylla_spark.core.output import (
+    MAX_OUTPUTS,
+    UNKNOWN_TYPE,
+    OutputLink,
+    checked_output_name,
+    is_media_type,
+    outputs_place,
+)
+from scylla_spark.io.host.output_files import OutputFiles
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Api, Asked, answer, answers, router
+from scylla_spark.services.api.leases.views import Token
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.tasks.views import OutputView, output_view
+
+routes = router()
+
+Name = Annotated[str, Path(description="File name of the output, percent-encoded")]
+MediaType = Annotated[str, Header(max_length=200, description="What the file is said to be")]
+_BODY: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {UNKNOWN_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        "description": "The file, at most `outputs.max_bytes` with the others of the attempt",
+    }
+}
+
+
+@routes.put(
+    "/v1/leases/{lease}/outputs/{name}", operation_id="store_an_output_of_a_lease", openapi_extra=_BODY,
+    responses=answers({200: OutputView}, problems.INVALID, problems.CONFLICT),
+)  # fmt: skip
+async def store(
+    api: Asked, request: Request, lease: Annotated[Token, Path()], name: Name, content_type: MediaType = UNKNOWN_TYPE
+) -> Response:
+    """Store a file that the attempt leaves behind; the same name again replaces it. It stays however the lease ends; 409: that is over."""
+    plain, told = checked_output_name(unquote(name)), content_type.partition(";")[0].strip()
+    media_type = told if is_media_type(told) else UNKNOWN_TYPE
+    await _room(api, lease, plain)
+    files = OutputFiles(api.settings.outputs_path)
+    with await api.slowly(files.scratch) as scratch:
+        await _received(api, request, scratch)
+        room = await _room(api, lease, plain)  # the body may have taken long
+        stored = await api.slowly(lambda: files.write(room.place, plain, scratch, room.left))
+    link = OutputLink(plain, stored.bytes, stored.sha256, media_type)
+    try:
+        await _held(api, lease, link)
+    except _FullError:
+        if room.fresh:
+            await api.slowly(lambda: files.remove(room.place, plain))
+        raise
+    return answer(output_view(link))
+
+
+class _Room(NamedTuple):
+    """What a file may be.
+
+    Attributes:
+        place: of the attempt.
+        left: bytes that it may have.
+        fresh: there is none of that name.
+    """
+
+    place: str
+    left: int
+    fresh: bool
+
+
+class _FullError(Problem):
+    """The owner has refused a link, since the attempt leaves enough behind with others that came at the same time."""
+
+
+async def _room(api: Api, lease: str, name: str) -> _Room:
+    """What a file of that name may be now; the owner judges again when it is there.
+
+    Raises:
+        Problem: the lease is over, nobody knows at the moment, or there are enough files.
+    """
+    held = await _held(api, lease, None)
+    sizes: dict[str, int] = dict(held["sizes"])
+    fresh = sizes.pop(name, None) is None
+    if len(sizes) >= MAX_OUTPUTS:
+        raise Problem(problems.CONFLICT, f"The attempt leaves {MAX_OUTPUTS} files behind already.", hint="Pack them.")
+    place = outputs_place(TaskKey(*held["key"]), held["attempt"], api.scheduler.connection.rules.partitions)
+    return _Room(place, api.settings.outputs.max_bytes - sum(sizes.values()), fresh)
+
+
+async def _received(api: Api, request: Request, scratch: BinaryIO) -> None:
+    """Writes the body of a request, which is bounded, to a file."""
+    async for chunk in request.stream():
+        if chunk:
+            await api.slowly(partial(scratch.write, chunk))
+    await api.slowly(partial(scratch.seek, 0))
+
+
+async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]:
+    """What the owner knows of the attempt of a lease.
+
+    Raises:
+        Problem: the lease is over, or nobody knows at the moment.
+    """
+    told = await api.desks.output(token, link)
+    if isinstance(told, dict):
+        return told
+    if told == OUTPUTS_FULL:
+        raise _FullError(
+            problems.CONFLICT,
+            "The attempt leaves too many files or bytes behind.",
+            hint="Raise outputs.max_bytes, or pack them.",
+        )
+    if told == UNAVAILABLE:
+        raise Problem(problems.UNREACHABLE, "The partition of the lease has no owner at the moment.")
+    raise Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")

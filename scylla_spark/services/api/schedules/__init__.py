@@ -1,0 +1,1 @@
+"""Routes of schedules, of the events that fire them, of their decisions, and of notification rules."""

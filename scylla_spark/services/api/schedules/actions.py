@@ -1,0 +1,240 @@
+"""Routes that steer a schedule, and that tell when it fires and why it did not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from scylla_spark.client.schedules.answers import explained, gone, missing
+from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
+from scylla_spark.client.schedules.history import history
+from scylla_spark.client.schedules.times import PlannedTime, following, preceding
+from scylla_spark.client.schedules.trigger_words import in_words
+from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.times.planned_times import times_of
+from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
+from scylla_spark.services.api.schedules.definitions import Author, Name, name_of
+from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
+from scylla_spark.services.api.tasks.views import KeyView, key_view
+
+routes = router()
+
+Count = Annotated[int, Query(ge=1, le=MOST_RUNS_LISTED)]
+_STEERS = (problems.INVALID, problems.NOT_JSON, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+_LOOK_S = 0.02
+_LOOKS_FOR_RUN = 100
+_LOOKS = (problems.INVALID, problems.NOT_FOUND)
+
+
+class SteeredView(BaseModel):
+    """What was done with a schedule."""
+
+    name: str
+    done: Literal["paused", "resumed"]
+
+
+class PauseBody(Body):
+    """Why, and for how long."""
+
+    note: str = ""
+    until: Annotated[Instant | None, Field(description="When it goes on by itself")] = None
+
+
+class RunBody(Body):
+    """What the run is given."""
+
+    payload: Annotated[dict[str, Any] | None, Field(description="Instead of the schedule's own")] = None
+
+
+class BackfillBody(Body):
+    """Which past times are to run."""
+
+    begin: Annotated[Instant, Field(description="The first planned time …")]
+    end: Annotated[Instant, Field(description="… and the first that is too late; at most 1,000 lie between them")]
+    order: Literal["oldest", "newest"] = "oldest"
+    max_running: Annotated[int, Field(ge=1, le=100)] = 1
+    priority: Annotated[int, Field(ge=0, le=255)] = 0
+    reprocess: Annotated[
+        Literal["none", "failed", "all"], Field(description="Which of those that ran before run again")
+    ] = "none"
+    dry_run: bool = False
+
+
+class BackfillView(BaseModel):
+    """Planned times that run, or would, in their order."""
+
+    planned: list[str]
+    dry_run: bool
+
+
+class TimesView(BaseModel):
+    """Planned times, with those that are left out between them."""
+
+    paused: bool
+    times: list[PlannedView]
+
+
+class SaidView(BaseModel):
+    """Why a schedule ran or did not."""
+
+    name: str
+    said: Annotated[list[str], Field(description="Sentences")]
+    fires: list[FireView]
+
+
+class FiresView(BaseModel):
+    """Decisions, the newest first."""
+
+    fires: list[FireView]
+    complete: Annotated[
+        bool, Field(description="False where Kafka does not answer, so that these are what the tables say")
+    ]
+
+
+@routes.post(
+    "/v1/schedules/{name}:pause", operation_id="pause_a_schedule", responses=answers({200: SteeredView}, *_STEERS)
+)
+async def pause(api: Asked, name: Name, how: PauseBody | None = None, author: Author = "") -> Response:
+    """Let a schedule fire nothing; what was launched ahead of its time is taken back before the answer comes."""
+    plain, wanted = name_of(name), how or PauseBody()
+    await api.planned(lambda: api.scheduler.schedule(plain, author=author).pause(wanted.note, wanted.until))
+    return answer({"name": plain, "done": "paused"})
+
+
+@routes.post(
+    "/v1/schedules/{name}:resume", operation_id="resume_a_schedule", responses=answers({200: SteeredView}, *_STEERS)
+)
+async def resume(api: Asked, name: Name, author: Author = "") -> Response:
+    """Let a schedule fire again, from now on."""
+    plain = name_of(name)
+    await api.planned(lambda: api.scheduler.schedule(plain, author=author).resume())
+    return answer({"name": plain, "done": "resumed"})
+
+
+@routes.post(
+    "/v1/schedules/{name}:run",
+    operation_id="run_a_schedule_now",
+    status_code=201,
+    responses=answers({201: KeyView}, *_STEERS),
+)
+async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author = "") -> Response:
+    """Launch a run at once, whatever else runs; the answer names its task."""
+    plain, payload = name_of(name), how.payload if how is not None else None
+    handle = await api.planned(lambda: api.scheduler.schedule(plain, author=author).run_now(payload))
+    await _there(api, handle.key)
+    return answer(key_view(handle.key), 201)
+
+
+@routes.post(
+    "/v1/schedules/{name}:backfill",
+    operation_id="run_past_times_of_a_schedule",
+    responses=answers({200: BackfillView}, *_STEERS),
+)
+async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
+    """Run past planned times, beside what the schedule does by itself."""
+    plain = name_of(name)
+    planned = await api.planned(
+        lambda: api.scheduler.schedule(plain, author=author).backfill(
+            how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
+            dry_run=how.dry_run,
+        )
+    )  # fmt: skip
+    return answer({"planned": instants(planned), "dry_run": how.dry_run})
+
+
+@routes.get(
+    "/v1/schedules/{name}:next",
+    operation_id="list_the_next_times_of_a_schedule",
+    responses=answers({200: TimesView}, *_LOOKS),
+)
+def next_(api: Asked, name: Name, count: Count = 5) -> Response:
+    """The next planned times, with what clock changes and holidays do to them."""
+    return _times(api, name, lambda series, calendars: following(series, calendars, now_us(), count))
+
+
+@routes.get(
+    "/v1/schedules/{name}:previous",
+    operation_id="list_the_last_times_of_a_schedule",
+    responses=answers({200: TimesView}, *_LOOKS),
+)
+def previous(api: Asked, name: Name, count: Count = 5) -> Response:
+    """The last planned times by its definition as it is now; what was decided about them is in its fires."""
+    return _times(api, name, lambda series, calendars: preceding(series, calendars, now_us(), count))
+
+
+@routes.get(
+    "/v1/schedules/{name}:explain",
+    operation_id="explain_why_a_schedule_ran_or_did_not",
+    responses=answers({200: SaidView}, *_LOOKS),
+)
+async def explain(
+    api: Asked,
+    name: Name,
+    at: Annotated[Instant | None, Query(description="Of this time; default: the last decisions")] = None,
+) -> Response:
+    """Why a schedule ran or did not, and what it waits for, in sentences."""
+    plain = name_of(name)
+    at_us = None if at is None else to_us(at)
+    connection = api.scheduler.connection
+    found = await api.slowly(lambda: api.plan.ask(lambda plan: explained(connection, plan, plain, at_us, now_us())))
+    return answer({"name": plain, "said": found.said, "fires": [fire_view(row) for row in found.fires]})
+
+
+@routes.get(
+    "/v1/schedules/{name}/fires",
+    operation_id="list_the_decisions_about_a_schedule",
+    responses=answers({200: FiresView}, *_LOOKS),
+)
+async def fires(
+    api: Asked, name: Name, since: Annotated[Instant | None, Query(description="Decided at or after this")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+) -> Response:  # fmt: skip
+    """What was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
+    plain = name_of(name)
+
+    def look() -> dict[str, Any]:
+        past = history(api.scheduler.connection, plain)
+        rows = past.fires(None if since is None else to_us(since), limit)
+        if not rows and not api.plan.ask(lambda plan: plain in plan.entries):
+            gone(past, plain)
+        return {"fires": [fire_view(row) for row in rows], "complete": past.complete}
+
+    return answer(await api.slowly(look))
+
+
+async def _there(api: Asked, key: TaskKey) -> None:
+    """Waits a moment until the task can be looked at: the planner answers before it sends."""
+    for _ in range(_LOOKS_FOR_RUN):
+        try:
+            await run_in_threadpool(api.tasks.status, key)
+        except NotFoundError:
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return
+
+
+def _times(api: Asked, name: str, listed: Any) -> Response:
+    plain = name_of(name)
+
+    def look(plan: PlanState) -> dict[str, Any]:
+        entry = plan.entries.get(plain)
+        if entry is None:
+            raise missing(plain)
+        series = times_of(entry.schedule.trigger)
+        if not series:
+            raise ArgumentError(
+                f"{plain} fires on what happens, not at times.", hint=f"It fires {in_words(entry.schedule.trigger)}."
+            )
+        rows: list[PlannedTime] = listed(series, plan.calendars)
+        return {"paused": entry.paused, "times": [planned_view(row) for row in rows]}
+
+    return answer(api.plan.ask(look))

@@ -1,0 +1,285 @@
+"""Routes of schedules as definitions: list, get, put, patch, delete, and whole sets of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import unquote
+
+from fastapi import Body as JsonBody
+from fastapi import Header, Path, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from scylla_spark.client.schedules import sets as schedule_sets
+from scylla_spark.client.schedules.answers import missing
+from scylla_spark.client.schedules.definitions import Schedule
+from scylla_spark.client.schedules.files import definition_of
+from scylla_spark.clock import now_us
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.errors import ArgumentError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import Api, Asked, Body, Own, answer, answers, router
+from scylla_spark.services.api.revisions import ANY, ask, check
+from scylla_spark.services.api.schedules.views import (
+    ListedScheduleView,
+    ScheduleView,
+    etag_of,
+    listed_schedule,
+    schedule_view,
+)
+
+routes = router()
+
+Name = Annotated[
+    str, Path(min_length=1, max_length=600, description="Name of the schedule, percent-encoded: %2F for a slash")
+]
+IfMatch = Annotated[str | None, Header(description="ETag of the version that is meant; * for whichever is stored")]
+Author = Annotated[str, Query(max_length=1_024, description="Who asks; stands beside the change")]
+Definition = Annotated[
+    dict[str, Any],
+    JsonBody(
+        description="Fields as in the files of `schedule apply`: snake_case or camelCase, the trigger in full or in short",
+        examples=[{"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}],
+    ),
+]
+_WRITES = (problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.CHANGED, problems.TIMED_OUT)
+
+
+class SchedulesView(BaseModel):
+    """Schedules by name."""
+
+    schedules: list[ListedScheduleView]
+    next: Annotated[str | None, Field(description="The `after` of the next page; null: there is none")]
+
+
+class ChangeView(BaseModel):
+    """What became of a schedule."""
+
+    name: str
+    change: Annotated[str, Field(description="added, changed, unchanged or removed")]
+
+
+class ApplyBody(Body):
+    """A set of schedules."""
+
+    schedules: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
+    prune: Annotated[str | None, Field(description="An owner: what else of theirs is stored is removed")] = None
+    dry_run: bool = False
+
+
+class ChangesView(BaseModel):
+    """What became, or would become, of each."""
+
+    changes: dict[str, str]
+    dry_run: bool
+
+
+@routes.get("/v1/schedules", operation_id="list_schedules", responses=answers({200: SchedulesView}, problems.INVALID))
+def page(
+    api: Asked,
+    own: Own,
+    state: Annotated[str | None, Query(pattern="^(active|paused)$")] = None,
+    tag: Annotated[str | None, Query(description="Only those with this tag")] = None,
+    owner: Annotated[str | None, Query(description="Only those of this owner")] = None,
+    kind: Annotated[
+        str | None, Query(pattern="^(time|event|partitions|table|after)$", description="To what they listen")
+    ] = None,
+    after: Annotated[str | None, Query(description="Only names after this one")] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> Response:
+    """Schedules by name, as the planner knows them now."""
+
+    def chosen(plan: PlanState) -> dict[str, Any]:
+        wanted = [key for key in (_key("tag", tag), _key("owner", owner)) if key]
+        now, rows = now_us(), list[dict[str, Any]]()
+        for name in sorted(plan.entries):
+            entry = plan.entries[name]
+            fits = own.has(entry.schedule.work.queue) and all(key in entry.keys for key in wanted)
+            fits = fits and (kind is None or _listens(entry, kind))
+            if fits and (after is None or name > after) and (state is None or entry.paused == (state == "paused")):
+                if len(rows) == limit:
+                    return {"schedules": rows, "next": rows[-1]["name"]}
+                rows.append(listed_schedule(entry, plan, now))
+        return {"schedules": rows, "next": None}
+
+    return answer(api.plan.ask(chosen))
+
+
+@routes.get(
+    "/v1/schedules/{name}", operation_id="get_a_schedule",
+    responses=answers({200: ScheduleView}, problems.INVALID, problems.NOT_FOUND),
+)  # fmt: skip
+def get(api: Asked, name: Name) -> Response:
+    """How a schedule stands and how it is defined; the ETag is its version."""
+    return _shown(api, name_of(name))
+
+
+@routes.put(
+    "/v1/schedules/{name}", operation_id="put_a_schedule",
+    responses=answers({200: ScheduleView, 201: ScheduleView}, problems.IF_MATCH_NEEDED, *_WRITES),
+)  # fmt: skip
+async def put(
+    api: Asked, name: Name, definition: Definition, if_match: IfMatch = None, author: Author = ""
+) -> Response:
+    """Store a schedule, whole; what is left out is at its default. One that is stored needs If-Match; it keeps whether it is paused."""
+    plain = name_of(name)
+    return await api.planned(lambda: _put(api, plain, lambda _: definition, if_match, author, needs_match=True))
+
+
+@routes.patch(
+    "/v1/schedules/{name}", operation_id="change_fields_of_a_schedule",
+    responses=answers({200: ScheduleView}, problems.NOT_FOUND, *_WRITES),
+)  # fmt: skip
+async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Change some fields, and keep the others: a JSON merge patch (RFC 7396) of the definition. null takes a field out."""
+    plain = name_of(name)
+    changed = _camel(fields)
+
+    def patched(text: str | None) -> dict[str, Any]:
+        if text is None:
+            raise missing(plain)
+        before = json.loads(text)
+        if isinstance(changed.get("trigger"), Mapping) and "kind" in changed["trigger"]:
+            del before["trigger"]  # of another kind nothing can stay
+        found: dict[str, Any] = merged(before, changed)
+        return found
+
+    return await api.planned(lambda: _put(api, plain, patched, if_match, author, needs_match=False))
+
+
+@routes.delete(
+    "/v1/schedules/{name}",
+    operation_id="delete_a_schedule",
+    responses=answers({200: ChangeView}, problems.NOT_FOUND, *_WRITES),
+)
+async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
+    """Forget a schedule; what it has run stays in the tables."""
+    plain = name_of(name)
+    return await api.planned(lambda: _deleted(api, plain, if_match, author))
+
+
+@routes.post(
+    "/v1/schedules:apply", operation_id="store_a_set_of_schedules", responses=answers({200: ChangesView}, *_WRITES)
+)
+async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
+    """Store a set of schedules; those that are the same stay as they are, with all that they wait for."""
+    schedules = [Schedule.of(definition_of(one)) for one in wanted.schedules]
+
+    def done() -> dict[str, str]:
+        if wanted.dry_run:
+            return api.plan.ask(lambda plan: schedule_sets.compared(plan, schedules, wanted.prune))
+        return schedule_sets.put(api.scheduler.connection.plan, schedules, wanted.prune, author)
+
+    return answer({"changes": await api.planned(done), "dry_run": wanted.dry_run})
+
+
+# -- below: names and versions ------------------------------------------------------------------------------------------
+
+
+def name_of(text: str) -> str:
+    """The name in a path.
+
+    Raises:
+        ArgumentError: it is not UTF-8.
+    """
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise ArgumentError("The name is not UTF-8.", hint="Percent-encode it.") from None
+
+
+def merged(before: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396) applied."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(before) if isinstance(before, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), value)
+    return found
+
+
+class _Stored(NamedTuple):
+    """What the planner had when it was asked: the definition, None if there is none; its version."""
+
+    text: str | None
+    etag: str
+    changed_us: int
+
+
+def _put(
+    api: Api, name: str, make: Callable[[str | None], Any], if_match: str | None, author: str, *, needs_match: bool
+) -> Response:
+    stored = _stored(api, name, if_match, needs_match=needs_match)
+    definition = definition_of({"name": name} | make(stored.text))
+    if definition.get("name") != name:
+        raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
+    schedule = Schedule.of(definition)
+    ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
+    return _shown(api, name, 201 if stored.text is None else 200)
+
+
+def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response:
+    stored = _stored(api, name, if_match, needs_match=False)
+    if stored.text is None:
+        raise missing(name)
+    expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
+    done = ask(api, "delete", expect=expect, names=[name], author=author or None)
+    return answer({"name": name, "change": done[name]})
+
+
+def _stored(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> _Stored:
+    """The schedule that is stored.
+
+    Raises:
+        Problem: another version is stored, or which is meant is not said.
+    """
+
+    def look(plan: PlanState) -> _Stored:
+        entry = plan.entries.get(name)
+        if entry is None:
+            return _Stored(None, etag_of(None), 0)
+        return _Stored(entry.text, etag_of(entry), entry.changed_us)
+
+    stored = api.plan.ask(look)
+    there = stored.text is not None
+    check(f"schedule {name!r}", stored.etag, if_match, stored=there, needs_match=needs_match)
+    return stored
+
+
+def _shown(api: Api, name: str, status: int = 200) -> Response:
+    def look(plan: PlanState) -> tuple[dict[str, Any], str]:
+        entry = plan.entries.get(name)
+        if entry is None:
+            raise missing(name)
+        return schedule_view(entry, plan, now_us()), etag_of(entry)
+
+    view, etag = api.plan.ask(look)
+    return answer(view, status, {"ETag": etag})
+
+
+def _key(kind: str, value: str | None) -> str:
+    return f"{kind}:{value}" if value is not None else ""
+
+
+_BEGINS = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
+
+
+def _listens(entry: Entry, kind: str) -> bool:
+    return any(key.startswith(_BEGINS[kind]) for key in entry.keys)
+
+
+def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A patch in the names of stored definitions; a trigger in short replaces the stored one."""
+    from scylla_spark.client.schedules.trigger_shorthand import BY_KEY, OPTIONS, camel, trigger_of
+
+    named = {camel(name): value for name, value in fields.items()}
+    short = {name: named.pop(name) for name in list(named) if name in BY_KEY or name in OPTIONS}
+    if short and "trigger" in named:
+        raise ArgumentError("The trigger is given twice.", hint="Write `trigger`, or the short form.")
+    return named | ({"trigger": trigger_of(short)} if short else {})

@@ -1,0 +1,77 @@
+"""What the planner knows, kept from question to question: only what was written since is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.io.kafka import topics
+from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
+
+T = TypeVar("T")
+_OPTIONS = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000}
+
+
+class PlanMirror:
+    """The state of the planner; thread safe, one question at a time.
+
+    Args:
+        connection: to the deployment.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._consumer: KafkaConsumer | None = None
+        self._reader: PlanLogReader | None = None
+
+    def ask(self, question: Callable[[PlanState], T]) -> T:
+        """Asks the state as it is by now; it must not be kept: the next question changes it.
+
+        Raises:
+            UnreachableError: the broker does not answer.
+        """
+        with self._lock:
+            try:
+                state = self._newest()
+            except KafkaError as error:
+                self._forget()
+                raise UnreachableError(
+                    f"Kafka did not answer ({type(error).__name__}: {error}).", hint="Check that the broker runs."
+                ) from error
+            except SchedulerError:
+                self._forget()
+                raise
+            return question(state)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        with self._lock:
+            self._forget()
+
+    def _newest(self) -> PlanState:
+        if self._consumer is None:
+            self._consumer = topics.consumer(self._connection.located, **_OPTIONS)
+        if self._reader is not None:
+            first, end = self._reader.range()
+            if first <= self._reader.position <= end:
+                self._reader.until(end)
+                return self._reader.state
+        partitions = self._connection.rules.partitions
+        settings = self._connection.located.model_copy(update={"partitions": partitions})
+        reader = PlanLogReader(settings, self._consumer)
+        reader.begin()
+        self._reader = reader
+        return reader.state
+
+    def _forget(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False)
+        self._consumer = self._reader = None

@@ -1,0 +1,1 @@
+"""Routes of tasks, single and many, of their lanes and handlers, and of records that were refused."""

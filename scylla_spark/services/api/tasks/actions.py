@@ -1,0 +1,182 @@
+"""Routes that do something to one task: cancel it, move it, run it now, run it again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import Query
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from scylla_spark.client.tasks.arguments import moment, moved, new_key
+from scylla_spark.clock import now_us
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.command import CANCEL, Command
+from scylla_spark.core.task import CANCELLED
+from scylla_spark.errors import NotFoundError
+from scylla_spark.services.api import problems
+from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
+from scylla_spark.services.api.follow.waits import came
+from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.tasks.ids import TaskId, id_of, key_of
+from scylla_spark.services.api.tasks.views import KeyView, Span, key_view
+
+routes = router()
+MOST_GRACE_MS: Final = 3_600_000
+_GRACE_MS: Final = 10_000
+
+Patience = Annotated[
+    int, Query(ge=0, le=MOST_WAIT_MS, description="How long to wait for the owner's answer, in milliseconds")
+]
+Grace = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=MOST_GRACE_MS,
+        description="With `running`: how long it is only asked to end, in milliseconds; else 10000",
+    ),
+]
+Running = Annotated[bool, Query(description="End it also where it runs: it is asked to, and killed after the grace")]
+_OF_ONE = (problems.INVALID, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
+
+
+class CancelView(KeyView):
+    """What became of a cancel."""
+
+    answer: Annotated[
+        Literal["cancelled", "sent"], Field(description='"sent": it stands, and is honoured when a dispatcher reads it')
+    ]
+
+
+class CopyView(KeyView):
+    """The task that was enqueued instead."""
+
+    instead_of: Annotated[str, Field(description="`id` of the task that was asked about")]
+
+
+class MoveBody(Body):
+    """When a task is to run instead: one of both."""
+
+    scheduled_time: Instant | None = None
+    delay: Annotated[Span | None, Field(description="From now")] = None
+
+
+@routes.post(
+    "/v1/tasks/{key}:cancel", operation_id="cancel_a_task",
+    responses=answers({200: CancelView, 202: CancelView}, problems.INVALID, problems.CONFLICT),
+)  # fmt: skip
+async def cancel(
+    api: Asked, key: TaskId, wait_ms: Patience = 5_000, running: Running = False, grace_ms: Grace = None
+) -> Response:
+    """End a task without running it again; 409 if it runs or has ended, 202 if nobody has answered yet.
+
+    It also holds for a key that is not there yet. With `running`, one that runs is answered when it has ended; one that returns
+    all the same has succeeded, which is a 409.
+    """
+    if grace_ms is not None and not running:
+        raise Problem(problems.INVALID, "`grace_ms` is given without `running`.", hint="Add running=true.")
+    return await cancelled(api, key_of(key), wait_ms, (grace_ms or _GRACE_MS) if running else None)
+
+
+@routes.post(
+    "/v1/tasks/{key}:reschedule", operation_id="move_a_task_to_another_time", status_code=201,
+    responses=answers({201: CopyView}, problems.NOT_JSON, *_OF_ONE),
+)  # fmt: skip
+async def reschedule(api: Asked, key: TaskId, when: MoveBody, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a task, and enqueue a copy at another time under the new key."""
+    now = now_us()
+    return await _moved(api, key_of(key), moment(now, when.scheduled_time, when.delay), wait_ms)
+
+
+@routes.post(
+    "/v1/tasks/{key}:run_now",
+    operation_id="run_a_task_now",
+    status_code=201,
+    responses=answers({201: CopyView}, *_OF_ONE),
+)
+async def run_now(api: Asked, key: TaskId, wait_ms: Patience = 5_000) -> Response:
+    """Cancel a task that waits, and enqueue a copy that is due now."""
+    return await _moved(api, key_of(key), now_us(), wait_ms)
+
+
+@routes.post(
+    "/v1/tasks/{key}:retry", operation_id="retry_a_task", status_code=201, responses=answers({201: CopyView}, *_OF_ONE)
+)
+async def retry(api: Asked, key: TaskId) -> Response:
+    """Enqueue a copy of an ended task, due now, under a new uniqueness key."""
+    old = key_of(key)
+    copy = await api.slowly(api.scheduler.task(old).retry)
+    return _copied(old, copy.key)
+
+
+async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> Response:
+    """Cancels a task, and waits for the answer.
+
+    Args:
+        api: to ask through.
+        key: of the task.
+        wait_ms: how long, at most.
+        grace_ms: what runs is ended, too, after it was asked to for so long; None: it is left alone.
+
+    Raises:
+        Problem: it runs or has ended.
+    """
+    state, heard = await _asked_to_end(api, key, wait_ms, grace_ms)
+    if state == CANCELLED:
+        return answer(key_view(key) | {"answer": "cancelled"})
+    if heard:
+        raise Problem(problems.CONFLICT, "The task runs or has ended.", hint="GET it to see how it stands.")
+    return answer(key_view(key) | {"answer": "sent"}, 202)
+
+
+async def _asked_to_end(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None = None) -> tuple[str, bool]:
+    """Sends a cancel, and waits for the answer without a thread; how the task stands then, and whether there was an answer."""
+    request = new_key(now_us())
+    async with api.waits.waiting(key, request) as future:
+        place = await run_in_threadpool(
+            api.scheduler.connection.send,
+            Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request, grace_ms=grace_ms),
+        )
+        api.tasks.sent(place)
+        heard = await came(future, wait_ms / 1000)
+    try:
+        return (await run_in_threadpool(api.tasks.status, key)).state, heard
+    except NotFoundError:
+        return "", heard
+
+
+async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response:
+    """Cancels a task, and enqueues a copy at another time once that is answered.
+
+    Raises:
+        Problem: it runs or has ended, or nobody answered in time; nothing was enqueued.
+        ArgumentError: it has that time.
+        NotFoundError: there is no such task.
+    """
+    handle = api.scheduler.task(key)
+    copy = moved(await api.slowly(handle.command), time_us, now_us())
+    if not (await api.slowly(handle.status)).open:
+        raise _not_moved()
+    state, heard = await _asked_to_end(api, key, wait_ms)
+    if state != CANCELLED:
+        if heard:
+            raise _not_moved()
+        raise Problem(
+            problems.TIMED_OUT, "No dispatcher answered the cancel in time: it stands, and no copy was made.",
+            hint="Once the task is cancelled, `:retry` makes a copy that is due at once.",
+        )  # fmt: skip
+    api.tasks.sent(await run_in_threadpool(api.scheduler.connection.send, copy))
+    return _copied(key, copy.key)
+
+
+def _not_moved() -> Problem:
+    return Problem(
+        problems.CONFLICT,
+        "The task cannot be moved: it runs or has ended.",
+        hint="`:retry` enqueues an ended task again.",
+    )
+
+
+def _copied(old: TaskKey, copy: TaskKey) -> Response:
+    return answer(key_view(copy) | {"instead_of": id_of(old)}, 201)

@@ -1,0 +1,77 @@
+"""What dispatchers have told lately of their handlers: who enqueues is warned of a name that nobody knows, and need not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from scylla_spark.client.handlers import Catalogue
+from scylla_spark.clock import boot_us
+from scylla_spark.core.records.command import Command
+from scylla_spark.errors import SchedulerError
+
+log = structlog.get_logger("api")
+
+_AT_ONCE: Final = 2
+_FRESH_US: Final = 10_000_000
+_FIRST_S: Final = 0.25  # who enqueues waits so long where nobody has looked yet, and never again
+
+
+class KnownHandlers:
+    """The handlers of dispatchers as they were a moment ago; of one event loop.
+
+    Args:
+        look: asks all dispatchers; it may take long.
+    """
+
+    def __init__(self, look: Callable[[], Catalogue]) -> None:
+        self._look = look
+        self._room = anyio.CapacityLimiter(_AT_ONCE)
+        self._known: Catalogue | None = None
+        self._until = 0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def now(self) -> Catalogue:
+        """What dispatchers tell now.
+
+        Raises:
+            SchedulerError: nobody can say who they are.
+        """
+        self._known = await anyio.to_thread.run_sync(self._look, limiter=self._room)
+        self._until = boot_us() + _FRESH_US
+        return self._known
+
+    async def warning(self, command: Command) -> str | None:
+        """What to say of a task whose handler no dispatcher has; None: one has it, or nobody knows what they have.
+
+        Args:
+            command: that was sent. Of a queue of workers it may be theirs: they tell nobody what they can run.
+        """
+        if boot_us() >= self._until:
+            await self._renew()
+        known = self._known
+        if known is None or not known.asked or known.silent or not command.handler or command.handler in known.handlers:
+            return None
+        return (
+            f"No dispatcher that runs has a handler {command.handler!r}: unless workers run it, its attempts fail. "
+            "`scylla-spark handler list` shows those that are there."
+        )
+
+    async def _renew(self) -> None:
+        """Begins to look; waits for it only where nothing was ever seen."""
+        if self._looking is None or self._looking.done():
+            self._until = boot_us() + _FRESH_US
+            self._looking = asyncio.create_task(self._looked())
+        if self._known is None:
+            await asyncio.wait({self._looking}, timeout=_FIRST_S)
+
+    async def _looked(self) -> None:
+        try:
+            await self.now()
+        except SchedulerError as error:
+            log.warning("dispatchers cannot be asked for their handlers", why=str(error)[:300])

@@ -1,0 +1,88 @@
+"""How tasks stand: what the tables say, and the logs beyond them as the tail has read them."""
+
+from __future__ import annotations
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks.handle import TaskHandle
+from scylla_spark.clock import now_us
+from scylla_spark.core.fold import Folded
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.task_state import attempts_of
+from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.io.kafka.sender import Place
+from scylla_spark.services.api.follow.log_tail import LogTail
+
+_OWN_S = 1.0
+
+
+class TaskReader:
+    """Reads single tasks; thread safe. Where the tail cannot say, a handle asks the broker.
+
+    Args:
+        connection: to the deployment.
+        tail: of both logs.
+    """
+
+    def __init__(self, connection: Connection, tail: LogTail) -> None:
+        self._connection = connection
+        self._tail = tail
+        self._own: dict[int, int] = {}  # partition → the last record that was sent from here
+
+    def sent(self, place: Place) -> None:
+        """Remembers where a command of ours stands: whoever asks afterwards sees it."""
+        self._own[place.partition] = max(self._own.get(place.partition, -1), place.offset)
+
+    def partition(self, key: TaskKey) -> int:
+        """Where the records of a key stand."""
+        return partition_of(key.ordering_id, self._connection.rules.partitions)
+
+    def status(self, key: TaskKey) -> TaskStatus:
+        """How a task stands.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        found = self._look(key)
+        if found is None:
+            return TaskHandle(self._connection, key).status()
+        return status_of(key, *found, now_us())
+
+    def attempts(self, key: TaskKey) -> list[Attempt]:
+        """All recorded attempts, in order.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        found = self._look(key)
+        if found is None:
+            handle = TaskHandle(self._connection, key)
+            handle.status()
+            return handle.attempts()
+        return [attempt_of(fact) for fact in attempts_of(found[1])]
+
+    def _look(self, key: TaskKey) -> tuple[Folded, list[Fact]] | None:
+        """Everything known of a key; None where the tail does not know enough."""
+        partition = self.partition(key)
+        own = self._own.get(partition)
+        if own is not None and not self._tail.passes(partition, own, _OWN_S):
+            return None
+        beyond = self._tail.beyond(key, partition, self._tail.marks().get(partition, Mark()))
+        if beyond is None:
+            return None
+        # logs before tables: what ingest moves meanwhile is seen twice, never not at all
+        readers, folded = self._connection.readers, Folded()
+        ended, row = readers.completion(key), readers.task(key)
+        facts = [*readers.attempts(key), *([ended] if ended is not None else []), *beyond.facts]
+        stored = [] if row is None else [row.command, *_cancel(row.command, cancelled=row.cancelled)]
+        for command in [*stored, *beyond.commands]:
+            folded.add(command)
+        if folded.data is None and folded.cancel is None and not facts:
+            return None  # perhaps somebody sent it a moment ago: the broker is asked
+        return folded, facts
+
+
+def _cancel(command: Command, *, cancelled: bool) -> list[Command]:
+    return [command._replace(kind=CANCEL)] if cancelled and command.kind == ENQUEUE else []

@@ -1,0 +1,52 @@
+"""From settings and definitions to what the engine takes: its bounds and the limits of its queues."""
+
+from __future__ import annotations
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues_in_force import start_definitions
+from scylla_spark.duration import duration_us
+
+
+def engine_limits(settings: Settings) -> Limits:
+    """The bounds of the engine of a dispatcher."""
+    dispatch = settings.dispatch
+    return Limits(
+        dispatch.max_in_flight,
+        dispatch.lane_depth,
+        duration_us(dispatch.stall),
+        duration_us(dispatch.drain),
+        settings.partitions,
+        max_held_bytes=dispatch.max_loaded * 1024,
+        least_wait_us=duration_us(dispatch.least_wait),
+        max_output_bytes=settings.outputs.max_bytes,
+    )
+
+
+def limits_of(definition: QueueDefinition) -> QueueLimits:
+    """What the engine obeys of a definition."""
+    return QueueLimits(
+        definition.concurrency,
+        definition.rate,
+        definition.paused,
+        definition.order == "replay",
+        definition.group_concurrency,
+        definition.group_separator,
+        definition.mode == "pull",
+        definition.lease_us // 1000,
+        definition.max_run_us // 1000,
+        dict(definition.weights) or None,
+        definition.ageing,
+    )
+
+
+def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None]:
+    """By what tasks of a queue are run that name no handler; where that changes, the engine is to look at its lanes anew."""
+    return (definition.mode, definition.default_handler) if definition is not None else ("push", None)
+
+
+def queue_terms(settings: Settings) -> dict[str, QueueLimits]:
+    """The start values of the settings, by name of the queue."""
+    return {name: limits_of(definition) for name, definition in start_definitions(settings.queues).items()}

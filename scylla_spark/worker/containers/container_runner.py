@@ -1,0 +1,54 @@
+"""All of a runner: made ready before it leases anything, and cleared up however it ends."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scylla_spark.worker.containers.container_slot import Yard
+from scylla_spark.worker.containers.guard import Guard
+from scylla_spark.worker.containers.identity import identity
+from scylla_spark.worker.containers.options import Bounds, Files, Mark
+from scylla_spark.worker.containers.out_folder import memory_folder
+from scylla_spark.worker.containers.podman import Podman
+from scylla_spark.worker.containers.readiness import check_podman, fetch_images, probe, remove_leftovers
+from scylla_spark.worker.containers.request import Offer
+
+
+@contextmanager
+def opened_yard(podman: Podman, offer: Offer, bounds: Bounds) -> Iterator[Yard]:
+    """Makes sure that containers can run here, and removes at the end all that it has made.
+
+    Args:
+        podman: that runs them.
+        offer: what is run.
+        bounds: what each may take.
+
+    Raises:
+        SetupError: they cannot.
+    """
+    check_podman(podman)
+    remove_leftovers(podman)
+    fetch_images(podman, offer.images)
+    where = memory_folder() if bounds.out else None
+    folder, runner = Path(tempfile.mkdtemp(prefix="scylla-spark-containers-", dir=where)), identity()
+    guard = Guard(podman, runner, str(folder))
+    try:
+        guard.check()
+        for image in offer.images:
+            probe(podman, image, bounds, Mark(runner, f"probe-{runner}"), _empty_files(folder))
+        yield Yard(podman, offer, bounds, runner, folder, guard)
+    finally:
+        guard.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _empty_files(folder: Path) -> Files:
+    files = Files(str(folder / "task.json"), str(folder / "environment"), str(folder / "out"))
+    for file in (files.task, files.environment):
+        Path(file).touch()
+    Path(files.out).mkdir(exist_ok=True)
+    return files

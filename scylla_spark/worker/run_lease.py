@@ -1,0 +1,49 @@
+"""Runs a handler on a lease, wherever that is: in a thread of the worker or in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from scylla_spark.clock import from_us, now_us
+from scylla_spark.core.task import TaskContext
+from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.handler_call import failed, run
+from scylla_spark.worker.handlers import ANY
+from scylla_spark.worker.lease import Lease
+
+
+def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
+    """The handler of a leased task; None: there is none here."""
+    return handlers.get(lease.task.handler) or handlers.get(ANY)
+
+
+def work(handlers: Mapping[str, Handler], lease: Lease) -> None:
+    """Runs the handler of a leased task, and reports how it ended. Nothing that it raises gets through."""
+    handler = handler_of(handlers, lease)
+    if handler is None:
+        name = lease.task.handler
+        lease.report_verdict(failed("handler_unknown", f"This worker has no handler {name!r}."))
+        return
+    verdict = run(handler, lease.task, context_of(handler, lease))
+    if not lease.reported:
+        lease.report_verdict(verdict)
+
+
+def context_of(handler: Handler, lease: Lease) -> TaskContext:
+    """The context of an attempt that begins now."""
+    told, timeout_ms = lease.context, handler.info.timeout_ms
+    deadline = told.deadline
+    if timeout_ms is not None:
+        deadline = min(deadline, from_us(now_us()) + timedelta(milliseconds=timeout_ms))
+    return TaskContext(
+        told.attempt,
+        told.epoch,
+        deadline,
+        lease.checkpointed,
+        lease,
+        lease.lost,
+        last_error=lease.last_error,
+        tags=lease.tags,
+        traceparent=lease.traceparent,
+    )

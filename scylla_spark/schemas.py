@@ -15,7 +15,7 @@ VERSION: Final = 7
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
 (`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
-TableReader of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
+Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
 

@@ -1,6 +1,6 @@
 """Which instants a record may name: those that every reader of the topics and tables can hold.
 
-TableReader with nanosecond clocks (pandas, Arrow) end in the year 2262, and Python's datetimes in 9999. Tasks that are due before 1970
+Readers with nanosecond clocks (pandas, Arrow) end in the year 2262, and Python's datetimes in 9999. Tasks that are due before 1970
 would be refused as too old in any case, so the range begins with the epoch and no instant is negative.
 """
 

@@ -555,8 +555,8 @@ class Planner:
 
     def _was_run(self, key: TaskKey) -> bool:
         """Whether a task was a run of a schedule that is there, as far as that has counted its runs; others may be named alike."""
-        name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
-        entry = self.state.entries.get(name)
+        name, planned = _named(key)
+        number, entry = key.uniqueness_key.rpartition("/")[2], self.state.entries.get(name)
         if entry is None or not (number.isascii() and number.isdecimal() and 0 < int(number[:18]) <= entry.generation):
             return False
         try:

@@ -1,4 +1,4 @@
-"""Pages of the tables for people: tasks by time, state, queue and lane; refused records; sizes. JVM-free, like `readers`."""
+"""Pages of the tables for people: tasks by time, state, queue and lane; refused records; sizes. JVM-free, like `table_reader`."""
 
 from __future__ import annotations
 

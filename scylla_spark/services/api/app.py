@@ -13,7 +13,7 @@ from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host.deployment_secret import desk_secret
-from scylla_spark.services.api import lease_logs, problems
+from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import audit, identity, tokens
 from scylla_spark.services.api.access.access import Access
 from scylla_spark.services.api.access.own_queues import check_queues
@@ -24,6 +24,7 @@ from scylla_spark.services.api.deployment.overview import Overviews
 from scylla_spark.services.api.follow import stream
 from scylla_spark.services.api.http import health
 from scylla_spark.services.api.http.limits import Limits
+from scylla_spark.services.api.leases import logs as lease_logs
 from scylla_spark.services.api.leases import outputs as lease_outputs
 from scylla_spark.services.api.leases import workers
 from scylla_spark.services.api.openapi import described

@@ -10,7 +10,7 @@ from fastapi import Header, Path, Request
 from starlette.responses import Response
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import OUTPUTS_FULL, UNAVAILABLE
+from scylla_spark.core.lease import OUTPUTS_FULL
 from scylla_spark.core.output import (
     MAX_OUTPUTS,
     UNKNOWN_TYPE,
@@ -22,7 +22,7 @@ from scylla_spark.core.output import (
 from scylla_spark.io.host.output_files import OutputFiles
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, router
-from scylla_spark.services.api.leases.views import Token
+from scylla_spark.services.api.leases.views import Token, not_held
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import OutputView, output_view
 
@@ -121,6 +121,4 @@ async def _held(api: Api, token: str, link: OutputLink | None) -> dict[str, Any]
             "The attempt leaves too many files or bytes behind.",
             hint="Raise outputs.max_bytes, or pack them.",
         )
-    if told == UNAVAILABLE:
-        raise Problem(problems.UNREACHABLE, "The partition of the lease has no owner at the moment.")
-    raise Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
+    raise not_held(told)

@@ -9,13 +9,26 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from scylla_spark.core.lease import MOST_WANTED, Answer, Call, Granted, Report, Scarcity, Sign, Want, folded
+from scylla_spark.core.lease import (
+    MOST_WANTED,
+    UNAVAILABLE,
+    Answer,
+    Call,
+    Granted,
+    Report,
+    Scarcity,
+    Sign,
+    Want,
+    folded,
+)
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN
+from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Body, WaitMs
+from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import key_view
 
 MOST_ITEMS: Final = 1_000
@@ -311,6 +324,13 @@ class WorkerView(BaseModel):
     waits: bool
     silent_ms: int
     about: Any
+
+
+def not_held(said: str) -> Problem:
+    """What a worker is told where the owner of its lease did not take what it said: UNAVAILABLE, or that the lease is over."""
+    if said == UNAVAILABLE:
+        return Problem(problems.UNREACHABLE, "The partition of the lease has no owner at the moment.")
+    return Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
 
 
 def bounded(name: str, value: Any, most: int) -> str | None:

@@ -9,12 +9,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.lease import OK, UNAVAILABLE
+from scylla_spark.core.lease import OK
 from scylla_spark.core.leased_lines import MOST_LINES, LeasedLine
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
-from scylla_spark.services.api.leases.views import Token, bounded
-from scylla_spark.services.api.problems import Problem
+from scylla_spark.services.api.leases.views import Token, bounded, not_held
 
 routes = router()
 _MOST_FIELDS_BYTES = 4 * 1024
@@ -64,6 +63,4 @@ async def tell(api: Asked, lease: Annotated[Token, Path()], told: LinesBody) -> 
     said = await api.desks.lines(lease, lines)
     if said == OK:
         return answer({"taken": len(lines)})
-    if said == UNAVAILABLE:
-        raise Problem(problems.UNREACHABLE, "The partition of the lease has no owner at the moment.")
-    raise Problem(problems.CONFLICT, "The lease is over, or never was.", hint="Stop working on it.")
+    raise not_held(said)

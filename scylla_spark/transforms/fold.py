@@ -33,23 +33,31 @@ def folded(operations: DataFrame) -> DataFrame:
 
 def is_news() -> Column:
     """For a MERGE of `s` into `t`: whether the source row tells something that the target row does not hold yet."""
-    return (F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))) | (
-        F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
-    )
+    cancelled = F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
+    return _is_newer() | cancelled | F.coalesce(_is_older(), F.lit(False))
 
 
 def newest() -> dict[str, str | Column]:
     """For a MERGE of `s` into `t`: the columns of the fold of both rows."""
-    newer = F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
     chosen: dict[str, str | Column] = {
-        name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
+        name: F.when(_is_newer(), F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
     }
-    older = F.coalesce(_first_offset("s.") < _first_offset("t."), _first_offset("t.").isNull())
     first: dict[str, str | Column] = {
         "first_offset": F.least(_first_offset("s."), _first_offset("t.")),
-        "unique_open": F.when(older, F.col("s.unique_open")).otherwise(F.col("t.unique_open")),
+        "unique_open": F.when(_is_older(), F.col("s.unique_open")).otherwise(F.col("t.unique_open")),
     }
     return chosen | first | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}
+
+
+def _is_newer() -> Column:
+    """Whether the source row holds a newer enqueue than the target row."""
+    return F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
+
+
+def _is_older() -> Column:
+    """Whether the source row holds an older first enqueue than the target row; null where it holds none."""
+    source, target = _first_offset("s."), _first_offset("t.")
+    return target.isNull() & source.isNotNull() | (source < target)
 
 
 def _first_offset(row: str) -> Column:

@@ -35,11 +35,12 @@ def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
     """
     import polars as pl
 
-    first = ("first_offset", "unique_open")
-    data = [column.name for column in DATA if column.name not in ("cancel_offset", *first)]
+    joined = ("first_offset", "unique_open", "cancel_offset")
+    data = [column.name for column in DATA if column.name not in joined]
     newest = pl.col(data).sort_by(pl.col("data_offset"), nulls_last=False).last()
-    oldest = pl.col(first).sort_by(first_offset(), nulls_last=True).first()
-    rows = pl.concat(operations).group_by(IDENTITY).agg(newest, oldest, pl.col("cancel_offset").max())
+    oldest = pl.col("unique_open").sort_by(first_offset(), nulls_last=True).first()
+    first = first_offset().min().alias("first_offset")
+    rows = pl.concat(operations).group_by(IDENTITY).agg(newest, first, oldest, pl.col("cancel_offset").max())
     return rows.select(*IDENTITY, *[column.name for column in DATA])
 
 

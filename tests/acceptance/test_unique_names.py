@@ -1,6 +1,7 @@
 """Unique names: of two processes that send the same names at the same moment each name has one task that runs."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 from scylla_spark import TaskFailed
 from scylla_spark.core.key import TaskKey
 from tests.acceptance.place import PATIENCE
+from tests.acceptance.wire import Wire
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
@@ -76,3 +78,24 @@ def test_a_duplicate_says_who_has_its_name_and_the_name_is_free_after_a_cancel(d
     third = scheduler.enqueue("work", {"ms": 0}, **options)
     third.result(timeout=PATIENCE)
     assert [run.key for run in deployment.history("names")] == [third.key]
+
+
+def test_http_bulks_and_the_command_line_ask_for_unique_names_alike(deployment, scheduler):
+    wire = Wire(deployment.process.ready()["api"])
+    holder = scheduler.enqueue("work", {"ms": 0}, delay="30d", ordering_id="faces", uniqueness_key="poster")
+    task = {"handler": "work", "payload": {"ms": 0}, "ordering_id": "faces", "uniqueness_key": "poster"}
+    posted = wire("POST", "/v1/tasks?unique=open", task)["id"]
+    bulk, counts = wire("POST", "/v1/tasks:bulk", lines=[task | {"unique": "open", "delay": "1s"}])
+    assert counts == {"accepted": 1, "refused": 0}
+    words = ["work", "--ordering-id", "faces", "--uniqueness-key", "poster", "--unique", "--delay", "2s"]
+    called = deployment.call("task", "enqueue", *words)
+    assert called.returncode == 0, called.stderr
+    (key,) = re.findall(r"TaskKey\([^)]*\)", called.stdout)
+    for name in (posted, bulk["id"]):
+        wire.becomes(name, "duplicate")
+    waited = deployment.call("task", "wait", key, "--timeout", "2m")
+    assert "duplicate" in waited.stderr, waited.stdout
+    chosen = "/v1/tasks:count?filter=state:duplicate%20lane:faces"
+    eventually(lambda: wire("GET", chosen)["matched"] == 3, PATIENCE, "the tables show all three")
+    assert holder.cancel(timeout="60s")
+    assert deployment.history("faces") == []

@@ -55,8 +55,8 @@ class TaskStatus:
 
     Attributes:
         key: identity.
-        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted, cancelled or
-            expired.
+        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted, cancelled,
+            expired or duplicate.
         handler: registered name; None: waits for a lease, or only a cancel of this key was seen.
         payload: the JSON object that was enqueued.
         attempts: how many attempts were begun.

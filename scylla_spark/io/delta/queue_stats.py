@@ -30,7 +30,7 @@ class QueueCounts:
         handed_out: tasks that were started or leased at least once.
         again: attempts beyond the first of each.
         expired: attempts that ended because their lease did.
-        released: tasks that have ended, and neither as cancelled nor as expired.
+        released: tasks that have ended, and not as cancelled, expired or duplicates.
     """
 
     enqueued: int = 0

@@ -312,6 +312,18 @@ def test_what_the_tables_tell_of_before_the_tail_has_read_it_waits_for_the_tail(
     assert (0, DUPLICATE) in ends(world)
 
 
+@pytest.mark.parametrize("due", [0, 5])
+@pytest.mark.parametrize("newest", [3, 12])
+def test_an_update_that_comes_before_the_row_of_its_task_leaves_the_name_to_be_decided(world, due, newest):
+    world.offset = 9
+    world.command("enqueue", key_at(due), handler="h")  # it does not say `unique`; the first enqueue did
+    world.tells_names = False
+    world.engine.rows(world.tenure, [row(due, newest, first=3)], Basis(newest + 1, 0), world.now)
+    assert world.at(due) == []
+    world.tell_names(asked(world))
+    assert [one.key for one in world.at(due + 1)] == [key_at(due)]
+
+
 def test_a_name_is_known_to_have_been_passed_at_its_newest_offset():
     held = NamesHeld()
     held.note_passed(Name("a", "u"), 9)

@@ -324,8 +324,9 @@ class Feed:
             if newer:
                 lane.overwrite(entry, row.command)
             known = entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error)
-            if (known or newer or was_undecided) and lane.state in IDLE:
+            if (known or newer or was_undecided or entry.undecided) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
+            self._names.consider(partition, entry)  # an update may have come before what it updates was read
         self._book.adopt(partition, lane, entry, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)

@@ -130,7 +130,8 @@ class UniqueNames:
                 entry for entry in (*lane.entries.values(), *lane.beyond.values())
                 if entry.undecided and entry.first < basis.tasks_offset and name_of(entry.key) not in told
             ]  # fmt: skip
-            self._decide(partition, [name_of(entry.key) for entry in alone], (), now)
+            if alone:
+                self._decide(partition, [name_of(entry.key) for entry in alone], (), now)
         self._ask_undecided(partition)
 
     # -- what is decided ------------------------------------------------------------------------------------------------

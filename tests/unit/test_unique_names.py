@@ -11,7 +11,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
-from scylla_spark.core.task import DUPLICATE, FAILED, SUCCEEDED
+from scylla_spark.core.task import CANCELLED, DUPLICATE, FAILED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import Name
 from scylla_spark.schemas import TASKS
@@ -98,6 +98,17 @@ def test_a_cancel_of_the_holder_frees_its_name(world):
     world.command(CANCEL, key_at(60))
     world.command("enqueue", key_at(0), handler="h", unique=True)
     assert [one.key for one in world.pump()] == [key_at(0)]
+
+
+def test_a_far_task_that_is_sent_again_while_its_cancel_is_looked_up_is_cancelled(world):
+    world.tells_names = False
+    world.command(CANCEL, key_at(9_000), request_id="r1")
+    world.command("enqueue", key_at(9_000), handler="h", unique=True)
+    world.pump()
+    world.engine.looked_up(world.tenure, {key_at(9_000): Known()}, ALL_READ, world.now)
+    world.pump()
+    (fact,) = world.facts
+    assert (fact.key, fact.outcome, fact.request_id) == (key_at(9_000), CANCELLED, "r1")
 
 
 def test_the_same_key_again_updates_its_task_and_is_no_duplicate(world):

@@ -264,7 +264,8 @@ class Feed:
                 if lane.state in IDLE:
                     self._waiting.settle(partition, lane, now)
             self._names.consider(partition, entry)  # tables may have told of it before the tail
-        elif key.time_us > partition.horizon_us and not command.unique:
+        elif key.time_us > partition.horizon_us and (not command.unique or key in partition.lookups):
+            # of what is far only names are kept that are to be decided; a key whose cancel waits for the tables ends anyway
             partition.let_far_pass(key, command.offset)
         elif lane is None and not self._ours(partition, key):
             self._state.counts["offers_misplaced"] += 1

@@ -33,6 +33,7 @@ class Harness:
         self.stored = []  # tasks of the tables that bear names
         self.asked = []  # questions about names that are not answered by themselves
         self.tells_names = True
+        self.deaf = False  # what workers say does not come in
         self.offset = 0
         self.tenure = self.engine.assign(0, mark or Mark(), self.now)
         self.engine.raise_horizon(self.tenure, self.now + 300 * SECOND)
@@ -70,6 +71,8 @@ class Harness:
                         self.tell_names(item)
                     case action.AskNames():
                         self.asked.append(item)
+                    case action.Listen(number) if not self.deaf:
+                        self.engine.listened(number)
                     case _:
                         self.other.append(item)
             self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)

@@ -112,6 +112,12 @@ class Answered(NamedTuple):
     answer: Answer
 
 
+class Listen(NamedTuple):
+    """See to it that all that workers have sent by now is taken; answer with `listened` when it was."""
+
+    number: int
+
+
 class SendFollowUps(NamedTuple):
     """Send what an attempt that has succeeded asked for, in order; answer with `followed_up` when all is acknowledged.
 
@@ -127,4 +133,6 @@ class SendFollowUps(NamedTuple):
     follow_ups: tuple[FollowUp, ...]
 
 
-Action = Send | SendFence | Confirm | Release | Kill | Lookup | AskNames | Reload | Left | Answered | SendFollowUps
+Action = (
+    Send | SendFence | Confirm | Release | Kill | Lookup | AskNames | Reload | Left | Answered | Listen | SendFollowUps
+)

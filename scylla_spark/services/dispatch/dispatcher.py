@@ -367,6 +367,8 @@ class Dispatcher:
                 self._questions.ask_names(item)
             case action.Answered(answer):
                 self.desk.answer(answer, self._now)
+            case action.Listen(number):
+                self.desk.listen(number)
             case action.Left(tenure, clean):
                 self._forget(tenure, clean=clean)
             case action.SendFollowUps():

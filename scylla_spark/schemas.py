@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of all tables together, stored in `deployment` as `schema_version`; raised with every change that tables must be migrated for.
 
 1, which stands nowhere: as first released. 2: names of appends are forgotten after an hour.
 3: attempts and completions tell of leases (`work`). 4: what attempts print and log (`attempt_logs`, `log_progress`).
 6: what attempts leave behind (`outputs`); tasks expire (`expires_ms`), and have tags and the trace in which they were enqueued
-(`tags`, `traceparent`).
+(`tags`, `traceparent`). 7: names of tasks are unique (`first_offset`, `unique_open`).
 Readers of an older or newer version go on: columns they do not find are null to them, columns they do not know are not read.
 """
 
@@ -76,6 +76,16 @@ DATA: Final = (
     Column(
         "traceparent", "string", "trace and span in which it was enqueued, as W3C Trace Context writes them; null: none"
     ),
+    Column(
+        "first_offset",
+        "bigint",
+        "Kafka offset of the oldest enqueue; null: only a cancel was seen, or an older version wrote the row",
+    ),
+    Column(
+        "unique_open",
+        "boolean",
+        "the oldest enqueue asks for its lane and uniqueness key to be unique among open tasks",
+    ),
 )
 
 TASKS: Final = Table(
@@ -95,7 +105,7 @@ _ATTEMPT: Final = (
     Column(
         "outcome",
         "string",
-        "succeeded, failed, aborted, cancelled, expired, timed_out, yielded; `attempts` also: started",
+        "succeeded, failed, aborted, cancelled, expired, duplicate, timed_out, yielded; `attempts` also: started",
     ),
     Column("epoch", "bigint", "fencing number of the dispatcher that wrote it"),
     Column("planned_at", "timestamp", "when the attempt was to start"),

@@ -247,7 +247,7 @@ def _text(value: Any) -> str:
 
 
 _COLORS: Final = {
-    "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "expired": "yellow",
+    "succeeded": "green", "failed": "red", "aborted": "red", "cancelled": "yellow", "expired": "yellow", "duplicate": "yellow",
     "running": "cyan", "retry_wait": "yellow", "ready": "bold",
 }  # fmt: skip
 

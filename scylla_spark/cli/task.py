@@ -63,9 +63,13 @@ def enqueue(
     expires: Annotated[str | None, typer.Option(help="It expires unless it begins so soon after its time")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="By which it is found; may be given several times")] = None,
     traceparent: Annotated[str | None, typer.Option(help="Trace that it belongs to (W3C Trace Context)")] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="End it as a duplicate if its lane has an open task of its uniqueness key")
+    ] = False,
 ) -> None:
     """Enqueue one task; prints its key."""
     from scylla_spark.clock import from_us
+    from scylla_spark.core.records.command import OPEN_NAME
     from scylla_spark.core.task import Retry
 
     cli = context(ctx)
@@ -75,6 +79,7 @@ def enqueue(
             at=None if at is None else from_us(instant(at)), delay=delay, queue=queue, priority=priority,
             retry=None if max_retries is None else Retry(max_retries=max_retries), timeout=timeout,
             expires=expires, tags=tag, traceparent=traceparent,
+            unique=OPEN_NAME if unique else None,
         )  # fmt: skip
     cli.output.value("key", str(handle.key))
 

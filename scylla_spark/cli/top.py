@@ -32,6 +32,7 @@ _STATES: Final = (
     "succeeded",
     "cancelled",
     "expired",
+    "duplicate",
 )
 _COLORS: Final = {
     "ready": "yellow", "running": "cyan", "retry_wait": "yellow", "failed": "red", "aborted": "red", "succeeded": "green",

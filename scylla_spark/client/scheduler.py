@@ -446,6 +446,7 @@ class Scheduler:
         priority: int | Column = 0,
         expires: object = None,
         tags: Iterable[str] | Column | None = None,
+        unique: str | None = None,
     ) -> EnqueueResult:
         """Enqueues one task per row, through Spark's Kafka sink.
 
@@ -462,6 +463,7 @@ class Scheduler:
             expires: how long after its time each ends as expired unless it has begun: a duration, or a column of intervals, whole
                 seconds or texts such as "10m"; null: it does not. Default: none does.
             tags: of all of them, at most 16 short texts, or a column of arrays of texts; null: none.
+            unique: "open": each ends as a duplicate if an earlier task of its lane and uniqueness key is open. Default: none does.
 
         Returns:
             Once Kafka has acknowledged every row.
@@ -473,7 +475,7 @@ class Scheduler:
         from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
         )
         sent = frames.enqueue(df, columns, self.connection.located, self.connection.rules, now_us())
         return EnqueueResult(self.connection, sent, self.connection.ends())
@@ -492,6 +494,7 @@ class Scheduler:
         priority: int | Column = 0,
         expires: object = None,
         tags: Iterable[str] | Column | None = None,
+        unique: str | None = None,
         trigger: object = "1s",
     ) -> StreamingQuery:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
@@ -512,11 +515,12 @@ class Scheduler:
             priority: number or column.
             expires: duration or column.
             tags: of all tasks, or a column.
+            unique: "open", or None.
         """
         from scylla_spark.client.tasks import frames
 
         columns = frames.Columns(
-            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags
+            handler, ordering_id, uniqueness_key, scheduled_time, payload, queue, priority, expires, tags, unique
         )
         return frames.stream(
             df, columns, self.connection.located, self.connection.rules, str(checkpoint), duration_ms(trigger)

@@ -9,24 +9,28 @@ from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 
 
 class Folded:
-    """What is known of one key: the data of the highest offset, and whether any cancel was seen.
+    """What is known of one key: the data of the highest offset, the enqueue of the lowest, and whether any cancel was seen.
 
     Attributes:
         data: the newest enqueue, or None if only cancels were seen.
+        first: the oldest enqueue, which says whether the name of the task is to be unique.
         cancel: the newest cancel, or None.
     """
 
-    __slots__ = ("cancel", "data")
+    __slots__ = ("cancel", "data", "first")
 
     def __init__(self) -> None:
         self.data: Command | None = None
         self.cancel: Command | None = None
+        self.first: Command | None = None
 
     def add(self, command: Command) -> None:
         """Joins one command; idempotent and commutative."""
         if command.kind == ENQUEUE and (self.data is None or command.offset > self.data.offset):
             self.data = command
-        elif command.kind == CANCEL and (self.cancel is None or command.offset > self.cancel.offset):
+        if command.kind == ENQUEUE and (self.first is None or command.offset < self.first.offset):
+            self.first = command
+        if command.kind == CANCEL and (self.cancel is None or command.offset > self.cancel.offset):
             self.cancel = command
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import LastError
 from scylla_spark.core.work_note import WorkNote
@@ -19,6 +20,7 @@ class ScanRow(NamedTuple):
         next_us: earliest next start; 0 if none was recorded.
         work: of the last recorded attempt.
         error: why that did not succeed.
+        first: offset of the first enqueue of the key, and `command.unique` is what that said; -1: it is the offset of the command.
     """
 
     command: Command
@@ -28,6 +30,7 @@ class ScanRow(NamedTuple):
     next_us: int = 0
     work: WorkNote | None = None
     error: LastError | None = None
+    first: int = -1
 
 
 class Known(NamedTuple):
@@ -39,3 +42,21 @@ class Known(NamedTuple):
     next_us: int = 0
     work: WorkNote | None = None
     error: LastError | None = None
+
+
+class Bearer(NamedTuple):
+    """An open task of the tables that bears a name somebody asks about.
+
+    Attributes:
+        key: identity.
+        first: offset of its first enqueue.
+        unique: whether that asked for the name to be unique.
+        queue: its queue.
+        handler: its handler.
+    """
+
+    key: TaskKey
+    first: int
+    unique: bool
+    queue: str
+    handler: str | None

@@ -24,13 +24,14 @@ FAILED: Final = "failed"
 ABORTED: Final = "aborted"
 CANCELLED: Final = "cancelled"
 EXPIRED: Final = "expired"  # it had not begun by the time it was to begin at the latest
+DUPLICATE: Final = "duplicate"  # its name was to be unique, and an earlier task that is open bore it
 TIMED_OUT: Final = "timed_out"
 YIELDED: Final = "yielded"
 STARTED: Final = "started"  # a start fact; not an outcome
 CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the handler is gone
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
-TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED})
+TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_ERROR_CHARS: Final = 16 * 1024

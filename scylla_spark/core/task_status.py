@@ -28,7 +28,7 @@ class Attempt:
 
     Attributes:
         number: from 1.
-        outcome: succeeded, failed, aborted, cancelled, expired, timed_out, yielded, or "started" while no end is known.
+        outcome: succeeded, failed, aborted, cancelled, expired, duplicate, timed_out, yielded, or "started" while no end is known.
         started_at: when the handler began.
         finished_at: when it ended; None while no end is known.
         planned_at: when it was to start.
@@ -55,8 +55,8 @@ class TaskStatus:
 
     Attributes:
         key: identity.
-        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted, cancelled or
-            expired.
+        state: scheduled, ready, running, retry_wait (these are open), succeeded, failed, aborted, cancelled,
+            expired or duplicate.
         handler: registered name; None: waits for a lease, or only a cancel of this key was seen.
         payload: the JSON object that was enqueued.
         attempts: how many attempts were begun.

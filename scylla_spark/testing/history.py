@@ -58,6 +58,7 @@ class Enqueue(NamedTuple):
         at: when the outcome was known.
         attempts: how many attempts the task may use up.
         expires: when it expires unless it has begun; NEVER: it does not.
+        unique: its name is to be unique among open tasks.
     """
 
     key: TaskKey
@@ -66,6 +67,7 @@ class Enqueue(NamedTuple):
     at: int
     attempts: int = NEVER
     expires: int = NEVER
+    unique: bool = False
 
 
 class Cancel(NamedTuple):
@@ -176,6 +178,7 @@ def enqueues(lines: Iterable[Mapping[str, Any]]) -> list[Enqueue]:
             line["at"],
             line.get("attempts") or NEVER,
             line.get("expires") or NEVER,
+            bool(line.get("unique")),
         )
         for line in lines
         if line["event"] == "enqueue"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import TOO_LATE
-from scylla_spark.core.task import CANCELLED, EXPIRED, STARTED, SUCCEEDED
+from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, STARTED, SUCCEEDED
 from scylla_spark.testing.history import NEVER, OK, UNKNOWN, Enqueue, Fault, History, Recorded, Run
 
 G = TypeVar("G", bound=Hashable)
@@ -33,7 +33,8 @@ class Breach(NamedTuple):
 def judge(history: History) -> dict[str, list[Breach]]:
     """Every promise that a history can break: its name → the breaches. Reruns are not among them: see `reruns`.
 
-    - lost: an acknowledged task runs to a good end, uses up its attempts, is cancelled, or expires; unrecorded: and the log says so.
+    - lost: an acknowledged task runs to a good end, uses up its attempts, is cancelled, expires, or is a duplicate;
+      unrecorded: and the log says so.
     - early: nothing starts before its time, or before its wait between two attempts is over.
     - expired: nothing begins once it has expired.
     - after completion, after cancel: nothing starts once its task has ended, or its cancel was granted.
@@ -63,7 +64,7 @@ def judge(history: History) -> dict[str, list[Breach]]:
 
 
 def unended(history: History) -> list[Breach]:
-    """Acknowledged tasks that neither ran to a good end, nor used up their attempts, nor were cancelled, nor expired.
+    """Acknowledged tasks that neither ran to a good end, nor used up their attempts, nor were cancelled, expired or duplicates.
 
     A cancel that was asked for and never answered excuses a task only if the log says that it was cancelled.
     """
@@ -73,6 +74,8 @@ def unended(history: History) -> list[Breach]:
     good |= {key for key, fact in history.completions().items() if fact.outcome == CANCELLED and key in asked}
     expiring = {item.key for item in history.enqueues if item.expires < NEVER}
     good |= {key for key, fact in history.completions().items() if fact.outcome == EXPIRED and key in expiring}
+    unique = {item.key for item in history.enqueues if item.unique}
+    good |= {key for key, fact in history.completions().items() if fact.outcome == DUPLICATE and key in unique}
     used = {key: max(run.attempt for run in group) for key, group in _grouped(history.runs, _key).items()}
     return [
         Breach(key, "it was acknowledged and did not come to its end")
@@ -298,12 +301,14 @@ def misjudged(history: History) -> list[Breach]:
     asked = {cancel.key for cancel in history.cancels}
     used = {item.key: item.attempts for item in history.enqueues}
     expires = {key: min(item.expires for item in group) for key, group in _grouped(history.enqueues, _key).items()}
+    unique, begun = {item.key for item in history.enqueues if item.unique}, {run.key for run in history.runs}
     breaches = []
     for key, fact in history.completions().items():
         true = {
             SUCCEEDED: (key, fact.attempt) in good,
             CANCELLED: key in asked,
             EXPIRED: fact.finished_us >= expires.get(key, NEVER),
+            DUPLICATE: key in unique and key not in begun,
         }.get(fact.outcome, fact.attempt >= used.get(key, NEVER))
         if not true:
             breaches.append(Breach(key, f"it is recorded as {fact.outcome} in attempt {fact.attempt}"))

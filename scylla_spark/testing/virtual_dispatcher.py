@@ -215,6 +215,8 @@ class VirtualDispatcher:
                 engine.confirmed(tenure, fence, 0, now)
             case action.Lookup(tenure, keys):
                 engine.looked_up(tenure, {key: self._known(key) for key in keys}, _ALL_READ, now)
+            case action.AskNames(tenure, names):
+                engine.named(tenure, names, (), _ALL_READ, now)  # all that is open is in memory
             case action.SendFollowUps():
                 engine.followed_up(item.number, self._follow_up(item), now)
             case action.Answered(answer):

@@ -22,14 +22,15 @@ from scylla_spark.core.records.command import (
     CANCEL,
     COMMON_VERSION,
     ENQUEUE,
+    OPEN_NAME,
     TOO_LATE,
     TOO_OLD,
-    VERSION,
     Command,
     Rejection,
     Rules,
     encode,
     validate,
+    version_of,
 )
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.task_tags import given_tags
@@ -79,6 +80,7 @@ class Columns(NamedTuple):
     priority: int | Column = 0
     expires: object = None
     tags: Iterable[str] | Column | None = None
+    unique: str | None = None
 
 
 def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, checked: bool = True) -> DataFrame:
@@ -103,7 +105,7 @@ def enqueue_records(df: DataFrame, columns: Columns, rules: Rules, now: int, *, 
     payload_type = parts.schema["payload"].dataType
     parts = parts.withColumn("text", payload_column(F.col("payload"), payload_type, checked=checked))
     varying = _varying(columns)
-    parts = parts.withColumns(_written(parts, varying, checked=checked))
+    parts = parts.withColumns(_written(parts, varying, unique=_is_unique(columns), checked=checked))
     constant = _constant(columns, now if checked else None)
     pieces = ['{"taskData":', F.coalesce(F.col("text"), F.lit("{}")), constant, *_key_pieces(varying)]
     conditions = [
@@ -189,13 +191,14 @@ def _varying(columns: Columns) -> list[str]:
     return [name for name in _TYPES if isinstance(getattr(columns, name), Column)]
 
 
-def _written(parts: DataFrame, varying: list[str], *, checked: bool) -> dict[str, Column]:
+def _written(parts: DataFrame, varying: list[str], *, unique: bool, checked: bool) -> dict[str, Column]:
     """The settings that do not travel as they stand in their columns, and the version of records that may expire."""
     written = {}
     if "expires" in varying:
         kind = parts.schema["expires"].dataType
         written["expires"] = expires_column(F.col("expires"), kind, checked=checked)
-        written["version"] = F.when(F.col("expires").isNull(), F.lit(COMMON_VERSION)).otherwise(F.lit(VERSION))
+        lasting, expiring = (F.lit(version_of(expires=expires, unique=unique)) for expires in (False, True))
+        written["version"] = F.when(F.col("expires").isNull(), lasting).otherwise(expiring)
     if "tags" in varying:
         written["tags"] = tags_column(F.col("tags"))
     return written
@@ -236,6 +239,7 @@ def _check_literals(columns: Columns, rules: Rules, now: int) -> None:
     priority = 0 if isinstance(columns.priority, Column) else columns.priority
     sample = Command(ENQUEUE, TaskKey(now, "x", "x"), 0, handler, queue, priority=priority, enqueued_us=now)
     sample = sample._replace(expires_ms=_expires_ms(columns), tags=_tags(columns))
+    _is_unique(columns)
     try:
         verdict = validate(partition_of("x", rules.partitions), 0, now, b"x", encode(sample), rules)
     except (TypeError, ValueError) as error:
@@ -254,12 +258,13 @@ def _constant(columns: Columns, stamp: int | None) -> str:
         enqueued_us=stamp or 0,
         expires_ms=_expires_ms(columns),
         tags=_tags(columns),
+        unique=_is_unique(columns),
         traceparent=current_traceparent() if stamp else None,
     )  # fmt: skip
     text = encode(sample, with_stamp=stamp is not None).decode().removesuffix(',"taskData":{}}')
     text = text.removeprefix('{"orderingId":"","scheduledTime":"1970-01-01T00:00:00Z","uniquenessKey":""')
     if isinstance(columns.expires, Column):
-        text = text.replace(f',"version":{COMMON_VERSION}', "")
+        text = text.replace(f',"version":{version_of(expires=False, unique=sample.unique)}', "")
     return (text.replace(f',"queue":"{DEFAULT_QUEUE}"', "") if isinstance(columns.queue, Column) else text) + ","
 
 
@@ -269,6 +274,19 @@ def _expires_ms(columns: Columns) -> int | None:
 
 def _tags(columns: Columns) -> tuple[str, ...]:
     return () if isinstance(columns.tags, Column) else given_tags(columns.tags)
+
+
+def _is_unique(columns: Columns) -> bool:
+    """Whether names are to be unique.
+
+    Raises:
+        ArgumentError: it is said in a way that nobody knows.
+    """
+    if columns.unique not in (None, OPEN_NAME):
+        raise ArgumentError(
+            f"unique is {columns.unique!r}.", hint='Pass "open", or leave it out.', reason="wrong_value"
+        )
+    return columns.unique == OPEN_NAME
 
 
 def _key_pieces(varying: list[str]) -> list[str | Column]:

@@ -17,7 +17,18 @@ from scylla_spark.schemas import KEY_NAMES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DATA = ("handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "tags", "traceparent", "extra")
+_DATA = (
+    "handler",
+    "queue",
+    "priority",
+    "payload",
+    "timeout_ms",
+    "expires_ms",
+    "tags",
+    "traceparent",
+    "extra",
+    "unique_open",
+)
 
 
 def maybe_open(hours: OpenHours) -> Column:
@@ -86,6 +97,7 @@ def due(open_tasks: DataFrame, *, depth: int) -> DataFrame:
         F.col("retry.cap_ms").alias("cap_ms"),
         F.unix_micros("enqueued_at").alias("enqueued_us"),
         F.coalesce("data_offset", "cancel_offset").alias("offset"),
+        F.coalesce("first_offset", "data_offset").alias("first"),
         F.col("cancel_offset").isNotNull().alias("cancelled"),
         "attempt",
         "used",

@@ -1,4 +1,4 @@
-"""The fold of `core.fold` on frames: of two rows of one key, data of the highest offset and the newest cancel."""
+"""The fold of `core.fold` on frames: of two rows of one key, the newest data, what the first enqueue said, the newest cancel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from scylla_spark.schemas import DATA, KEY_NAMES, TASKS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_DATA: Final = [column.name for column in DATA if column.name != "cancel_offset"]
+_FIRST: Final = ("first_offset", "unique_open")
+_DATA: Final = [column.name for column in DATA if column.name not in ("cancel_offset", *_FIRST)]
 
 
 def folded(operations: DataFrame) -> DataFrame:
@@ -24,21 +25,41 @@ def folded(operations: DataFrame) -> DataFrame:
         Columns of `tasks`; data is null where only cancels were seen.
     """
     newest = F.max_by(F.struct(*_DATA), "data_offset").alias("newest")  # rows without data_offset do not take part
-    rows = operations.groupBy(*KEY_NAMES).agg(newest, F.max("cancel_offset").alias("cancel_offset"))
-    return rows.select(*KEY_NAMES, "newest.*", "cancel_offset").select(*TASKS.names)
+    first = _first_offset("")
+    oldest = F.min_by(F.struct(first.alias("first_offset"), "unique_open"), first).alias("oldest")
+    rows = operations.groupBy(*KEY_NAMES).agg(newest, oldest, F.max("cancel_offset").alias("cancel_offset"))
+    return rows.select(*KEY_NAMES, "newest.*", "oldest.*", "cancel_offset").select(*TASKS.names)
 
 
 def is_news() -> Column:
     """For a MERGE of `s` into `t`: whether the source row tells something that the target row does not hold yet."""
-    return (F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))) | (
-        F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
-    )
+    cancelled = F.coalesce("s.cancel_offset", F.lit(-1)) > F.coalesce("t.cancel_offset", F.lit(-1))
+    return _is_newer() | cancelled | F.coalesce(_is_older(), F.lit(False))
 
 
 def newest() -> dict[str, str | Column]:
     """For a MERGE of `s` into `t`: the columns of the fold of both rows."""
-    newer = F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
     chosen: dict[str, str | Column] = {
-        name: F.when(newer, F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
+        name: F.when(_is_newer(), F.col(f"s.{name}")).otherwise(F.col(f"t.{name}")) for name in _DATA
     }
-    return chosen | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}
+    first: dict[str, str | Column] = {
+        "first_offset": F.least(_first_offset("s."), _first_offset("t.")),
+        "unique_open": F.when(_is_older(), F.col("s.unique_open")).otherwise(F.col("t.unique_open")),
+    }
+    return chosen | first | {"cancel_offset": F.greatest("s.cancel_offset", "t.cancel_offset")}
+
+
+def _is_newer() -> Column:
+    """Whether the source row holds a newer enqueue than the target row."""
+    return F.coalesce("s.data_offset", F.lit(-1)) > F.coalesce("t.data_offset", F.lit(-1))
+
+
+def _is_older() -> Column:
+    """Whether the source row holds an older first enqueue than the target row; null where it holds none."""
+    source, target = _first_offset("s."), _first_offset("t.")
+    return target.isNull() & source.isNotNull() | (source < target)
+
+
+def _first_offset(row: str) -> Column:
+    """Offset of the first enqueue; rows of older versions hold that of the newest only."""
+    return F.coalesce(f"{row}first_offset", f"{row}data_offset")

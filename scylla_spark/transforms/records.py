@@ -310,8 +310,10 @@ def _task_batch(partition: int, entries: list[_Entry]) -> pa.RecordBatch:
         "uniqueness_key": [key.uniqueness_key for key in keys],
         "cancel_offset": [entry.cancel.offset if entry.cancel is not None else None for _, entry in entries],
     }
-    data = [_data(entry.data) for _, entry in entries]
-    return column_batch(columns | dict(zip(_DATA_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS)
+    data = [_data(entry.data) + _first(entry.first) for _, entry in entries]
+    return column_batch(
+        columns | dict(zip(_DATA_NAMES + _FIRST_NAMES, map(list, zip(*data, strict=True)), strict=True)), COMMAND_ROWS
+    )
 
 
 def _again(partition: int, command: Command, appended_us: int) -> _Record:
@@ -323,6 +325,7 @@ _DATA_NAMES: Final = (
     "handler", "queue", "priority", "payload", "timeout_ms", "retry", "enqueued_at", "extra", "data_offset", "expires_ms",
     "tags", "traceparent",
 )  # fmt: skip
+_FIRST_NAMES: Final = ("first_offset", "unique_open")
 
 
 def _data(data: Command | None) -> tuple[Any, ...]:
@@ -333,6 +336,10 @@ def _data(data: Command | None) -> tuple[Any, ...]:
         data.handler, data.queue, data.priority, data.payload, data.timeout_ms, retry, data.enqueued_us, data.extra, data.offset,
         data.expires_ms, list(data.tags) or None, data.traceparent,
     )  # fmt: skip
+
+
+def _first(first: Command | None) -> tuple[Any, ...]:
+    return (first.offset, first.unique) if first is not None else (None, None)
 
 
 def _fact_row(record: _Record, fence: Fence, fact: Fact) -> _Row:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, RUNNING, STARTING, WAITING, Lane
 from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.unique_name import name_of
 
 
 def sleepers(engine: Engine) -> Iterator[str]:
@@ -24,7 +25,10 @@ def sleepers(engine: Engine) -> Iterator[str]:
         queued |= {(id(lane), stamp) for group in gate._groups.values() for stamp, _, lane in group.waiting}
     for partition, lane in [(found, lane) for found in held for lane in found.lanes.values()]:
         head = lane.head()
-        if lane.state is WAITING and head is not None:
+        if lane.state is WAITING and head is not None and head.undecided:
+            asked = name_of(head.key) in partition.names.pending or not partition.names.settled
+            awaited = asked or head.first >= partition.tasks_position  # the tail will ask
+        elif lane.state is WAITING and head is not None:
             awaited = id(lane) in unscanned or (id(lane), lane.stamp, head.next_us) in timers
         elif lane.state is READY:
             awaited = lane.active is head is not None and (id(lane), lane.stamp) in queued

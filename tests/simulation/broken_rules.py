@@ -82,6 +82,18 @@ EXPIRY_RULES = {
 """The same for worlds in which tasks expire."""
 
 
+UNIQUE_RULES = {
+    "nobody looks for duplicates": "looks_for_no_duplicates",
+    "the tables are not asked who bears a name": "asks_no_tables",
+    "names are looked for in tables that lack what was not kept": "asks_too_early",
+    "an owner believes that the one before has found all duplicates": "trusts_the_owner_before",
+    "what ended as a duplicate before its time is not remembered": "forgets_duplicates",
+    "the newest enqueue of a task counts as its first": "forgets_the_first",
+    "a task whose record came again counts as open": "believes_what_comes_again",
+}
+"""The same for worlds in which names are unique."""
+
+
 def apply(broken: Iterable[str], process: Process) -> None:
     """Breaks those rules that are broken inside of a process."""
     for switch in broken:
@@ -103,6 +115,10 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
             )
         if "starts_whenever" in broken:
             stack.enter_context(patch.object(Invocation, "in_time", lambda item, _offset: item))
+        if "looks_for_no_duplicates" in broken:
+            stack.enter_context(patch.object(Entry, "undecided", property(lambda _entry: False)))
+        if "asks_too_early" in broken:
+            stack.enter_context(patch.object(Partition, "let_go_of", lambda _partition, _name: -1))
         if "ignores_calls" in broken:
             stack.enter_context(patch.object(Lease, "extend", lambda _lease, _now: None))
         if "resigns_owing_caution" in broken:
@@ -240,7 +256,25 @@ def _unacknowledged(process: Process) -> None:
     sender.send = sent  # type: ignore[method-assign]
 
 
+def _trusting(process: Process) -> None:
+    names = process.engine._names
+
+    def trust(partition: Partition) -> None:
+        partition.names.settled = True
+        for lane in partition.lanes.values():
+            for entry in (*lane.entries.values(), *lane.beyond.values()):
+                entry.sole = True
+
+    names.ask_all = trust  # type: ignore[method-assign]
+
+
+def _believing(process: Process) -> None:
+    process.engine._names._is_doubtful = lambda _partition, _known: False  # type: ignore[method-assign]
+
+
 _BREAKS: dict[str, Callable[[Process], None]] = {
+    "trusts_the_owner_before": _trusting,
+    "believes_what_comes_again": _believing,
     "tells_before_the_fact": _wrap("announce", _told_at_once, "_book"),
     "forgets_leases": _wrap("adopt", lambda *_: None, "_book"),
     "no_stubs": _wrap("load_stubs", lambda *_: None, "_book"),

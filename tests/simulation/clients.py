@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _FAR_S = (HOUR_S, 3 * HOUR_S, 6 * HOUR_S, 30 * HOUR_S)
 _EXPIRE_AFTER_MS = (1, 500, 2_000, 6_000, 6_000, 15_000, 40_000)
+_NAMES = 3  # of a lane, where they are to be unique
 _OLDEST_STAMP_US = 50 * MINUTE_S * SECOND  # stamps of clients may be an hour old
 
 
@@ -70,7 +71,12 @@ class Clients:
         elif rng.random() < load.late:
             due_s = -rng.randint(MINUTE_S, 40 * MINUTE_S)
         lane = rng.choice([*world.lanes, *world.stuck_lanes])
-        return TaskKey(world.now + int(due_s * SECOND), lane, f"u{rng.randrange(10**6)}")
+        name = rng.randrange(_NAMES if load.unique else 10**6)
+        return TaskKey(world.now + int(due_s * SECOND), lane, f"u{name}")
+
+    def _unique(self, kind: str) -> bool:
+        rng, chance = self._world.rng, self._load.unique
+        return bool(chance) and kind == ENQUEUE and rng.random() < chance
 
     def _expires_ms(self, kind: str) -> int | None:
         rng, chance = self._world.rng, self._load.expires
@@ -86,6 +92,7 @@ class Clients:
         command = Command(
             kind, key, len(log), world.handler_of[lane] or None, world.queue_of[lane], f'{{"at":{len(log)}}}',
             enqueued_us=stamp, request_id=request if kind == CANCEL else None, expires_ms=self._expires_ms(kind),
+            unique=self._unique(kind),
         )  # fmt: skip
         if world.append_task(number, lane.encode(), encode(command)) and kind == ENQUEUE:
             self._sent.append(key)

@@ -12,11 +12,12 @@ from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
+from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
 from tests.simulation.awaited import sleepers
 from tests.simulation.holdings import excess, held_bytes
 from tests.simulation.lease_judge import LeaseJudge
+from tests.simulation.name_judge import NameJudge
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -104,6 +105,7 @@ class Judge:
         self._answered: set[str] = set()
         self._running_before: dict[int, dict[str, tuple[Any, dict[str, int]]]] = {}
         self.leases = LeaseJudge(Violation)
+        self.names = NameJudge(world, self.ended, Violation)
         self.follow_ups: dict[str, list[TaskKey]] = defaultdict(
             list
         )  # uniqueness key → keys that were enqueued under it
@@ -116,6 +118,7 @@ class Judge:
         if command.kind == ENQUEUE:
             self._note_follow_up(key)
             self.sent[key].enqueues.append(command.offset)
+            self.names.accepted(command)
             if command.expires_us is not None:
                 self._expires[key][command.offset] = command.expires_us
             if key not in self.ended:
@@ -269,6 +272,7 @@ class Judge:
         self._judge_time(run)
         if run.tenure is not None:
             self._judge_order(run, holding)
+        self.names.judge_start(key)
         if any(offset < holding.tasks_end for offset in self.sent[key].cancels):
             raise Violation(f"{key} was leased though it was cancelled before its partition was taken")
         self._begun.add((key, fact.attempt))
@@ -292,8 +296,11 @@ class Judge:
                 raise Violation(f"{key} failed after attempts {sorted(begun)} only")
         if fact.outcome == EXPIRED:
             self._judge_expiry(fact)
+        if fact.outcome == DUPLICATE:
+            self.names.judge_end(fact, begun=len(self._runs_of[key]))
         self._judge_follow_up(fact)
         self.ended[key] = (fact.outcome, self._world.now)
+        self.names.ended(key)
         self._lanes[key.ordering_id].pop(key, None)
         self._cut_off.pop(key, None)
 
@@ -325,6 +332,7 @@ class Judge:
         if not process.member:
             raise Violation(f"{run.key} started in process {process.number}, which the group has put out")
         self._judge_time(run)
+        self.names.judge_start(run.key)
         self._judge_in_time(run, item.payload)
         self._judge_order(run, holding)
         self._judge_overlap(run)
@@ -400,6 +408,7 @@ class Judge:
         expired = any(at <= self._world.now for at in self._expires[key].values()) if key in self._expires else False
         return (
             expired
+            or self.names.may_be_refused(key)
             or bool(self.sent[key].cancels)
             or any(
                 run.outcome and (run.outcome == SUCCEEDED or run.attempt > RETRIES) and run.tenure is by.tenure

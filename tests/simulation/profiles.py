@@ -38,6 +38,7 @@ class Load:
         workers: how many workers lease tasks of half of the lanes.
         asks: share of the tasks that ask for a follow-up.
         expires: chance that a task expires, some seconds after its time.
+        unique: chance that a name is to be unique; then lanes have a few names only.
     """
 
     tasks: int = 40
@@ -61,6 +62,7 @@ class Load:
     workers: int = 0
     asks: float = 0
     expires: float = 0
+    unique: float = 0
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,36 @@ EXPIRING_PROFILES = (
     ),
 )
 """Worlds in which tasks expire; clocks are right in them, so that it is known what is too late."""
+_RACING = Load(
+    tasks=120,
+    bulk=4,
+    lanes=3,
+    dues=(0, 0, 1, 2, 5, 12, 25, 40),
+    far=0.25,
+    late=0.01,
+    cancel=0.15,
+    resend=0.15,
+    unique=0.7,
+)
+UNIQUE_PROFILES = (
+    Profile("unique", _RACING),
+    Profile("unique, harsh", _RACING, _HARSH),
+    Profile("unique, killed", replace(_RACING, long=0.4), replace(_OFTEN_BACK, crash=0.08, leave=0.05)),
+    Profile("unique, frozen", replace(_RACING, long=0.4), Trouble(crash=0, pause=0.06, session_s=6, jump=0.1)),
+    Profile("unique, moving", _RACING, replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.3, lag=0.05)),
+    Profile("unique, quiet", replace(_RACING, resend=0.25, again=0.6), replace(NO_TROUBLE, slow=0.5, lag=0.1)),
+    Profile("unique, unsure", _RACING, Trouble(crash=0.01, pause=0.02, send=0.15, tail=0.15, slow=0.3, jump=0.1)),
+    Profile(
+        "unique, behind",
+        _RACING,
+        replace(_OFTEN_BACK, crash=0.04, leave=0.05, lag=0.5, lag_ms=(5_000, 20_000), records=2, tail=0.1),
+    ),
+    Profile("unique, forgetful", replace(_RACING, seconds=25, resend=0.3, again=0.8), _QUIET),
+    Profile("unique, short memory", replace(_RACING, tasks=160), replace(_HARSH, memory_kb=_SHORT, crash=0.03)),
+    Profile("unique, leased", replace(_RACING, workers=3), replace(_HARSH, crash=0.03)),
+    Profile("unique, expiring", replace(_RACING, expires=0.3, children=1), replace(_HARSH, clock_step=0)),
+)
+"""Worlds in which many send the same names at once."""
 REDEFINED = tuple(
     replace(profile, name=f"{profile.name}, redefined", trouble=replace(profile.trouble, redefine=0.7))
     for profile in PROFILES

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.fold import Folded
+from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import FenceLog
-from scylla_spark.core.stored_tasks import Known, ScanRow
-from scylla_spark.core.task import STARTED
+from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
+from scylla_spark.core.task import DUPLICATE, STARTED
+from scylla_spark.core.unique_name import Name, name_of
 from scylla_spark.core.work_note import WorkNote
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.services.dispatch.scan_rows import Slice
@@ -44,6 +46,7 @@ class ModelTables:
         self.tasks: list[dict[TaskKey, Folded]] = [{} for _ in range(partitions)]
         self.deferred: list[tuple[int, Command]] = []  # of all partitions together
         self.completed: list[set[TaskKey]] = [set() for _ in range(partitions)]
+        self.refused: list[list[TaskKey]] = [[] for _ in range(partitions)]  # that ended as duplicates
         self.attempts: list[dict[TaskKey, Attempt]] = [{} for _ in range(partitions)]
         self.stored: dict[tuple[str, int], Mark] = {}
         self.progress = Progress(self)  # type: ignore[arg-type] - it only writes marks
@@ -113,6 +116,8 @@ class ModelTables:
     def _keep(self, number: int, fact: object) -> None:
         if fact.terminal:
             self.completed[number].add(fact.key)
+            if fact.outcome == DUPLICATE:
+                self.refused[number].append(fact.key)
         elif fact.outcome == STARTED or fact.next_us is not None:
             row = (fact.attempt, fact.outcome != STARTED, fact.used, fact.next_us or 0, fact.work)
             known = self.attempts[number].get(fact.key, row)
@@ -168,9 +173,24 @@ class ModelTables:
         if self.world.broken("forgets_cancelled"):
             return []
         tasks = self._tasks(number, until_us, mark.folded_until_us)
-        return [
-            key for key, folded in tasks.items() if folded.cancel is not None and after_us < key.time_us <= until_us
+        marked = [key for key, folded in tasks.items() if folded.cancel is not None]
+        refused = [] if self.world.broken("forgets_duplicates") else self.refused[number]
+        return [key for key in (*marked, *refused) if after_us < key.time_us <= until_us]
+
+    def bearers(self, number: int, names: Collection[Name] | None, mark: Mark) -> list[Bearer]:
+        if self.world.broken("asks_no_tables"):
+            return []
+        tasks = self._tasks(number, LATEST_US, mark.folded_until_us)
+        rows = [row for row in self._open(number, mark, LATEST_US) if tasks[row.command.key].data is not None]
+        bearers = [
+            Bearer(row.command.key, row.first, row.command.unique, row.command.queue, row.command.handler)
+            for row in rows
         ]
+        if names is None:
+            asked = {name_of(one.key) for one in bearers if one.unique}
+            counted = Counter(name_of(one.key) for one in bearers)
+            names = {name for name in asked if counted[name] > 1}
+        return [one for one in bearers if name_of(one.key) in names]
 
     def lanes(
         self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark
@@ -242,7 +262,7 @@ class ModelTables:
                 if command.key.time_us <= until_us and (place == number or foreign):
                     known = found.get(command.key)
                     both = found[command.key] = Folded()
-                    for part in (known.data, known.cancel) if known is not None else ():
+                    for part in (known.first, known.data, known.cancel) if known is not None else ():
                         if part is not None:
                             both.add(part)
                     both.add(command)
@@ -254,7 +274,12 @@ class ModelTables:
             assert folded.cancel is not None
             data = Command(self.world.rng.choice([CANCEL, ENQUEUE]), key, folded.cancel.offset)
         attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
-        return ScanRow(data, folded.cancel is not None, attempt, used, next_us, work)
+        first = folded.data if self.world.broken("forgets_the_first") else folded.first
+        unique = first is not None and first.unique
+        return ScanRow(
+            data._replace(unique=unique), folded.cancel is not None, attempt, used, next_us, work,
+            first=first.offset if first is not None else -1,
+        )  # fmt: skip
 
 
 def _is_leased(row: ScanRow) -> bool:

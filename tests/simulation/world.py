@@ -87,6 +87,7 @@ class World:
         self.rules = Rules(PARTITIONS)
         self.now = START
         self.calm = False
+        self.stood_still_us = 0  # in all
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self.tasks: list[list[TaskRecord]] = [[] for _ in range(PARTITIONS)]
@@ -162,6 +163,7 @@ class World:
             for process in list(self.processes.values()):
                 self.crash(process)
         self.now += length
+        self.stood_still_us += length
 
     # -- the story ------------------------------------------------------------------------------------------------------
 

@@ -314,6 +314,20 @@ def test_a_frame_may_say_after_what_time_its_tasks_expire(spark):
     assert b'"version":1' in bytes(cancel.value)
 
 
+def test_a_frame_may_ask_for_unique_names(spark):
+    frame = spark.createDataFrame([(17, "10m"), (18, None)], "id long, wait string")
+    for expires, wanted in ((None, [None, None]), ("10m", [600_000] * 2), (F.col("wait"), [600_000, None])):
+        columns = Columns("h", None, "id", LATER, expires=expires, unique="open")
+        for checked in (True, False):
+            rows = enqueue_records(frame, columns, RULES, NOW, checked=checked).collect()
+            commands = judged(rows)
+            assert [(command.unique, command.expires_ms) for command in commands] == [(True, ms) for ms in wanted]
+            assert [json.loads(bytes(row.value))["version"] for row in rows] == [3, 3]
+    assert [
+        command.unique for command in judged(enqueue_records(frame, Columns("h", None, "id"), RULES, NOW).collect())
+    ] == [False] * 2
+
+
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 @pytest.mark.parametrize(
     ("kind", "values", "wanted"),
@@ -421,6 +435,7 @@ def test_an_empty_frame_gives_no_records(spark):
         (Columns("h", "o", "u", priority=300), "priority"),
         (Columns("h", "o", "u", expires="soon"), "not a duration"),
         (Columns("h", "o", "u", expires=0), "expires"),
+        (Columns("h", "o", "u", unique="ended"), "unique is 'ended'"),
     ],
 )
 def test_wrong_columns_are_refused_before_any_job(spark, columns, said):

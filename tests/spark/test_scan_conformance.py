@@ -56,7 +56,8 @@ def paths(found):
     met |= {"cut"} if any(cuts for _, cuts, _ in found.values()) else set()
     for rows, _, _ in found.values():
         met |= {"cancelled" for row in rows if row.cancelled} | {"retried" for row in rows if row.attempt}
-        met |= {"failed" for row in rows if row.error}
+        met |= {"failed" for row in rows if row.error} | {"unique" for row in rows if row.command.unique}
+        met |= {"updated" for row in rows if 0 <= row.first < row.command.offset}
         met |= {"far" for row in rows if row.command.key.time_us >= at(14)}
         met |= {"without data" for row in rows if row.command.handler is None and row.cancelled}
     return met
@@ -75,6 +76,8 @@ def met():
         "cancelled",
         "retried",
         "failed",
+        "unique",
+        "updated",
         "far",
         "without data",
     }

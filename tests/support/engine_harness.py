@@ -11,9 +11,12 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import decode
 from scylla_spark.core.task import SUCCEEDED, Outcome, Retry
+from scylla_spark.core.tenure import Basis
+from scylla_spark.core.unique_name import name_of
 
 SECOND = 1_000_000
 NOW = 1_700_000_000 * SECOND
+ALL_READ = Basis(1 << 62, 1 << 62)
 RETRY = Retry.from_ms(2, 1000, 8000)
 
 
@@ -27,6 +30,9 @@ class Harness:
         self.log = []
         self.released = []
         self.other = []
+        self.stored = []  # tasks of the tables that bear names
+        self.asked = []  # questions about names that are not answered by themselves
+        self.tells_names = True
         self.deaf = False  # what workers say does not come in
         self.offset = 0
         self.tenure = self.engine.assign(0, mark or Mark(), self.now)
@@ -61,12 +67,21 @@ class Harness:
                         self.append(decode(record))
                     case action.Release(_, invocations):
                         self.released += invocations
+                    case action.AskNames() if self.tells_names:
+                        self.tell_names(item)
+                    case action.AskNames():
+                        self.asked.append(item)
                     case action.Listen(number) if not self.deaf:
                         self.engine.listened(number)
                     case _:
                         self.other.append(item)
             self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)
         return self.released[before:]
+
+    def tell_names(self, item, basis=ALL_READ):
+        """The tables are asked who bears names."""
+        found = [one for one in self.stored if item.names is None or name_of(one.key) in item.names]
+        self.engine.named(self.tenure, item.names, found, basis, self.now)
 
     def linger(self, room, *, may_start):
         """Lets the time pass until decided facts are sent; False if there are none."""

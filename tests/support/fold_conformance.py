@@ -18,6 +18,7 @@ from scylla_spark.schemas import TASKS
 
 NOON = 1_800_000_000_000_000 // HOUR_US * HOUR_US
 Row = dict[str, Any]
+_FIRST = ("first_offset", "unique_open")
 
 
 def row(key: int, data_offset: int | None, cancel_offset: int | None) -> Row:
@@ -31,7 +32,18 @@ def row(key: int, data_offset: int | None, cancel_offset: int | None) -> Row:
     payload, handler = f'{{"n":{data_offset}}}', f"h{data_offset}" if data_offset % 3 else None
     timeout = None if data_offset % 2 else data_offset * 1000
     data = {"handler": handler, "queue": "q", "priority": data_offset % 256, "payload": payload, "timeout_ms": timeout}
-    return found | data | {"data_offset": data_offset}
+    first = {"first_offset": None if _is_old(data_offset) else data_offset, "unique_open": _asks(data_offset)}
+    return found | data | first | {"data_offset": data_offset}
+
+
+def _is_old(offset: int) -> bool:
+    """Whether the row of an enqueue was written by a version that did not know what is unique."""
+    return offset % 4 == 1
+
+
+def _asks(offset: int) -> bool | None:
+    """Whether the enqueue at an offset asks for a unique name; None: that does not stand in its row."""
+    return None if _is_old(offset) else offset % 2 == 0
 
 
 _offsets = st.none() | st.integers(0, 9)
@@ -56,13 +68,19 @@ def expected(rows: Iterable[Row]) -> dict[TaskKey, Row]:
         key = key_of(one)
         known[key, one["data_offset"]] = one
         if one["data_offset"] is not None:
-            commands.append(Command(ENQUEUE, key, one["data_offset"], payload=one["payload"]))
+            commands.append(
+                Command(
+                    ENQUEUE, key, one["data_offset"], payload=one["payload"], unique=bool(_asks(one["data_offset"]))
+                )
+            )
         if one["cancel_offset"] is not None:
             commands.append(Command(CANCEL, key, one["cancel_offset"]))
     folded = {}
     for key, entry in fold(commands).items():
         newest = known[key, entry.data.offset if entry.data else None]
-        folded[key] = newest | {"cancel_offset": entry.cancel.offset if entry.cancel else None}
+        first = (entry.first.offset, _asks(entry.first.offset)) if entry.first else (None, None)
+        cancel_offset = entry.cancel.offset if entry.cancel else None
+        folded[key] = newest | {"cancel_offset": cancel_offset} | dict(zip(_FIRST, first, strict=True))
     return folded
 
 

@@ -91,8 +91,16 @@ def _task(rng: random.Random, key: TaskKey, offset: int) -> dict[str, Any]:
         key, offset, cancel_offset=cancel, retry=retry, handler=rng.choice(["h", "h", "h", None]),
         queue=rng.choice(QUEUES), priority=rng.choice([None, 0, 0, 5, 255]), timeout_ms=rng.choice([None, 1000]),
         payload=rng.choice([None, "{}", '{"é": "' + "x" * rng.randint(0, 3000) + '"}']),
-        extra=rng.choice([None, '{"more": 1}']), expires_ms=(None, None, 1, 10**9)[offset % 4],
+        extra=rng.choice([None, '{"more": 1}']), expires_ms=(None, None, 1, 10**9)[offset % 4], **_first(rng, offset),
     )  # fmt: skip
+
+
+def _first(rng: random.Random, offset: int) -> dict[str, Any]:
+    """What a row tells of the first enqueue of its key, which may be older than its data; older versions told nothing."""
+    if offset % 2 and rng.random() < 0.5:
+        return {}
+    first = rng.choice([offset, offset // 2])
+    return {"first_offset": first, "unique_open": first % 2 == 0}
 
 
 def _attempts(rng: random.Random, key: TaskKey) -> list[dict[str, Any]]:

@@ -220,6 +220,65 @@ def test_a_filter_that_chooses_all_must_say_so(client, filter_):
     assert kind(client.post("/v1/tasks:cancel", params={"filter": filter_})) == "/problems/invalid"
 
 
+# -- unique names ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_asks_for_a_unique_name_by_its_body_or_the_query(client, site):
+    body = {"handler": "h", "uniqueness_key": "poster"}
+    assert client.post("/v1/tasks", json=body | {"unique": "open"}).status_code == 202
+    assert client.post("/v1/tasks?unique=open", json=body).status_code == 202
+    assert client.put(f"/v1/tasks/{path_of(LATER)}", json={"handler": "h", "unique": "open"}).status_code == 202
+    assert client.post("/v1/tasks?unique=false", json=body | {"unique": None}).status_code == 202
+    assert [sent.unique for sent in site.connection.sent] == [True, True, True, False]
+
+
+def test_a_name_that_an_idempotency_key_makes_may_be_unique(client, site):
+    body = {"handler": "h", "scheduled_time": soon()}
+    answer = client.post("/v1/tasks?unique=open", json=body, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 202
+    (sent,) = site.connection.sent
+    assert (sent.unique, sent.key.uniqueness_key) == (True, "idempotency-key:k")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "told"),
+    [
+        ("/v1/tasks", {"uniqueness_key": "u", "unique": "ended"}, "unique"),
+        ("/v1/tasks?unique=ended", {"uniqueness_key": "u"}, "unique"),
+        ("/v1/tasks?unique=open", {}, "needs a uniqueness_key"),
+        ("/v1/tasks", {"unique": "open"}, "needs a uniqueness_key"),
+    ],
+)
+def test_a_unique_name_that_nobody_understands_or_could_bear_is_refused(client, site, path, more, told):
+    answer = client.post(path, json={"handler": "h"} | more)
+    assert kind(answer) == "/problems/invalid"
+    assert told in answer.text
+    assert not site.connection.sent
+
+
+def test_tasks_of_a_bulk_ask_for_unique_names_each_for_itself(client, site):
+    lines = [{"uniqueness_key": "u", "unique": "open"}, {"uniqueness_key": "u"}, {"unique": "open"}]
+    body = "\n".join(json.dumps({"handler": "h"} | line) for line in lines)
+    *told, counts = results(client.post("/v1/tasks:bulk", content=body, headers={"content-type": LINES}))
+    assert counts == {"accepted": 2, "refused": 1}
+    assert "needs a uniqueness_key" in told[2]["problem"]["detail"]
+    sent = [json.loads(record.value) for record in site.connection.sender.records]
+    assert [(one.get("unique"), one["version"]) for one in sent] == [("open", 3), (None, 1)]
+
+
+def test_rows_of_arrow_ask_for_unique_names_each_for_itself(client, site):
+    table, sink = (
+        pa.table({"handler": ["h", "h"], "uniqueness_key": ["u", "u"], "unique": ["open", None]}),
+        io.BytesIO(),
+    )
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    kind_ = {"content-type": "application/vnd.apache.arrow.stream"}
+    *_, counts = results(client.post("/v1/tasks:bulk", content=sink.getvalue(), headers=kind_))
+    assert counts == {"accepted": 2, "refused": 0}
+    assert [json.loads(record.value).get("unique") for record in site.connection.sender.records] == ["open", None]
+
+
 # -- bulks ------------------------------------------------------------------------------------------------------------------
 
 

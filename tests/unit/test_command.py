@@ -67,7 +67,7 @@ def test_a_plain_foreign_record_is_a_command():
         (record(taskData="text"), "wrong_value"),
         (record(priority="9"), "wrong_value"),
         (record(priority=256), "wrong_value"),
-        (record(version=3), "unknown_version"),
+        (record(version=4), "unknown_version"),
         (record(type="explode"), "wrong_value"),
         (record(handler="../../etc/passwd; rm"), "wrong_value"),
         (record(timeout="soon"), "wrong_value"),
@@ -181,6 +181,14 @@ def test_what_version_1_wrote_is_read():
         ),
         "cancel": Command("cancel", key, 7, enqueued_us=NOW, request_id="req-2"),
     }
+
+
+def test_what_version_3_wrote_is_read():
+    """Version 3 is that of names that are unique."""
+    value = (FROZEN.parent / "tasks_v3" / "enqueue.json").read_bytes()
+    assert json.loads(value)["version"] == 3
+    command = newest_command()._replace(unique=True)
+    assert judge(value) == judge(encode(command)) == command
 
 
 def newest_command():

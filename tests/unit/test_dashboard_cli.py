@@ -23,7 +23,19 @@ HOSTILE = "\x1b[2J\u202eevil"
 OVERVIEW = {
     "at": "2026-01-31T09:00:00Z",
     "states": dict.fromkeys(
-        ("scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired"), 1234
+        (
+            "scheduled",
+            "ready",
+            "running",
+            "retry_wait",
+            "succeeded",
+            "failed",
+            "aborted",
+            "cancelled",
+            "expired",
+            "duplicate",
+        ),
+        1234,
     ),
     "queues": [{"name": HOSTILE, "states": {"ready": 5}}],
     "lately": {"started": 60, "ended": 59, "failed": 1, "p50_ms": 2.4, "p99_ms": 1500.0},

@@ -306,6 +306,7 @@ def test_a_long_run_gets_a_start_fact_after_a_second(world):
 def test_after_an_unclean_stop_overdue_heads_announce_their_start_first():
     world = Harness.__new__(Harness)
     world.now, world.log, world.released, world.other, world.offset = NOW, [], [], [], 0
+    world.stored, world.tells_names = [], True
     world.engine = Engine(lambda command: HandlerPolicy("local", 5000, RETRY), Limits(), random.Random(1))
     world.tenure = world.engine.assign(0, Mark(0, 0, Fence(4, "dead"), resigned=False), NOW)
     world.engine.raise_horizon(world.tenure, NOW + 300 * SECOND)

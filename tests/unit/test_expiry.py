@@ -227,4 +227,4 @@ def test_a_group_that_tells_of_an_expired_task_has_a_version_of_its_own_so_that_
     read = decode(expired)
     assert read.kind == FACTS
     assert read.facts[1] == Fact(key, 0, EXPIRED, finished_us=5)
-    assert decode(expired.replace(b'"v":3', b'"v":4')).kind == NEWER
+    assert decode(expired.replace(b'"v":3', b'"v":5')).kind == NEWER

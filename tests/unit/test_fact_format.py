@@ -59,7 +59,7 @@ def test_what_version_1_wrote_is_read():
 
 
 def newer_facts():
-    """What versions 2 and 3 were made from: leases, notes, files; and, in version 3, tasks that expire."""
+    """What versions 2 to 4 were made from: leases, notes, files; from version 3 on tasks that expire, in version 4 duplicates."""
     key, trace = TaskKey(T, "cust-9", "inv-17"), WorkNote(checkpoint='{"row":7}', progress=0.5, isolation="sandbox")
     lease = WorkNote("w-1", "d1g3st", 30_000, T, T + 60_000_000, 1.0, None, '{"cpu":1}', None, '[{"name":"a.csv"}]')
     return (
@@ -69,10 +69,13 @@ def newer_facts():
     )
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_what_newer_versions_wrote_is_read(version):
     expired = Fact(TaskKey(T, "cust-9", "inv-19"), 0, "expired", finished_us=T + 9, queue="mail")
-    facts = newer_facts() if version == 2 else (*newer_facts(), expired)
+    duplicate = Fact(
+        expired.key, 0, "duplicate", finished_us=T + 9, failure=Failure("duplicate", "Another has its name.")
+    )
+    facts = (*newer_facts(), *(expired, duplicate)[: version - 2])
     (value,) = encode_facts(Fence(3, "0198c0de-aaaa"), facts)
     frozen = (FROZEN.parent / f"outcomes_v{version}" / "facts.json").read_bytes()
     assert json.loads(frozen)["v"] == version
@@ -117,7 +120,7 @@ def test_unknown_fields_are_ignored():
 
 @pytest.mark.parametrize(
     "value",
-    [changed(v=4), changed(v=10**300, facts=5), changed(kind="lease"), changed(v=4, kind="lease", facts=...)],
+    [changed(v=5), changed(v=10**300, facts=5), changed(kind="lease"), changed(v=5, kind="lease", facts=...)],
 )
 def test_a_record_of_a_newer_version_is_told_from_nonsense(value):
     record = decode(value)
@@ -128,8 +131,8 @@ def test_a_record_of_a_newer_version_is_told_from_nonsense(value):
 @pytest.mark.parametrize("address", ["http://x", 5, ..., {"host": "x"}])
 def test_a_fence_of_a_newer_version_is_one(address):
     known = address if isinstance(address, str) else ""
-    assert decode(changed(v=4, kind="fence", address=address)) == OutcomeRecord(FENCE, "fence", address=known)
-    assert decode(changed(v=4, kind="resign")) == OutcomeRecord(FENCE, "resign")
+    assert decode(changed(v=5, kind="fence", address=address)) == OutcomeRecord(FENCE, "fence", address=known)
+    assert decode(changed(v=5, kind="resign")) == OutcomeRecord(FENCE, "resign")
 
 
 BAD = {
@@ -146,7 +149,7 @@ BAD = {
     "version 0": (changed(v=0), "wrong_value"),
     "a text as version": (changed(v="2"), "wrong_value"),
     "no kind": (changed(kind=...), "missing_field"),
-    "no kind, newer": (changed(v=4, kind=...), "missing_field"),
+    "no kind, newer": (changed(v=5, kind=...), "missing_field"),
     "epoch 0": (changed(epoch=0), "wrong_value"),
     "an epoch beyond all": (changed(epoch=2**63), "wrong_value"),
     "a fraction as epoch": (changed(epoch=1.5), "wrong_value"),

@@ -47,7 +47,7 @@ def judged(values, marks=None, places=None):
 def test_a_task_has_all_its_columns_to_the_microsecond():
     command = Command(
         "enqueue", KEY, 0, "h", "mail", '{"a":1}', 7, 5_000, WireRetry(None, 20, 30), NOW - 1, '{"trace":"x"}',
-        expires_ms=90_000, tags=("billing", "eu"), traceparent=TRACE,
+        expires_ms=90_000, tags=("billing", "eu"), traceparent=TRACE, unique=True,
     )  # fmt: skip
     (row,) = judged([encode(command)])[records.ROW]
     assert {name: row[name] for name in TASKS.names} == {
@@ -55,6 +55,7 @@ def test_a_task_has_all_its_columns_to_the_microsecond():
         "handler": "h", "queue": "mail", "priority": 7, "payload": '{"a":1}', "timeout_ms": 5_000,
         "retry": {"max_retries": None, "base_ms": 20, "cap_ms": 30}, "enqueued_at": from_us(NOW - 1), "extra": row["extra"],
         "data_offset": 0, "cancel_offset": None, "expires_ms": 90_000, "tags": ["billing", "eu"], "traceparent": TRACE,
+        "first_offset": 0, "unique_open": True,
     }  # fmt: skip
 
 
@@ -164,7 +165,7 @@ def group(*facts, fence=FENCE):
 
 
 def newer(fence=FENCE):
-    return json.dumps({"v": 4, "kind": "facts", "epoch": fence.epoch, "nonce": fence.nonce, "facts": "?"}).encode()
+    return json.dumps({"v": 5, "kind": "facts", "epoch": fence.epoch, "nonce": fence.nonce, "facts": "?"}).encode()
 
 
 def test_facts_that_count_become_rows_with_all_their_columns():
@@ -225,7 +226,7 @@ def test_a_newer_record_that_counts_stops_its_partition_before_it():
     assert records.REJECT not in found
     (stop,), (end,) = found[records.NEWER], found[records.END]
     assert (stop["partition_id"], stop["offset"]) == (PLACE, 2)
-    assert "version 4" in stop["detail"]
+    assert "version 5" in stop["detail"]
     assert (end["next_offset"], end["epoch"]) == (2, 1)
 
 
@@ -243,7 +244,7 @@ def test_a_newer_record_of_an_owner_that_was_fenced_off_is_passed():
 
 
 def test_a_newer_fence_is_a_fence():
-    fence = json.dumps({"v": 4, "kind": "fence", "epoch": 2, "nonce": "m", "where": []}).encode()
+    fence = json.dumps({"v": 5, "kind": "fence", "epoch": 2, "nonce": "m", "where": []}).encode()
     values = [encode_fence(FENCE, "", NOW), fence, group(DONE), group(DONE, fence=Fence(2, "m"))]
     found = facts_judged(values)
     assert [row["fact_offset"] for row in found[records.COMPLETION]] == [3]

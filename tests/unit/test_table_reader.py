@@ -9,7 +9,9 @@ from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import WireRetry
+from scylla_spark.core.stored_tasks import Bearer
 from scylla_spark.core.task import Failure, LastError
+from scylla_spark.core.unique_name import Name
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.io.delta.open_tasks import Bound, OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
@@ -429,3 +431,39 @@ def test_files_tell_where_rows_lie(path, readers):
     (file,) = readers.files(DEFERRED)
     assert (file["rows"], file["first_at"]) == (2, from_us(at(3)))
     assert readers.files(COMPLETIONS) == []
+
+
+def bearers_of(openings, names=None):
+    return sorted(openings.bearers(partition_of("o", 4), names, Mark(folded_until_us=at(9))))
+
+
+def test_bearers_of_a_name_are_its_open_tasks_near_and_far(path, readers):
+    near, far, ended, other = (
+        TaskKey(at(hour), "o", unique) for hour, unique in ((8, "u"), (10, "u"), (7, "u"), (8, "v"))
+    )
+    append(path, TASKS, [task(near, 9, first_offset=2, unique_open=True), task(ended, 1), task(other, 3)])
+    append(path, COMPLETIONS, [fact(ended, 1, "succeeded")])
+    deferred(path, task(far, 5), task(TaskKey(at(10), "p", "u"), 6), until=at(9))
+    openings = OpenTasksReader(readers)
+    told = [Bearer(near, 2, True, "default", "h"), Bearer(far, 5, False, "default", "h")]
+    assert bearers_of(openings, [Name("o", "u"), Name("o", "w")]) == told
+    assert bearers_of(openings, [Name("o", "w")]) == []
+    assert bearers_of(openings) == told
+
+
+def test_names_that_are_asked_for_all_together_are_those_that_are_to_be_unique_and_have_two_open_tasks(path, readers):
+    keys = [TaskKey(at(hour), "o", unique) for unique in ("plain", "alone") for hour in (8, 10)]
+    append(path, TASKS, [task(keys[0], 1), task(keys[1], 2), task(keys[2], 3, first_offset=3, unique_open=True)])
+    append(path, TASKS, [task(keys[3], 4)])
+    append(path, COMPLETIONS, [fact(keys[3], 1, "succeeded")])
+    assert bearers_of(OpenTasksReader(readers)) == []
+
+
+def test_keys_that_ended_as_duplicates_are_told_with_those_that_were_cancelled(path, readers):
+    cancelled, duplicate, later = (TaskKey(at(hour), "o", "u") for hour in (9, 10, 12))
+    append(path, TASKS, [task(cancelled, 1, cancel_offset=2)])
+    append(
+        path, COMPLETIONS, [fact(duplicate, 0, "duplicate"), fact(later, 0, "duplicate"), fact(cancelled, 1, "failed")]
+    )
+    found = OpenTasksReader(readers).cancelled(partition_of("o", 4), Mark(), at(8), at(11))
+    assert sorted(found) == [cancelled, duplicate]

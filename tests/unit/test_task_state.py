@@ -12,7 +12,7 @@ from scylla_spark.core.task_state import STATE_SQL, STATES, attempts_of, complet
 KEY = TaskKey(100, "o", "u")
 CASES = list(
     itertools.product(
-        [None, "succeeded", "failed", "aborted", "cancelled", "expired"],
+        [None, "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate"],
         [None, "started", "failed", "yielded"],
         [99, 100, 101],
     )

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey, instant_us
-from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, payload_text
+from scylla_spark.core.records.command import ENQUEUE, OPEN_NAME, Command, WireRetry, payload_text
 from scylla_spark.core.task import Retry
 from scylla_spark.core.task_tags import given_tags
 from scylla_spark.core.trace_context import current_traceparent
 from scylla_spark.core.uuid7 import Uuid7
 from scylla_spark.defaults import DEFAULT_QUEUE, NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_ms, duration_us
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors.handler_registry import registered
 from scylla_spark.executors.value_type import ValueType
 
@@ -47,6 +47,7 @@ def command(
     expires: object = None,
     tags: Iterable[str] | None = None,
     traceparent: str | None = None,
+    unique: str | None = None,
 ) -> Command:
     """The command that `Scheduler.enqueue` sends; its arguments, and the moment.
 
@@ -65,13 +66,14 @@ def command(
         expires: it ends as expired if it has not begun so long after its scheduled time, as `delay`; default: it never does.
         tags: at most 16 short texts by which it is found; default: none.
         traceparent: trace and span that it belongs to, as W3C Trace Context writes them; default: those of OpenTelemetry here.
+        unique: "open": it ends as a duplicate if an earlier task of its lane and uniqueness key is open; default: it does not.
 
     Raises:
         ArgumentError: an argument has a type or form that cannot be written; the rules are applied later, by the sender.
     """
     _check_not_ours(handler, queue)
-    unique = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
-    lane = unique if ordering_id is None else _text("ordering_id", ordering_id)
+    named = new_key(now) if uniqueness_key is None else _text("uniqueness_key", uniqueness_key)
+    lane = named if ordering_id is None else _text("ordering_id", ordering_id)
     if callable(handler):
         known = registered(handler)
         handler, declared = known.info.name, known.signature.payload
@@ -86,12 +88,29 @@ def command(
         raise ArgumentError(f"retry is {retry!r}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
     terms = WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
     timeout_ms = None if timeout is None else duration_ms(timeout)
-    key = TaskKey(moment(now, at, delay), lane, unique)
+    key = TaskKey(moment(now, at, delay), lane, named)
     expires_ms = None if expires is None else duration_ms(expires)
     return Command(
         ENQUEUE, key, 0, handler, queue, body, priority, timeout_ms, terms, now, expires_ms=expires_ms, tags=given_tags(tags),
-        traceparent=traceparent or current_traceparent(),
+        traceparent=traceparent or current_traceparent(), unique=asks_for_unique(unique, uniqueness_key),
     )  # fmt: skip
+
+
+def asks_for_unique(unique: object, uniqueness_key: object) -> bool:
+    """Whether the name of a task is to be unique among open tasks, by the argument `unique`.
+
+    Raises:
+        ArgumentError: it is neither "open" nor None, or there is no name that another task could bear.
+    """
+    if unique is None:
+        return False
+    if unique != OPEN_NAME:
+        raise ArgumentError(f"unique is {shown(unique)}.", hint='Pass "open", or leave it out.', reason="wrong_value")
+    if uniqueness_key is None:
+        raise ArgumentError(
+            "A unique task needs a uniqueness_key.", hint="Without one a new key is made up, which nobody has.", reason="missing_field",
+        )  # fmt: skip
+    return True
 
 
 def _check_not_ours(handler: object, queue: str) -> None:

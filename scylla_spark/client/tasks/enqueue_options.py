@@ -26,6 +26,8 @@ class EnqueueOptions(TypedDict, total=False):
             never does.
         tags: at most 16 texts of at most 64 characters by which it is found. Default: none.
         traceparent: trace and span that it belongs to, as W3C Trace Context writes them. Default: OpenTelemetry's current span.
+        unique: "open": of all tasks of its lane and uniqueness key, whatever their times, one is open at most: it ends as a
+            `duplicate`, without a run, if an earlier one is. Default: keys with different times do not concern each other.
     """
 
     ordering_id: str | None
@@ -39,3 +41,4 @@ class EnqueueOptions(TypedDict, total=False):
     expires: object
     tags: Iterable[str] | None
     traceparent: str | None
+    unique: str | None

@@ -254,15 +254,15 @@ class TaskHandle(Generic[R_co]):
         return self._connection.log_reader
 
     def command(self) -> Command:
-        """The newest enqueue of the key.
+        """The newest enqueue of the key; whether its name is unique is what the first one said.
 
         Raises:
             NotFoundError: there is none.
         """
         folded, _, _ = self._look()
-        if folded.data is None:
+        if folded.data is None or folded.first is None:
             raise NotFoundError(f"{self.key} was never enqueued, only cancelled.", hint="Enqueue it under another key.")
-        return folded.data
+        return folded.data._replace(unique=folded.first.unique)
 
     def _look(self) -> tuple[Folded, list[Fact], bool]:
         """Everything known of the key, and whether the logs answered."""

@@ -1,8 +1,9 @@
 """Sending tasks whose uniqueness key nobody else in their lane may bear: a key that is held is refused, instead of a second task.
 
-The key of a task has its time in it, so the same uniqueness key at another time is another task. Who wants one at a time asks here:
-the log and the tables are looked at before the send. Within a process that is exact; two processes that send at the same moment may
-both be told that the key was free, and then both tasks exist, in one lane, one after the other.
+The key of a task has its time in it, so the same uniqueness key at another time is another task. Who wants one at a time, and wants
+to be told at once, asks here: the log and the tables are looked at before the send. Within a process that is exact. Of two processes
+that send at the same moment both may be told that the key was free; what they send says `unique`, so the owner of the partition lets
+the first run and ends the other as a duplicate.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class UniqueKeys:
             (holder,) = self._holders([command])
             if holder is not None:
                 raise key_exists(command, holder)
-            return self._connection.send(command)
+            return self._connection.send(command._replace(unique=True))
 
     def send_all(self, commands: Sequence[Command]) -> tuple[dict[int, int], dict[int, ConflictError]]:
         """Sends those whose keys are free; of several with one name the first.
@@ -84,7 +85,7 @@ class UniqueKeys:
             for index, (command, known) in enumerate(zip(commands, self._holders(commands), strict=True)):
                 holder = known or seen.setdefault(_name(command.key), command.key)
                 if holder is command.key:
-                    futures.append(sender.begin(sender.record(command)))
+                    futures.append(sender.begin(sender.record(command._replace(unique=True))))
                 else:
                     held[index] = key_exists(command, holder)
             return sender.finish(futures), held  # within the lock, so that whoever looks next sees them

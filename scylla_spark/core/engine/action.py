@@ -10,6 +10,7 @@ from scylla_spark.core.lease import Answer
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.core.unique_name import Name
 
 
 class Send(NamedTuple):
@@ -67,6 +68,19 @@ class Lookup(NamedTuple):
     keys: list[TaskKey]
 
 
+class AskNames(NamedTuple):
+    """Ask the tables which open tasks bear these names; answer with `named`.
+
+    Attributes:
+        names: of one partition; None: all names that an open task wants to be unique and that another open task bears, too.
+        covering: the tables must hold this offset of `tasks` when they are read.
+    """
+
+    tenure: Tenure
+    names: list[Name] | None
+    covering: int = -1
+
+
 class Reload(NamedTuple):
     """Read the next tasks of a lane past a key; answer with `reloaded`.
 
@@ -119,4 +133,6 @@ class SendFollowUps(NamedTuple):
     follow_ups: tuple[FollowUp, ...]
 
 
-Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered | Listen | SendFollowUps
+Action = (
+    Send | SendFence | Confirm | Release | Kill | Lookup | AskNames | Reload | Left | Answered | Listen | SendFollowUps
+)

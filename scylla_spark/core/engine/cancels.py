@@ -12,6 +12,7 @@ from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
@@ -30,17 +31,21 @@ class Cancels:
         recorder: writes the ends of cancelled tasks, and answers.
         book: of leases, which a cancel ends.
         runs: what executors have, which a cancel ends that says so.
+        names: which of them are duplicates, now that more is known.
     """
 
-    def __init__(self, state: EngineState, waiting: Waiting, recorder: Recorder, book: LeaseBook, runs: Runs) -> None:
+    def __init__(
+        self, state: EngineState, waiting: Waiting, recorder: Recorder, book: LeaseBook, runs: Runs, names: UniqueNames
+    ) -> None:
         self._runs = runs
+        self._names = names
         self._state = state
         self._waiting = waiting
         self._recorder = recorder
         self._book = book
 
     def remember_cancelled(self, tenure: Tenure, keys: Iterable[TaskKey]) -> None:
-        """Cancelled keys of the tables, loaded at a take: a later record of such a key must not run."""
+        """Keys of the tables that were cancelled, or ended as duplicates: a later record of such a key must not run."""
         partition = self._state.held(tenure)
         if partition is None:
             return
@@ -75,13 +80,14 @@ class Cancels:
         lane = partition.lanes.get(key.ordering_id)
         entry = lane.find(key) if lane is not None else None
         waiting = partition.lookups.pop(key, [])
-        if done or (entry is not None and entry.stage is not OPEN):
+        if done or key in partition.ending or (entry is not None and entry.stage is not OPEN):
             self._recorder.answer(partition, key, requests_of(waiting), now)
         elif entry is not None:
             entry.requests += requests_of(waiting)
         elif waiting:
             self._cancel_unknown(partition, key, requests_of(waiting), now)
         if lane is None or entry is None:
+            self._names.know_more(partition, key)
             return
         entry.verified = True
         entry.note_attempt(known.attempt, known.used, known.next_us, known.work, known.error)
@@ -96,6 +102,8 @@ class Cancels:
             lane.state = WAITING
         if not done:
             self._book.adopt(partition, lane, entry, now)
+            self._names.consider(partition, entry)
+        self._names.know_more(partition, key)
         self._waiting.settle(partition, lane, now)
 
     def cancel(self, partition: Partition, command: Command, now: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from scylla_spark.core.engine import action
@@ -37,6 +37,7 @@ from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
@@ -45,9 +46,10 @@ from scylla_spark.core.output import OutputLink
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
-from scylla_spark.core.stored_tasks import Known, ScanRow
+from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.unique_name import Name
 from scylla_spark.core.work_note import WorkNote
 
 
@@ -78,12 +80,14 @@ class Engine:
         book = LeaseBook(state, gates, waiting, recorder=recorder, judging=judging)
         defects = Defects(state, waiting, recorder)
         runs = Runs(state, waiting, recorder)
-        cancels = Cancels(state, waiting, recorder, book, runs)
-        ownership = Ownership(state, gates, waiting, cancels, runs, book)
+        names = UniqueNames(state, waiting, recorder)
+        cancels = Cancels(state, waiting, recorder, book, runs, names)
+        ownership = Ownership(state, gates, waiting, cancels, runs, book, names)
         unloading = Unloading(state, gates, waiting)
         release = Release(state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects)
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
+        self._names = names
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels, defects)
         self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
@@ -97,10 +101,11 @@ class Engine:
             unloading=unloading,
             defects=defects,
             book=book,
+            names=names,
         )
         self._outcomes = Outcomes(
             state, waiting=waiting, runs=runs, judging=judging, follow_ups=FollowUpsOfRuns(state, runs, recorder), book=book,
-            ownership=ownership, defects=defects, durations=release.durations,
+            ownership=ownership, defects=defects, durations=release.durations, names=names,
         )  # fmt: skip
 
     # -- time -------------------------------------------------------------------------------------------------------------
@@ -224,6 +229,12 @@ class Engine:
     def looked_up(self, tenure: Tenure, answers: Mapping[TaskKey, Known], basis: Basis, now: int) -> None:
         """The answer to `Lookup`; see `Cancels.looked_up`."""
         self._cancels.looked_up(tenure, answers, basis, now)
+
+    def named(
+        self, tenure: Tenure, names: Collection[Name] | None, found: Sequence[Bearer], basis: Basis, now: int
+    ) -> None:
+        """The answer to `AskNames`; see `UniqueNames.answered`."""
+        self._names.answered(tenure, names, found, basis, now)
 
     # -- workers ----------------------------------------------------------------------------------------------------------
 

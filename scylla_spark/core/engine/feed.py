@@ -12,6 +12,7 @@ from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey, place_of
@@ -19,6 +20,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.unique_name import name_of
 from scylla_spark.fingerprint import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
@@ -35,6 +37,7 @@ class Feed:
         unloading: where memory is short.
         defects: of ours, that a record meets.
         book: of leases, which a task that is loaded may be under.
+        names: which tasks are duplicates.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Feed:
         unloading: Unloading,
         defects: Defects,
         book: LeaseBook,
+        names: UniqueNames,
     ) -> None:
         self._state = state
         self._waiting = waiting
@@ -55,6 +59,7 @@ class Feed:
         self._unloading = unloading
         self._defects = defects
         self._book = book
+        self._names = names
 
     def commands(self, tenure: Tenure, commands: Iterable[Command], next_offset: int, now: int) -> None:
         """The tail: commands of one partition in offset order; `next_offset` is the position after them."""
@@ -147,6 +152,7 @@ class Feed:
             self._leave(partition, unloaded, mark, now)
         known_us, partition.complete_us = partition.complete_us, max(partition.complete_us, until_us)
         covered, partition.mark = partition.mark, mark
+        partition.names.forget(mark.tasks_offset)
         for ordering_id, frontier in cuts.items():
             self._cut(partition, ordering_id, frontier, known_us, now)
         self._forget(partition, covered, mark, now)
@@ -257,11 +263,17 @@ class Feed:
                 lane.overwrite(entry, command)
                 if lane.state in IDLE:
                     self._waiting.settle(partition, lane, now)
-        elif key.time_us > partition.horizon_us:
-            partition.far_offset = command.offset
+            self._names.consider(partition, entry)  # tables may have told of it before the tail
+        elif key.time_us > partition.horizon_us and (not command.unique or key in partition.lookups):
+            # of what is far only names are kept that are to be decided; a key whose cancel waits for the tables ends anyway
+            partition.let_far_pass(key, command.offset)
         elif lane is None and not self._ours(partition, key):
             self._state.counts["offers_misplaced"] += 1
-        elif self._unloading.pressed and self._unloading.leave_to_tables(partition, lane, command, now):
+        elif (
+            self._unloading.pressed
+            and not command.unique
+            and self._unloading.leave_to_tables(partition, lane, command, now)
+        ):
             self._state.counts["offers_left"] += 1
         else:
             if partition.cautious and partition.begins(key):
@@ -269,6 +281,7 @@ class Feed:
             entry = Entry(command, verified=False)
             self._waiting.insert(partition, entry, now)
             self._book.adopt(partition, partition.lane(key.ordering_id), entry, now)
+            self._names.consider(partition, entry)
 
     def _ours(self, partition: Partition, key: TaskKey) -> bool:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
@@ -299,15 +312,27 @@ class Feed:
                 row.command, verified=True, attempt=row.attempt, used=row.used, next_us=row.next_us, work=row.work,
                 error=row.error,
             )  # fmt: skip
+            _note_first(entry, row)
+            # of what the tail has read it is known, unless it is just being asked
+            known = partition.names.settled and name_of(key) not in partition.names.pending
+            entry.sole = known and entry.first < partition.tasks_position
             self._waiting.insert(partition, entry, now)
         else:
             entry.verified = True
+            was_undecided = entry.undecided
+            _note_first(entry, row)
             newer = row.command.offset > entry.data.offset
             if newer:
                 lane.overwrite(entry, row.command)
             known = entry.note_attempt(row.attempt, row.used, row.next_us, row.work, row.error)
-            if (known or newer) and lane.state in IDLE:
+            if (known or newer or was_undecided or entry.undecided) and lane.state in IDLE:
                 self._waiting.settle(partition, lane, now)
+            self._names.consider(partition, entry)  # an update may have come before what it updates was read
         self._book.adopt(partition, lane, entry, now)
         if (row.cancelled or key in partition.cancelled) and not entry.cancelled:
             self._cancels.cancel_entry(partition, lane, entry, row.command._replace(request_id=None), now)
+
+
+def _note_first(entry: Entry, row: ScanRow) -> None:
+    """Takes what the tables tell of the first enqueue."""
+    entry.note_first(row.first if row.first >= 0 else row.command.offset, unique=row.command.unique)

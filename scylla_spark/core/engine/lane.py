@@ -63,6 +63,9 @@ class Entry:
         work: who has it, or had it last, and what was left behind.
         requests: of cancels whose senders wait for the end of the task.
         error: why the last attempt whose end is known did not succeed.
+        first: offset of its first enqueue, as far as it is known; STUB: it is not.
+        unique: whether that asked for its name to be unique.
+        sole: it is known to hold its name.
         cost: how many bytes it is taken to hold.
     """
 
@@ -73,12 +76,15 @@ class Entry:
         "cost",
         "data",
         "error",
+        "first",
         "held",
         "key",
         "next_us",
         "requests",
         "settled",
+        "sole",
         "stage",
+        "unique",
         "used",
         "verified",
         "work",
@@ -110,6 +116,17 @@ class Entry:
         self.requests: tuple[str, ...] = ()
         self.work = work
         self.error = error
+        self.first, self.unique, self.sole = data.offset, data.unique, False
+
+    def note_first(self, offset: int, *, unique: bool) -> None:
+        """Takes an enqueue of the task that may be older than what is known."""
+        if offset < self.first or self.first == STUB:
+            self.first, self.unique = offset, unique
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it is not known yet if another task has its name; until then it does not start. What has begun had it."""
+        return self.unique and not self.sole and not self.attempt
 
     def note_attempt(
         self, attempt: int, used: int, next_us: int, work: WorkNote | None, error: LastError | None = None
@@ -157,7 +174,8 @@ class Entry:
     @property
     def spare(self) -> bool:
         """Whether nothing is known of it but what the log of `tasks` says, so that it can be read again."""
-        return self.stage is OPEN and not (self.held or self.cancelled or self.attempt or self.announced)
+        known = self.held or self.cancelled or self.attempt or self.announced or self.undecided
+        return self.stage is OPEN and not known
 
 
 def left_behind(entry: Entry) -> WorkNote | None:
@@ -230,6 +248,7 @@ class Lane:
         cost = cost_of(command)
         self._holding.add(cost - entry.cost)
         entry.data, entry.cost = command, cost
+        entry.note_first(command.offset, unique=command.unique)
 
     def find(self, key: TaskKey) -> Entry | None:
         """The task, loaded or kept aside."""

@@ -25,6 +25,7 @@ from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.records.fact import TOO_LATE, Fact, OutcomeRecord, Unreadable
@@ -46,6 +47,7 @@ class Outcomes:
         ownership: fences that stand in the log.
         defects: of ours, that a fact meets.
         durations: how long tasks of each handler take.
+        names: that are free once their task has ended.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Outcomes:
         ownership: Ownership,
         defects: Defects,
         durations: HandlerDurations,
+        names: UniqueNames,
     ) -> None:
         self._state = state
         self._waiting = waiting
@@ -70,6 +73,7 @@ class Outcomes:
         self._ownership = ownership
         self._defects = defects
         self._durations = durations
+        self._names = names
 
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report."""
@@ -162,6 +166,8 @@ class Outcomes:
         near = key.time_us <= partition.horizon_us  # a later scan of what is far will tell that it has ended
         partition.ended.add(key, offset, now, until_us=key.time_us if near else 0)
         partition.ending.discard(key)
+        if partition.names.after:
+            self._names.know_more(partition, key)
         if partition.early_facts:
             partition.forget_early(key)
         if partition.cancelled or partition.told:

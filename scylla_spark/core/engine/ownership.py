@@ -10,6 +10,7 @@ from scylla_spark.core.engine.partition import ACTIVE, DRAINING, DROPPED, FENCIN
 from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
+from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.fact import NO_FENCE, Fence, encode_fence, encode_resign
@@ -26,6 +27,7 @@ class Ownership:
         cancels: those that came before the partition was active.
         runs: what executors have.
         book: of leases.
+        names: which tasks are duplicates.
         address: where this process serves its state; stands in its fences.
     """
 
@@ -37,6 +39,7 @@ class Ownership:
         cancels: Cancels,
         runs: Runs,
         book: LeaseBook,
+        names: UniqueNames,
         address: str = "",
     ) -> None:
         self._state = state
@@ -45,6 +48,7 @@ class Ownership:
         self._cancels = cancels
         self._runs = runs
         self._book = book
+        self._names = names
         self._serial = 0  # of tenures
         self.address = address
 
@@ -177,6 +181,7 @@ class Ownership:
         partition.state, partition.taken = ACTIVE, True
         self._state.counts["partitions_taken"] += 1
         self._book.load_stubs(partition)
+        self._names.ask_all(partition)
         for command in partition.held_cancels():
             self._cancels.cancel(partition, command, now)
         for lane in list(partition.lanes.values()):

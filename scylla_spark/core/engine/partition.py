@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
 
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.lane import BEFORE_ALL, Lane
@@ -15,8 +16,10 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, FenceLog
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.unique_name import Name, name_of
 from scylla_spark.fingerprint import fingerprint
 
+_MOST_PASSED: Final = 100_000
 CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less
 
 
@@ -32,6 +35,51 @@ class PartitionState(StrEnum):
 
 
 READING, FENCING, LOADING, ACTIVE, DRAINING, DROPPED = PartitionState
+
+
+class NamesHeld:
+    """What is known of unique names in a partition.
+
+    Attributes:
+        settled: of all that the tables held at the take, it is decided what is a duplicate.
+        pending: names of which it is asked who bears them, or that wait for an end.
+        after: keys whose end is being written, or that are looked up → the name that waits for it.
+        passed: fingerprints of names of which a record was not kept → its newest offset …
+        passed_floor: … and that of all names that are not in there any more.
+    """
+
+    __slots__ = ("after", "passed", "passed_floor", "pending", "settled")
+
+    def __init__(self) -> None:
+        self.settled = False
+        self.pending: set[Name] = set()
+        self.after: dict[TaskKey, Name] = {}
+        self.passed: dict[int, int] = {}
+        self.passed_floor = -1
+
+    def wait_for(self, key: TaskKey) -> None:
+        """Before anything is decided about the name of a key, more must be known of that key."""
+        name = self.after[key] = name_of(key)
+        self.pending.add(name)
+
+    def note_passed(self, name: Name, offset: int) -> None:
+        """A record of a name is not kept: tables that do not hold it tell nothing of that name."""
+        if len(self.passed) >= _MOST_PASSED:
+            self.passed_floor = max(self.passed_floor, *self.passed.values())
+            self.passed.clear()
+        number = fingerprint(name)
+        self.passed[number] = max(offset, self.passed.get(number, -1))
+
+    def passed_at(self, name: Name) -> int:
+        """Newest offset of a record of a name that was not kept; perhaps that of another, and -1 if there is none."""
+        return max(self.passed.get(fingerprint(name), -1), self.passed_floor)
+
+    def forget(self, before: int) -> None:
+        """The tables hold what was not kept of records before that offset."""
+        if self.passed:
+            self.passed = {name: offset for name, offset in self.passed.items() if offset >= before}
+        if self.passed_floor < before:
+            self.passed_floor = -1
 
 
 class Partition:
@@ -83,6 +131,7 @@ class Partition:
         # offset and newest attempt, seen before the task was loaded
         self.early_facts: dict[TaskKey, tuple[int, Fact]] = {}
         self.lookups: dict[TaskKey, list[Command]] = {}  # cancels that wait for an answer of the tables
+        self.names = NamesHeld()
         self.outbox = Outbox()
         self.in_flight = 0
         self.overflow: list[
@@ -172,6 +221,17 @@ class Partition:
         """A record of a lane of which nothing is loaded is not kept."""
         number = fingerprint(ordering_id)
         self.unloaded[number] = max(offset, self.unloaded.get(number, -1))
+
+    def let_far_pass(self, key: TaskKey, offset: int) -> None:
+        """A record past the horizon is not kept."""
+        self.far_offset = max(self.far_offset, offset)
+        self.names.note_passed(name_of(key), offset)
+
+    def let_go_of(self, name: Name) -> int:
+        """Offset of `tasks` that the tables must hold to tell who bears a name: of what was not kept, or let go of; -1: any."""
+        lane = self.lanes.get(name.lane)
+        left = self.unloaded.get(fingerprint(name.lane), -1) if self.unloaded else -1
+        return max(left, lane.covers if lane is not None else -1, self.names.passed_at(name))
 
     # -- what is remembered of cancels and facts, counted ---------------------------------------------------------------
 

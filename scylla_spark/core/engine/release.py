@@ -163,7 +163,7 @@ class Release:
         entry = turn.lane.head()
         if entry is None or entry.next_us > now or entry.key.time_us > turn.partition.complete_us:
             return None
-        if entry.stage is not OPEN or entry.cancelled or entry.announced or entry.expired(now):
+        if entry.stage is not OPEN or entry.undecided or entry.cancelled or entry.announced or entry.expired(now):
             return None
         if turn.lane.frontier is not None and entry.key > turn.lane.frontier:
             return None

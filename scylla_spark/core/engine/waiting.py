@@ -63,6 +63,8 @@ class Waiting:
                 del partition.lanes[lane.ordering_id]
         elif head.stage is CLOSING:
             lane.state, lane.active = RECORDING, head
+        elif head.undecided:
+            lane.state = WAITING  # until it is known who has its name
         elif head.next_us <= now:
             self.make_ready(partition, lane, head)
             if head.data.expires_ms is not None and lane.state is READY:

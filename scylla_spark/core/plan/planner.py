@@ -62,6 +62,7 @@ _ENDS: Final = {
     "succeeded": "succeeded",
     "cancelled": "cancelled",
     "expired": "cancelled",  # it has ended, and nothing was run
+    "duplicate": "cancelled",  # likewise
     "failed": "failed",
     "aborted": "failed",
     "timed_out": "failed",

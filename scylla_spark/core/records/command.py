@@ -25,10 +25,12 @@ from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION,
 from scylla_spark.duration import duration_ms
 from scylla_spark.name import PATTERN
 
-VERSION: Final = 2
-"""The newest version of records. 2: tasks expire. A record has the lowest that says what it means; an older reader refuses what it would
-take for something else, as `unknown_version`, a row of `rejected`."""
+VERSION: Final = 3
+"""The newest version of records. 2: tasks expire. 3: names are unique. A record has the lowest that says what it means; an
+older reader refuses what it would take for something else, as `unknown_version`, a row of `rejected`."""
 COMMON_VERSION: Final = 1  # what every reader understands: cancels, and tasks that do not expire
+_EXPIRING: Final = 2
+OPEN_NAME: Final = "open"  # of all tasks of a lane with one uniqueness key at most one is open
 ENQUEUE: Final = "enqueue"
 CANCEL: Final = "cancel"
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
@@ -67,6 +69,7 @@ class _CommandFields(TypedDict, total=False):
     priority: Annotated[int, Field(ge=0, le=255)]
     timeout: Millis | None
     expires: SomeMillis | None
+    unique: Literal["open"] | None
     tags: Tags | None
     traceparent: Traceparent | None
     retry: _RetryFields | None
@@ -104,6 +107,7 @@ class Command(NamedTuple):
         expires_ms: of an enqueue: the task ends as expired if it has not begun so long after its scheduled time; None: it never does.
         tags: by which it is found.
         traceparent: of the span in which it was enqueued (W3C Trace Context); None: of none.
+        unique: of the first enqueue of a key: the task ends as a duplicate if an earlier one of its lane and uniqueness key is open.
     """
 
     kind: str
@@ -122,6 +126,7 @@ class Command(NamedTuple):
     expires_ms: int | None = None
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
+    unique: bool = False
 
     @property
     def expires_us(self) -> int | None:
@@ -242,6 +247,7 @@ def _command(
         expires_ms=record.get("expires") if kind == ENQUEUE else None,
         tags=tuple(dict.fromkeys(tags)) if tags else (),
         traceparent=record.get("traceparent") if kind == ENQUEUE else None,
+        unique=kind == ENQUEUE and record.get("unique") == OPEN_NAME,
     )
 
 
@@ -292,7 +298,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "orderingId": command.key.ordering_id,
         "scheduledTime": iso(command.key.time_us),
         "uniquenessKey": command.key.uniqueness_key,
-        "version": COMMON_VERSION if command.expires_ms is None else VERSION,
+        "version": version_of(expires=command.expires_ms is not None, unique=command.unique),
         "type": command.kind,
         "queue": command.queue,
     }
@@ -304,6 +310,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         "requestId": command.request_id,
         "tags": command.tags or None,
         "traceparent": command.traceparent,
+        "unique": OPEN_NAME if command.unique else None,
     }
     optional["timeout"] = None if command.timeout_ms is None else f"{command.timeout_ms}ms"
     optional["expires"] = None if command.expires_ms is None else f"{command.expires_ms}ms"
@@ -316,6 +323,18 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
     if command.kind == CANCEL:
         return head.encode()
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()
+
+
+def version_of(*, expires: bool, unique: bool) -> int:
+    """The version of a record: the lowest that says what it means.
+
+    Args:
+        expires: the task expires.
+        unique: its name is to be unique.
+    """
+    if unique:
+        return VERSION
+    return _EXPIRING if expires else COMMON_VERSION
 
 
 def payload_text(payload: Mapping[str, Any] | None) -> str:

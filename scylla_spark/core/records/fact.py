@@ -22,12 +22,21 @@ from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import MAX_OUTPUTS_BYTES
 from scylla_spark.core.records import fact_fields, rejection
-from scylla_spark.core.task import EXPIRED, MAX_RESULT_BYTES, TERMINAL, TIMED_OUT, YIELDED, Failure, LastError
+from scylla_spark.core.task import (
+    DUPLICATE,
+    EXPIRED,
+    MAX_RESULT_BYTES,
+    TERMINAL,
+    TIMED_OUT,
+    YIELDED,
+    Failure,
+    LastError,
+)
 from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.name import is_name
 
-VERSION: Final = 3
-"""The newest version of records. 3: a task has expired. What does not say so is written as version 2, which older readers read."""
+VERSION: Final = 4
+"""The newest version of records. 3: a task has expired. 4: a task was a duplicate. A record has the lowest that says what it means."""
 FENCE: Final = "fence"
 FACTS: Final = "facts"
 RESIGN: Final = "resign"
@@ -42,7 +51,10 @@ _MAX_KIND_BYTES: Final = 2 * 1024
 _MAX_TEXT_BYTES: Final = 64 * 1024
 _GO_ON: Final = frozenset({TIMED_OUT, YIELDED})
 _COMMON: Final = 2
-_FACTS_BEGIN: Final = tuple(f'{{"v":{version},"kind":"{FACTS}",'.encode() for version in (_COMMON, VERSION))
+_WITH_EXPIRED: Final = 3
+_FACTS_BEGIN: Final = tuple(
+    f'{{"v":{version},"kind":"{FACTS}",'.encode() for version in (_COMMON, _WITH_EXPIRED, VERSION)
+)
 
 
 class Fence(NamedTuple):
@@ -248,8 +260,13 @@ def _dump(fence: Fence, facts: list[Fact]) -> bytes:
     for name in ("queue", "handler"):
         if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
             columns[name] = [each if is_name(each) else None for each in columns[name]]
-    version = VERSION if EXPIRED in columns["outcome"] else _COMMON
-    return to_json(_envelope(fence, FACTS, version) | {"facts": columns})
+    return to_json(_envelope(fence, FACTS, _version_for(columns["outcome"])) | {"facts": columns})
+
+
+def _version_for(outcomes: Sequence[str]) -> int:
+    if DUPLICATE in outcomes:
+        return VERSION
+    return _WITH_EXPIRED if EXPIRED in outcomes else _COMMON
 
 
 def _fitted(fact: Fact) -> Fact:

@@ -31,7 +31,7 @@ _Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Address = Annotated[str, Field(max_length=MAX_ADDRESS_CHARS)]
 _Outcome = Literal[
-    "started", "succeeded", "failed", "aborted", "cancelled", "expired", "timed_out", "yielded", "too_late"
+    "started", "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate", "timed_out", "yielded", "too_late"
 ]  # fmt: skip
 _STRICT = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 

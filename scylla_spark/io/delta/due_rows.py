@@ -160,7 +160,7 @@ def filled(rows: pl.LazyFrame, keys: pl.DataFrame) -> pl.DataFrame:
         chosen.sort(*_LANE, "lane_rank")
         .select(
             *_LANE, "uniqueness_key", "handler", "queue", "priority", "payload", "timeout_ms", "expires_ms", "tags",
-            "traceparent", "extra", "more",
+            "traceparent", "extra", "unique_open", "more", first=pl.coalesce("first_offset", "data_offset"),
             time_us=epoch_us("scheduled_time"), max_retries=retry.field("max_retries"), base_ms=retry.field("base_ms"),
             cap_ms=retry.field("cap_ms"), enqueued_us=epoch_us("enqueued_at"),
             offset=pl.coalesce("data_offset", "cancel_offset"), cancelled=pl.col("cancel_offset").is_not_null(),

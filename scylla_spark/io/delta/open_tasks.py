@@ -13,8 +13,20 @@ from scylla_spark.core.deferred_edge import reaches_far
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.open_hours import OpenHours
 from scylla_spark.core.progress_mark import Mark, joined
-from scylla_spark.core.stored_tasks import Known, ScanRow
-from scylla_spark.io.delta.rows import IDENTITY, Pruning, epoch_us, folded, in_us, newest_attempts, scan_row
+from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
+from scylla_spark.core.task import DUPLICATE
+from scylla_spark.core.unique_name import Name
+from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.io.delta.rows import (
+    IDENTITY,
+    Pruning,
+    epoch_us,
+    first_offset,
+    folded,
+    in_us,
+    newest_attempts,
+    scan_row,
+)
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_NAME: Final = IDENTITY[1:]
 MOST_BYTES: Final = 64 * 1024 * 1024  # of the rows that one reload brings
 _ROW_BYTES: Final = 1024  # of a task without its payload
 
@@ -83,21 +96,53 @@ class OpenTasksReader:
         return [scan_row(row) for row in found.iter_rows(named=True)]
 
     def cancelled(self, number: int, mark: Mark, after_us: int, until_us: int) -> list[TaskKey]:
-        """Keys of a partition on which a cancel was seen, with after < scheduled time ≤ until (microseconds since the epoch).
+        """Keys of a partition that were cancelled or ended as duplicates, with after < scheduled time ≤ until.
 
         Args:
             number: the partition.
             mark: its progress, read before.
-            after_us: only scheduled times after this.
-            until_us: only scheduled times up to this.
+            after_us: only scheduled times after this, microseconds since the epoch.
+            until_us: only scheduled times up to this, likewise.
         """
         import polars as pl
 
         hours = [("hour", ">=", after_us // HOUR_US), ("hour", "<=", until_us // HOUR_US)]
         time = epoch_us("scheduled_time")
-        tasks = self._tasks([[("partition_id", "=", number), *hours]], until_us, mark.folded_until_us)
-        marked = tasks.filter(time > after_us, pl.col("cancel_offset").is_not_null())
-        return [TaskKey(*row) for row in marked.select(time, *IDENTITY[1:]).collect().iter_rows()]
+        pruning: Pruning = [[("partition_id", "=", number), *hours]]
+        refused = self._readers.frame(COMPLETIONS, pruning).filter(pl.col("outcome") == DUPLICATE, time <= until_us)
+        tasks = self._tasks(pruning, until_us, mark.folded_until_us)
+        marked = tasks.filter(pl.col("cancel_offset").is_not_null())
+        found = [rows.filter(time > after_us).select(time, *IDENTITY[1:]) for rows in (marked, refused)]
+        return [TaskKey(*row) for rows in pl.collect_all(found) for row in rows.iter_rows()]
+
+    def bearers(self, number: int, names: Collection[Name] | None, mark: Mark) -> list[Bearer]:
+        """The open tasks of a partition, whenever they are due, that bear one of some names.
+
+        Args:
+            number: the partition.
+            names: of its lanes; None: those that any open task wants to be unique and that another bears, too.
+            mark: its progress, read before.
+        """
+        import polars as pl
+
+        pruning: Pruning = [[("partition_id", "=", number), within] for within in OpenHours.of(mark).conditions()]
+        ended = self._readers.frame(COMPLETIONS, pruning).select(*IDENTITY)
+        # what is folded meanwhile is seen twice, never not at all
+        parts = [self._readers.deferred([], [[("partition_id", "=", number)]]), self._readers.frame(TASKS, pruning)]
+        if names is None:
+            asking = [rows.filter(pl.col("unique_open")).select(_NAME) for rows in parts]
+            wanted = pl.concat(asking).unique().collect()
+        else:
+            wanted = pl.DataFrame([tuple(name) for name in names], schema=dict.fromkeys(_NAME, pl.String), orient="row")
+        if wanted.is_empty():
+            return []
+        rows = folded(*(rows.join(wanted.lazy(), on=_NAME, how="semi") for rows in parts))
+        rows = rows.filter(pl.col("data_offset").is_not_null()).join(ended, on=IDENTITY, how="anti")
+        if names is None:
+            rows = rows.filter(pl.len().over(_NAME) > 1)
+        first, unique = first_offset().alias("first"), pl.col("unique_open").fill_null(value=False)
+        found = in_us(rows.select(*IDENTITY, first, unique, "queue", "handler")).collect()
+        return [Bearer(TaskKey(*row[:3]), row[3], row[4], row[5] or DEFAULT_QUEUE, row[6]) for row in found.iter_rows()]
 
     def lanes(
         self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark

@@ -30,7 +30,7 @@ class QueueCounts:
         handed_out: tasks that were started or leased at least once.
         again: attempts beyond the first of each.
         expired: attempts that ended because their lease did.
-        released: tasks that have ended, and neither as cancelled nor as expired.
+        released: tasks that have ended, and not as cancelled, expired or duplicates.
     """
 
     enqueued: int = 0
@@ -60,7 +60,7 @@ class QueueCounts:
         self.states[state] += tasks
         self.handed_out += handed_out
         self.again += attempts - handed_out
-        self.released += tasks if state in ENDED and state not in ("cancelled", "expired") else 0
+        self.released += tasks if state in ENDED and state not in ("cancelled", "expired", "duplicate") else 0
 
 
 def counted(readers: TableReader, frames: Iterable[pl.DataFrame]) -> tuple[QueueCounts, dict[int, QueueCounts]]:

@@ -28,17 +28,27 @@ IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
-    """The fold of `core.fold` on frames: one row per key, data of the highest offset and the newest cancel.
+    """The fold of `core.fold` on frames: one row per key, data of the highest offset, what the first enqueue said, and the newest cancel.
 
     Args:
         *operations: columns of `tasks` without partition columns; any number of rows per key, repeats included.
     """
     import polars as pl
 
-    data = [column.name for column in DATA if column.name != "cancel_offset"]
+    joined = ("first_offset", "unique_open", "cancel_offset")
+    data = [column.name for column in DATA if column.name not in joined]
     newest = pl.col(data).sort_by(pl.col("data_offset"), nulls_last=False).last()
-    rows = pl.concat(operations).group_by(IDENTITY).agg(newest, pl.col("cancel_offset").max())
+    oldest = pl.col("unique_open").sort_by(first_offset(), nulls_last=True).first()
+    first = first_offset().min().alias("first_offset")
+    rows = pl.concat(operations).group_by(IDENTITY).agg(newest, first, oldest, pl.col("cancel_offset").max())
     return rows.select(*IDENTITY, *[column.name for column in DATA])
+
+
+def first_offset() -> pl.Expr:
+    """Offset of the first enqueue of a row's key; rows of older versions hold that of the newest only."""
+    import polars as pl
+
+    return pl.coalesce("first_offset", "data_offset")
 
 
 def in_us(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -76,6 +86,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         expires_ms=row["expires_ms"],
         tags=tuple(row["tags"] or ()),
         traceparent=row["traceparent"],
+        unique=bool(row["unique_open"]),
     )
     return ScanRow(
         command,
@@ -85,6 +96,7 @@ def scan_row(row: Mapping[str, Any]) -> ScanRow:
         row.get("next_at") or 0,
         work_note(row.get("work")),
         last_error(row.get("error")),
+        row["data_offset"] if known and row["first_offset"] is None else row["first_offset"] if known else -1,
     )
 
 

@@ -11,7 +11,7 @@ from scylla_spark.services.dashboard.page import Page, acts, shows
 from scylla_spark.services.dashboard.words import segment
 
 _OPEN: Final = ("scheduled", "ready", "running", "retry_wait")
-_ENDED: Final = ("succeeded", "failed", "aborted", "cancelled", "expired")
+_ENDED: Final = ("succeeded", "failed", "aborted", "cancelled", "expired", "duplicate")
 
 
 async def look(page: Page) -> Response:

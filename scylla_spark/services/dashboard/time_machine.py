@@ -26,6 +26,7 @@ STATES: Final = (
     "aborted",
     "cancelled",
     "expired",
+    "duplicate",
 )
 LIMITS: Final = ("concurrency", "rate", "group_concurrency")
 """Fields of queues that the forecast is asked about."""

@@ -170,6 +170,8 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
         LaneState.RUNNING: f"It is running, attempt {_attempt_under_way(engine, head)}.",
         LaneState.RECORDING: "Its outcome is being recorded.",
     }
+    if head.undecided:
+        return "The tables are asked whether an earlier task that is open has its name, which is to be unique."
     if lane.state is LaneState.WAITING:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."

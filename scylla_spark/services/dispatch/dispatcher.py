@@ -364,6 +364,8 @@ class Dispatcher:
                 self.executors[name].kill(ids, grace_ms=grace_ms)
             case action.Reload():
                 self._questions.reload(item)
+            case action.AskNames():
+                self._questions.ask_names(item)
             case action.Answered(answer):
                 self.desk.answer(answer, self._now)
             case action.Listen(number):

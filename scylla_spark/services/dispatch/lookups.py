@@ -1,4 +1,4 @@
-"""What the engine asks of the tables: which keys have ended, and the next tasks of a lane."""
+"""What the engine asks of the tables: which keys have ended, who bears a name, and the next tasks of a lane."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import structlog
 
-from scylla_spark.core.engine.action import Reload
+from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.unique_name import Name
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
 from scylla_spark.services.dispatch.steps import Ask, Pause, Read, Runner, Steps
@@ -33,7 +34,7 @@ class Lookups:
         tables: what is read.
         mailbox: the engine's.
         engine: asks, and is told.
-        runner: carries out the reading; a reload may take seconds, so look-ups stand in a line of their own.
+        runner: carries out the reading; a reload may take seconds, so look-ups and names stand in lines of their own.
     """
 
     def __init__(self, tables: OpenTasks, mailbox: Mailbox, engine: Engine, runner: Runner) -> None:
@@ -42,6 +43,7 @@ class Lookups:
         self._engine = engine
         self._runner = runner
         self._reloads: deque[Reload] = deque()
+        self._names: deque[AskNames] = deque()
 
     def look_up(self, tenure: Tenure, keys: list[TaskKey]) -> None:
         """Which of these have ended; the engine gets `looked_up`."""
@@ -51,6 +53,37 @@ class Lookups:
         """The next tasks of a lane; the engine gets `reloaded`."""
         self._reloads.append(item)
         self._runner.run("reload", self._reload())
+
+    def ask_names(self, item: AskNames) -> None:
+        """Which open tasks bear these names; the engine gets `named`."""
+        self._names.append(item)
+        self._runner.run("names", self._ask_names())
+
+    def _ask_names(self) -> Steps[None]:
+        """Reads what was asked for by now, all names of a partition together."""
+        wanted: dict[Tenure, list[AskNames]] = {}
+        while self._names:
+            item = self._names.popleft()
+            wanted.setdefault(item.tenure, []).append(item)
+        for tenure, items in wanted.items():
+            if (yield Ask(lambda _now, tenure=tenure: self._engine.held(tenure) is not None)):  # type: ignore[misc]
+                yield from self._read_names(tenure, items)
+
+    def _read_names(self, tenure: Tenure, items: list[AskNames]) -> Steps[None]:
+        mark = yield from self._mark(tenure)
+        for item in items:
+            if item.covering >= mark.tasks_offset:  # the tables do not hold yet what was not kept
+                self._runner.later(AGAIN_S, partial(self.ask_names, item))
+        ready = [item.names for item in items if item.covering < mark.tasks_offset]
+        asked = [name for names in ready if names is not None for name in names]
+        if asked:
+            yield from self._tell_bearers(tenure, asked, mark)
+        if None in ready:
+            yield from self._tell_bearers(tenure, None, mark)
+
+    def _tell_bearers(self, tenure: Tenure, names: list[Name] | None, mark: Mark) -> Steps[None]:
+        found = yield from _until_it_works(lambda: self._tables.bearers(tenure.partition, names, mark))
+        self._mailbox.post(lambda now: self._engine.named(tenure, names, found, mark.basis, now))
 
     def _look_up(self, tenure: Tenure, keys: list[TaskKey]) -> Steps[None]:
         basis = (yield from self._mark(tenure)).basis

@@ -16,8 +16,9 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.memory_use import cost_of
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored_tasks import Known, ScanRow
+from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
+from scylla_spark.core.unique_name import Name
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -52,13 +53,22 @@ class OpenTasks(Protocol):
         """
 
     def cancelled(self, number: int, mark: Mark, after_us: int, until_us: int) -> list[TaskKey]:
-        """Keys of a partition on which a cancel was seen, with after < scheduled time ≤ until.
+        """Keys of a partition that were cancelled or ended as duplicates, perhaps before their time, with after < scheduled time ≤ until.
 
         Args:
             number: of the partition.
             mark: its progress, read before.
             after_us: microseconds since the epoch.
             until_us: likewise.
+        """
+
+    def bearers(self, number: int, names: Collection[Name] | None, mark: Mark) -> list[Bearer]:
+        """The open tasks of a partition, whenever they are due, that bear one of some names.
+
+        Args:
+            number: of the partition.
+            names: of its lanes; None: those that any open task wants to be unique and that another bears, too.
+            mark: its progress, read before.
         """
 
     def lanes(
@@ -263,7 +273,8 @@ class Scanner:
     ) -> Steps[None]:
         since = after if after is not None else now - HOUR_US
         for tenure, mark in marks.items():
-            # of keys that were cancelled a later record may come: those of the slice; of the past hour, where all is read
+            # of keys that were cancelled, or were duplicates, a later record may come: those of the slice, and of the past hour,
+            # where all is read
             cancelled = yield Read(partial(self._tables.cancelled, tenure.partition, mark, since, until))
             if cancelled:
                 self._mailbox.post(partial(self._remember, tenure, cancelled))

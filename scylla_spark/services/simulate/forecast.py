@@ -192,6 +192,8 @@ class _Play:
             case action.Lookup(tenure, keys):
                 known = dict.fromkeys(keys, Known())
                 self._after(0, lambda: engine.looked_up(tenure, known, _ALL_READ, self._now))
+            case action.AskNames(tenure, names):
+                self._after(0, lambda: engine.named(tenure, names, (), _ALL_READ, self._now))
             case _:
                 raise AssertionError(f"nothing is cut or lost in a forecast: {item}")
 

@@ -68,7 +68,7 @@ class QueueCountsView(BaseModel):
     handed_out: Annotated[int, Field(description="Tasks that were started or leased at least once")]
     again: Annotated[int, Field(description="Attempts beyond the first of each")]
     expired: Annotated[int, Field(description="Attempts that ended because their lease did")]
-    released: Annotated[int, Field(description="Tasks that have ended, and neither as cancelled nor as expired")]
+    released: Annotated[int, Field(description="Tasks that have ended, and not as cancelled, expired or duplicates")]
 
 
 class PartitionStatsView(QueueCountsView):

@@ -56,8 +56,11 @@ Trace = Annotated[
     Header(alias="traceparent", max_length=200, description="The trace that the task belongs to, if it names none"),
 ]
 Unique = Annotated[
-    bool,
-    Query(description="Refuse it (409, `key_exists`) where its lane has a task of its `uniqueness_key`, at any time"),
+    bool | Literal["open"],
+    Query(
+        description="true: refuse it (409, `key_exists`) where its lane has a task of its `uniqueness_key`, at any time; "
+        "open: as the field `unique`"
+    ),
 ]
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
 _ACCEPTS: dict[int, Any] = {200: ResultView | AcceptedView, 202: AcceptedView}
@@ -81,7 +84,9 @@ async def post(
 ) -> Response:  # fmt: skip
     """Enqueue a task; of its key what is not given is made up. With all three parts given this is the same as PUT."""
     task = task.within(trace)
-    if unique:
+    if unique == "open":
+        task = task.model_copy(update={"unique": unique})
+    elif unique:
         return await _enqueued(api, _unique(task, idempotency_key), wait, wait_ms, api.unique_keys.send)
     if idempotency_key is None:
         return await _enqueued(api, task.new_command(now_us()), wait, wait_ms)

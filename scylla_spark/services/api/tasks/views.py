@@ -23,7 +23,9 @@ from scylla_spark.services.api.tasks.ids import id_of
 Span = Annotated[
     str | int | float, Field(description='A duration: "30s", "1h30m", or a number of seconds', examples=["30s"])
 ]
-State = Literal["scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired"]
+State = Literal[
+    "scheduled", "ready", "running", "retry_wait", "succeeded", "failed", "aborted", "cancelled", "expired", "duplicate"
+]
 
 
 class RetryBody(Body):
@@ -60,6 +62,13 @@ class TaskBody(Body):
         Traceparent | None, Field(description="Trace and span that it belongs to, as W3C Trace Context writes them")
     ] = None
 
+    unique: Annotated[
+        Literal["open"] | None,
+        Field(
+            description="open: it ends as a duplicate if an earlier task of its lane and uniqueness key is open; null: it does not"
+        ),
+    ] = None
+
     def within(self, header: str | None) -> Self:
         """The same as part of the trace of the request, if it names none itself; a header that is none is passed over, as W3C says."""
         if self.traceparent is not None or header is None or not is_traceparent(header):
@@ -82,7 +91,7 @@ class TaskBody(Body):
         return command(
             now, self.handler, self.payload, queue=self.queue, priority=self.priority,
             retry=self.retry.policy() if self.retry is not None else None, timeout=self.timeout, expires=self.expires,
-            tags=self.tags, traceparent=self.traceparent, **more,
+            tags=self.tags, traceparent=self.traceparent, unique=self.unique, **more,
         )  # fmt: skip
 
 

@@ -287,15 +287,15 @@ def test_a_result_waits_for_the_tables(scheduler, settings):
 
 
 def test_facts_beyond_memory_are_read_again_from_the_mark(scheduler, owner, monkeypatch):
-    monkeypatch.setattr(following, "MAX_FACTS", 3)
+    monkeypatch.setattr(following, "MOST_BYTES", 40_000)
     handles = [scheduler.enqueue("h", ordering_id="crowd") for _ in range(8)]
-    fence = owner.take(partition_of("crowd", PARTITIONS))
-    owner.say(fence, *(Fact(handle.key, 1, "succeeded", result="1") for handle in handles))
-    assert handles[-1].result("20s") == 1
+    fence, text = owner.take(partition_of("crowd", PARTITIONS)), '"' + "x" * 10_000 + '"'
+    owner.say(fence, *(Fact(handle.key, 1, "succeeded", result=text) for handle in handles))
+    assert handles[-1].result("20s") == "x" * 10_000
     followed = scheduler.connection.log_reader._followed[partition_of("crowd", PARTITIONS)]
-    assert followed.overflowed
-    assert len(followed.facts) <= 3
-    assert [handle.result("20s") for handle in handles] == [1] * 8
+    assert followed.has_holes
+    assert len(followed.facts) <= 4
+    assert [len(handle.result("20s")) for handle in handles] == [10_000] * 8
 
 
 def test_without_a_broker_the_tables_still_answer(settings):

@@ -14,6 +14,7 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
 from scylla_spark.services.api.access.required_scopes import NEEDS, About
+from scylla_spark.services.api.follow.log_tail import Since
 from scylla_spark.services.api.follow.recent_log_records import Happened
 from scylla_spark.services.api.follow.stream import _Reader
 from scylla_spark.services.api.tasks.ids import path_of
@@ -161,7 +162,7 @@ def follows_the_stream(client, site, keys):
     )  # fmt: skip
     records = [Happened(0, offset, 1, (fact,)) for offset, fact in enumerate(facts)]
     api.tail.places = lambda: {0: (0, 1)}
-    api.tail.since = lambda wanted, listener: records
+    api.tail.since = lambda wanted, listener, missed: Since({0: 0}, records)
 
     async def texts():
         reader = _Reader(api, None, read_rights(["read"], ["mail/"]).bounds("read"))

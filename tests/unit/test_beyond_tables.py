@@ -83,9 +83,10 @@ def test_what_takes_too_much_room_is_let_go_of_and_said_to_be_missing():
     assert len(memory.beyond(KEY, 0, Mark(9, 0)).commands) == 1
     for offset in range(100):
         said(memory, offset, Fact(KEY, 1, "succeeded", result='"' + "x" * 1_000 + '"'))
-    assert memory.since({0: 0}) is None
     assert [one.offset for one in memory.since({0: 98})] == [98, 99]
-    assert memory.floors()[0] > 50
+    floor = memory.floors()[0]
+    assert floor > 50
+    assert memory.since({0: 0}) == memory.since({0: floor}) != []
 
 
 def test_places_of_the_stream_are_read_as_they_were_written():
@@ -122,3 +123,13 @@ def test_who_comes_back_knows_the_fence_by_its_epoch():
     assert [fences.admit(record) for record in (old, own, old, newer)] == [False, True, False, False]
     assert fences.admit(decode(encode_fence(Fence(6, "m"), "", 0)))
     assert [fences.admit(record) for record in (own, newer)] == [False, True]
+
+
+def test_who_comes_back_without_an_epoch_believes_the_highest_that_has_written():
+    from scylla_spark.core.records.fact import decode
+
+    fences = _Fences(0)
+    five, six, seven = (decode(encode_facts(Fence(epoch, "n"), [Fact(KEY, 1, "succeeded")])[0]) for epoch in (5, 6, 7))
+    assert [fences.admit(record) for record in (five, six, five, seven, six)] == [True, True, False, True, False]
+    assert fences.admit(decode(encode_fence(Fence(8, "m"), "", 0)))
+    assert not fences.admit(seven)

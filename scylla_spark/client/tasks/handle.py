@@ -71,8 +71,9 @@ class TaskHandle(Generic[R_co]):
 
     def attempts(self) -> list[Attempt]:
         """Every recorded attempt in order: one entry each, with how it ended."""
-        self._caught_up()
-        facts = self._facts()
+        with self._log.watching(self.key):
+            self._caught_up()
+            facts = self._facts()
         return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
 
     def result(self, timeout: object = None) -> R_co:
@@ -299,8 +300,10 @@ class TaskHandle(Generic[R_co]):
 
     def has_ended(self) -> bool:
         """Whether the task has ended, by the logs if Kafka answers, and by the tables."""
-        self._caught_up()
-        return completion_of(self._facts()) is not None or self._readers.completion(self.key) is not None
+        with self._log.watching(self.key):
+            self._caught_up()
+            ended = completion_of(self._facts())
+        return ended is not None or self._readers.completion(self.key) is not None
 
     def _end(self, deadline: int) -> Fact | None:
         look: Callable[[], Fact | None] = lambda: completion_of(self._facts())  # noqa: E731

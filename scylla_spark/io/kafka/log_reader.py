@@ -7,10 +7,10 @@ There is no thread of its own: whoever waits polls, one at a time, and all share
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
@@ -26,7 +26,8 @@ from scylla_spark.io.kafka import topics
 
 SLICE_MS: Final = 100
 STALE_US: Final = 10_000_000  # after a pause of this length reading begins anew, at the tables' mark
-MAX_FACTS: Final = 100_000  # kept per partition
+MOST_BYTES: Final = 128 * 1024 * 1024  # of facts that nobody watches, shared by all partitions that are followed
+_FACT_BYTES: Final = 500  # of a fact besides its texts
 _OPTIONS: Final = {"bootstrap_timeout_ms": 3_000}  # a person waits
 FENCE_WINDOW: Final = 2_000
 FENCE_WINDOWS: Final = 25
@@ -185,10 +186,9 @@ class LogReader:
 
     def _follow(self, partition: int, *, renew: bool) -> _ReadLog:
         followed, now = self._followed.get(partition), boot_us()
-        forgot = followed is not None and followed.overflowed
-        if followed is None or (renew and (forgot or now - followed.read_us > STALE_US)):
+        if followed is None or (renew and (followed.has_holes or now - followed.read_us > STALE_US)):
             mark = self._marks().get(("outcomes", partition), Mark())
-            if followed is None or forgot or mark.outcomes_offset > followed.position:
+            if followed is None or not followed.goes_on_from(mark):
                 followed = self._followed[partition] = _ReadLog(mark)
                 self._assign()
         followed.read_us = now
@@ -205,10 +205,10 @@ class LogReader:
         for place, records in self._consumer().poll(timeout_ms=timeout_ms).items():
             followed = self._followed[place.partition]
             for record in records:
-                followed.read(record.value)
-            followed.position = records[-1].offset + 1
+                followed.read(record.offset, record.value)
             followed.read_us = now
-            followed.trim(self._watched)
+        for followed in self._followed.values():
+            followed.trim(MOST_BYTES // len(self._followed), self._watched)
 
     def _last_fence(self, partition: int, fence: Fence, before: int) -> str:
         """Looks for the record of a fence, backwards from an offset; "" after some ten thousand records."""
@@ -226,6 +226,14 @@ class LogReader:
         return ""
 
 
+class _Kept(NamedTuple):
+    """A fact, the offset of its record, and about how many bytes it takes."""
+
+    offset: int
+    fact: Fact
+    size: int
+
+
 class _ReadLog:
     """What was read of one partition of `outcomes`, from a mark on."""
 
@@ -236,31 +244,79 @@ class _ReadLog:
         self.facts: dict[TaskKey, list[Fact]] = {}
         self.answers: dict[str, Fact] = {}
         self.address = ""
-        self.overflowed = False
+        self.bytes = 0
+        self.floor = self._tables = mark.outcomes_offset
         self.read_us = boot_us()
+        self._kept: deque[_Kept] = deque()
 
-    def read(self, value: bytes | None) -> None:
+    @property
+    def has_holes(self) -> bool:
+        """Whether facts were forgotten that the tables did not hold when they were last asked."""
+        return self.floor > self._tables
+
+    def goes_on_from(self, mark: Mark) -> bool:
+        """Whether tables at this mark and what is kept here hold everything together.
+
+        Args:
+            mark: how far the tables are now.
+        """
+        self._tables = mark.outcomes_offset
+        return self.floor <= mark.outcomes_offset <= self.position
+
+    def read(self, offset: int, value: bytes | None) -> None:
+        """Takes the next record.
+
+        Args:
+            offset: of the record.
+            value: of the record.
+        """
+        self.position = offset + 1
         record = decode(value)
         if isinstance(record, Unreadable) or not self.log.admit(record):
             return
         if record.kind == "fence":
             self.address = record.address
         for fact in record.facts:
-            if fact.outcome == TOO_LATE:
-                if fact.request_id is not None:
-                    self.answers[fact.request_id] = fact
-            else:
-                self.facts.setdefault(fact.key, []).append(fact)
+            self._keep(_Kept(offset, fact, _FACT_BYTES + len(value or b"") // len(record.facts)))
 
-    def trim(self, watched: Container[TaskKey]) -> None:
-        """Forgets what was read first; the next question begins anew at the tables' mark."""
-        if len(self.facts) > MAX_FACTS:
-            spare = [key for key in self.facts if key not in watched][: len(self.facts) - MAX_FACTS // 2]
-            for key in spare:
-                del self.facts[key]
-            self.overflowed = True
-        while len(self.answers) > MAX_FACTS:
-            del self.answers[next(iter(self.answers))]
+    def trim(self, most_bytes: int, watched: Container[TaskKey]) -> None:
+        """Forgets what was read first; where the tables do not hold it yet, the next question begins anew at their mark.
+
+        Args:
+            most_bytes: about how much may stay.
+            watched: keys of which nothing is forgotten.
+        """
+        spared = []
+        while self.bytes > most_bytes and self._kept:
+            oldest = self._kept.popleft()
+            if oldest.fact.key in watched:
+                spared.append(oldest)
+            else:
+                self._forget(oldest)
+        self._kept.extendleft(reversed(spared))
+
+    def _keep(self, kept: _Kept) -> None:
+        fact = kept.fact
+        if fact.outcome != TOO_LATE:
+            self.facts.setdefault(fact.key, []).append(fact)
+        elif fact.request_id is not None:
+            self.answers[fact.request_id] = fact
+        else:
+            return
+        self._kept.append(kept)
+        self.bytes += kept.size
+
+    def _forget(self, kept: _Kept) -> None:
+        fact = kept.fact
+        if fact.outcome == TOO_LATE:
+            self.answers.pop(fact.request_id or "", None)
+        else:
+            known = self.facts[fact.key]
+            known.pop(0)
+            if not known:
+                del self.facts[fact.key]
+        self.bytes -= kept.size
+        self.floor = max(self.floor, kept.offset + 1)
 
 
 def _records(reader: KafkaConsumer, place: TopicPartition, start: int, stop: int) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from kafka import KafkaConsumer, TopicPartition
@@ -25,6 +25,7 @@ from scylla_spark.services.api.follow.recent_log_records import Beyond, BeyondTa
 log = structlog.get_logger("api")
 
 Listener = Callable[[Happened], None]
+Missed = Callable[[], None]
 _POLL_MS: Final = 200
 _TIDY_US: Final = 2_000_000
 _KEEP_US: Final = 10_000_000  # what the tables hold is kept for so long, for those who read them a moment ago
@@ -32,6 +33,18 @@ _IDLE_US: Final = 300_000_000
 _DOUBT_US: Final = 10_000_000  # a broker that was not heard of for so long may be gone
 _AGAIN_S: Final = 1.0
 _OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000, "max_poll_records": 500}
+
+
+class Since(NamedTuple):
+    """What is here for who begins to listen.
+
+    Attributes:
+        floors: partition → first offset of `outcomes` that is here.
+        happened: from where it begins on, or from there on.
+    """
+
+    floors: dict[int, int]
+    happened: list[Happened]
 
 
 class LogTail:
@@ -48,7 +61,8 @@ class LogTail:
         self._caught_up = False
         self._heard_us = 0
         self._asked_us = 0
-        self._listeners: set[Listener] = set()
+        self._listeners: dict[Listener, Missed] = {}
+        self._told: dict[int, int] = {}  # partition → next offset of `outcomes` for listeners; the thread's alone
         self._marks: dict[int, Mark] = {}
         self._stop = threading.Event()
         self._wanted = threading.Event()
@@ -108,31 +122,36 @@ class LogTail:
             self._asked()
             return self._lock.wait_for(read, timeout_s)
 
-    def listen(self, listener: Listener) -> None:
-        """Has every record that counts told, in the tail's thread, from now on."""
+    def listen(self, listener: Listener, missed: Missed) -> None:
+        """Has every record that counts told, in the tail's thread, from now on; again, where the logs are read anew.
+
+        Args:
+            listener: is told.
+            missed: is called instead where some of them will never be told: the logs were not followed while the tables went on.
+        """
         with self._lock:
             self._asked()
-            self._listeners.add(listener)
+            self._listeners[listener] = missed
 
     def leave(self, listener: Listener) -> None:
         """Ends that."""
         with self._lock:
-            self._listeners.discard(listener)
+            self._listeners.pop(listener, None)
 
-    def since(self, positions: Mapping[int, int], listener: Listener) -> list[Happened] | None:
-        """What happened from these offsets of `outcomes` on, and has all that comes later told; None where some of it is not here."""
+    def since(self, positions: Mapping[int, int], listener: Listener, missed: Missed) -> Since | None:
+        """What happened from these offsets of `outcomes` on, and has all that comes later told; None while nothing is followed.
+
+        Args:
+            positions: partition → offset; what is below the floors is not here.
+            listener: as of `listen`.
+            missed: likewise.
+        """
         with self._lock:
             memory = self._asked()
-            found = memory.since(positions) if memory is not None and self._caught_up else None
-            if found is not None:
-                self._listeners.add(listener)
-            return found
-
-    def floors(self) -> dict[int, int]:
-        """Partition → first offset of `outcomes` that is here; empty while nothing is followed."""
-        with self._lock:
-            memory = self._asked()
-            return memory.floors() if memory is not None else {}
+            if memory is None:
+                return None
+            self._listeners[listener] = missed
+            return Since(memory.floors(), memory.since(positions))
 
     def places(self) -> dict[int, tuple[int, int]]:
         """Partition → next offset of `outcomes`, and the epoch of the fence in force there; empty while nothing is followed."""
@@ -176,11 +195,21 @@ class LogTail:
         try:
             memory = BeyondTables(marks, rules)
             ends = self._begin(consumer, memory)
+            self._tell_of_gaps({number: place[0] for number, place in memory.places().items()})
             with self._lock:
                 self._memory, self._marks = memory, marks
             self._read(consumer, memory, ends)
         finally:
             consumer.close(autocommit=False)
+
+    def _tell_of_gaps(self, starts: Mapping[int, int]) -> None:
+        """Tells listeners where reading begins beyond what they were told."""
+        gap = any(start > self._told.get(number, start) for number, start in starts.items())
+        self._told = {number: max(start, self._told.get(number, start)) for number, start in starts.items()}
+        with self._lock:
+            missed = list(self._listeners.values()) if gap else []
+        for one in missed:
+            one()
 
     def _begin(self, consumer: KafkaConsumer, memory: BeyondTables) -> dict[TopicPartition, int]:
         """Goes to where the tables are; the ends of now."""
@@ -212,6 +241,8 @@ class LogTail:
             with self._lock:
                 if now - self._asked_us > _IDLE_US and not self._listeners:
                     self._wanted.clear()
+                    self._memory, self._caught_up = None, False  # who comes now waits until it is followed again
+                    self._told.clear()
                     return
             consumer.end_offsets(list(ends)[:1])  # raises where the broker is away, which a poll does not
             marks = joined(self._connection.readers.marks())
@@ -240,6 +271,9 @@ class LogTail:
         for one in told:
             for listener in listeners:
                 listener(one)
+        for place, records in found.items():
+            if place.topic != tasks and records:
+                self._told[place.partition] = max(self._told[place.partition], records[-1].offset + 1)  # type: ignore[attr-defined]
 
 
 def _raw(record: object) -> Raw:

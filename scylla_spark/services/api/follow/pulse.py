@@ -97,7 +97,7 @@ class Pulse:
         self._asked_us = boot_us()
         if not self._listens:
             self._listens = True
-            self._tail.listen(self.heard)
+            self._tail.listen(self.heard, _passed_over)
 
     def heard(self, happened: Happened) -> None:
         """Counts what has happened; in the tail's thread."""
@@ -132,6 +132,10 @@ class Pulse:
     def _forget(self, last: int) -> None:
         for number in [number for number in self._steps if number <= last - STEPS]:
             del self._steps[number]
+
+
+def _passed_over() -> None:
+    """What was not heard is not counted."""
 
 
 def _beat(first: int, steps: Iterable[_Step | None]) -> Beat:

@@ -161,10 +161,8 @@ class BeyondTables:
         )
         return [one for one in judged if not isinstance(one, Rejection) and one.key.ordering_id == lane]
 
-    def since(self, positions: Mapping[int, int]) -> list[Happened] | None:
-        """What happened from these offsets of `outcomes` on, partition by partition; None where some of it is gone."""
-        if any(positions.get(number, 0) < share.floor for number, share in self._outcomes.items()):
-            return None
+    def since(self, positions: Mapping[int, int]) -> list[Happened]:
+        """What happened from these offsets of `outcomes` on, partition by partition, as far as it is here (`floors`)."""
         return [
             one
             for number, share in sorted(self._outcomes.items())

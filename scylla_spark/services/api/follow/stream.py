@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import structlog
 from fastapi import Header
+from pydantic import BaseModel
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response
 
@@ -21,7 +22,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
 from scylla_spark.services.api.follow.recent_log_records import Happened
 from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
-from scylla_spark.services.api.follow.stream_replay import replayed
+from scylla_spark.services.api.follow.stream_replay import Missing, replayed
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.views import ErrorView, KeyView, error_view, key_view
@@ -32,6 +33,14 @@ routes = router()
 _QUIET_S: Final = 10.0  # then a comment is sent, so that both sides know of each other
 _BEGIN_S: Final = 10.0
 _MOST_WAITING: Final = 2_000  # records that a reader may be behind; then it must come back by Last-Event-ID
+
+
+class MissingView(BaseModel):
+    """Records of `outcomes` that Kafka no longer has, so that nobody can tell them; the data of events of type `missing`."""
+
+    partition: int
+    first_offset: int
+    next_offset: int
 
 
 class EventView(KeyView):
@@ -49,7 +58,7 @@ class EventView(KeyView):
 
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Server-sent events of type `attempt` and `end`, whose data is an EventView",
+        "description": "Server-sent events of type `attempt` and `end` (their data is an EventView) and `missing` (a MissingView)",
         "content": {MEDIA_TYPE: {"schema": {"type": "string"}}},
     }
 }
@@ -65,7 +74,10 @@ async def stream(
         str | None, Header(max_length=30_000, description="`id` of the last event that was seen")
     ] = None,
 ) -> Response:
-    """Follow what happens to tasks, from now on or from an event on. At least once: after a break some events come again."""
+    """Follow what happens to tasks, from now on or from an event on. At least once: after a break some events come again.
+
+    What Kafka has let go of in between is named (`missing`). Where the server has lost its own place, the answer ends: come back.
+    """
     partitions = api.scheduler.connection.rules.partitions
     begin = read_positions(last_event_id, partitions) if last_event_id is not None else None
     reader = _Reader(api, begin, own)
@@ -87,61 +99,72 @@ class _Reader:
         self._own = own
         self._positions = begin
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Happened] = asyncio.Queue(_MOST_WAITING)
+        self._queue: asyncio.Queue[Happened | None] = asyncio.Queue(_MOST_WAITING)  # None: the answer ends here
         self._lost = False
         self._first: list[Happened] | None = None
-        self._replay: Iterator[Happened] | None = None
+        self._replay: Iterator[Happened | Missing] | None = None
         self._room = contextlib.ExitStack()
 
     async def begin(self) -> None:
         """Begins to listen.
 
         Raises:
-            Problem: too many listen, or the log cannot be read now.
+            Problem: too many listen, the log cannot be read now, or it ends before the place where the reader wants to begin.
         """
-        tail, until = self._api.tail, self._loop.time() + _BEGIN_S
+        until = self._loop.time() + _BEGIN_S
         self._room.enter_context(self._api.waits.room())
         try:
-            while not tail.places():
+            while not self._listens():
                 if self._loop.time() > until:
-                    raise Problem(problems.UNREACHABLE, "The log cannot be read now.")
+                    raise self._never_began()
                 await asyncio.sleep(0.05)
-            if self._positions is None:
-                self._positions = {number: Position(*place) for number, place in tail.places().items()}
-            wanted = {number: one.offset for number, one in self._positions.items()}
-            self._first = tail.since(wanted, self._heard)
-            if self._first is None:
-                self._begin_in_the_log()
         except BaseException:
             self.end()
             raise
 
-    def _begin_in_the_log(self) -> None:
-        """What the memory has let go of is read from the log, up to where the memory begins."""
-        assert self._positions is not None
-        floor = self._api.tail.floors()
-        self._first = self._api.tail.since(floor, self._heard)
-        end = {number: max(floor.get(number, 0), one.offset) for number, one in self._positions.items()}
-        self._replay = replayed(self._api.scheduler.connection, self._positions, end)
+    def _listens(self) -> bool:
+        """Begins to listen, if the tail is where the reader wants to begin; what it has let go of is read from the log."""
+        tail, places = self._api.tail, self._api.tail.places()
+        begin = self._positions or {number: Position(*place) for number, place in places.items()}
+        if not places or any(one.offset > places[number][0] for number, one in begin.items()):
+            return False
+        since = tail.since({number: one.offset for number, one in begin.items()}, self._heard, self._missed)
+        if since is None:
+            return False
+        self._positions, self._first = begin, since.happened
+        if any(one.offset < since.floors[number] for number, one in begin.items()):
+            end = {number: max(since.floors[number], one.offset) for number, one in begin.items()}
+            self._replay = replayed(self._api.scheduler.connection, dict(begin), end)
+        return True
+
+    def _never_began(self) -> Problem:
+        if not self._api.tail.places():
+            return Problem(problems.UNREACHABLE, "The log cannot be read now.")
+        return Problem(
+            problems.INVALID,
+            "Last-Event-ID names a place beyond the end of the log.",
+            hint="Leave it out to begin with now.",
+        )
 
     async def events(self) -> AsyncIterator[bytes]:
         """The text of the stream."""
         try:
-            yield b": welcome\nretry: 1000\n\n"
+            yield f": welcome\nretry: 1000\n{self._place()}\n".encode()
             if self._replay is not None:
                 async for one in iterate_in_threadpool(self._replay):
-                    yield self._text(await self._seen(one))
-            for one in self._first or ():
-                if one.offset >= self._offset(one.partition):
-                    yield self._text(await self._seen(one))
+                    yield self._gap(one) if isinstance(one, Missing) else self._text(await self._seen(one))
+            for happened in self._first or ():
+                if self._is_news(happened):
+                    yield self._text(await self._seen(happened))
             self._first = None
             while not (self._lost and self._queue.empty()):
                 try:
-                    one = await asyncio.wait_for(self._queue.get(), _QUIET_S)
+                    heard = await asyncio.wait_for(self._queue.get(), _QUIET_S)
                 except TimeoutError:
-                    yield b": still here\n\n"
-                else:
-                    yield self._text(await self._seen(one))
+                    yield f": still here\n{self._place()}\n".encode()
+                    continue
+                if heard is not None and self._is_news(heard):
+                    yield self._text(await self._seen(heard))
         except Exception as error:
             log.warning("a reader of the stream is let go", why=str(error))
 
@@ -161,29 +184,49 @@ class _Reader:
                 queues[key] = self._api.tasks.status(key).queue
         return queues
 
-    def _offset(self, partition: int) -> int:
+    def _is_news(self, one: Happened) -> bool:
         assert self._positions is not None
-        return self._positions.get(partition, Position(0)).offset
+        return one.offset >= self._positions.get(one.partition, Position(0)).offset
+
+    def _place(self) -> str:
+        """Where the reader is, for who comes back: also if no event has come yet."""
+        return f"id: {positions_text(self._positions or {})}\n"
 
     def _text(self, one: Happened) -> bytes:
         assert self._positions is not None
         self._positions[one.partition] = Position(one.offset + 1, one.epoch)
         parts = [_event(fact) for fact in one.facts if fact.outcome != TOO_LATE]
-        return "".join(
-            [*parts[:-1], *(f"id: {positions_text(self._positions)}\n{part}" for part in parts[-1:])]
-        ).encode(errors="replace")
+        return "".join([*parts[:-1], *(f"{self._place()}{part}" for part in parts[-1:])]).encode(errors="replace")
+
+    def _gap(self, one: Missing) -> bytes:
+        assert self._positions is not None
+        self._positions[one.partition] = Position(one.next)
+        data = MissingView(partition=one.partition, first_offset=one.first, next_offset=one.next)
+        return f"{self._place()}event: missing\ndata: {data.model_dump_json()}\n\n".encode()
 
     def _heard(self, happened: Happened) -> None:
         """In the tail's thread."""
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(self._put, happened)
 
-    def _put(self, happened: Happened) -> None:
+    def _missed(self) -> None:
+        """In the tail's thread: what comes next is beyond what was told, so the reader must come back to have that read for it."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._put, None)
+
+    def _put(self, happened: Happened | None) -> None:
+        if self._lost:
+            return
         try:
             self._queue.put_nowait(happened)
         except asyncio.QueueFull:
-            self._lost = True
-            self._api.tail.leave(self._heard)
+            self._lose()
+        if happened is None:
+            self._lose()
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._api.tail.leave(self._heard)
 
     def end(self) -> None:
         """Listens no longer."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kafka import KafkaConsumer, TopicPartition
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us
-from scylla_spark.core.records.fact import Fence, FenceLog, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.records.fact import FENCE, NO_FENCE, Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 from scylla_spark.services.api.follow.recent_log_records import Happened
@@ -20,8 +20,18 @@ _PATIENCE_US: Final = 20_000_000
 _OPTIONS: Final = {"bootstrap_timeout_ms": 5_000, "request_timeout_ms": 8_000, "max_poll_records": 500}
 
 
-def replayed(connection: Connection, begin: Mapping[int, Position], end: Mapping[int, int]) -> Iterator[Happened]:
-    """What counts between two places, partition by partition.
+class Missing(NamedTuple):
+    """What Kafka let go of before it was told: records of a partition of `outcomes` from an offset up to, not including, another."""
+
+    partition: int
+    first: int
+    next: int
+
+
+def replayed(
+    connection: Connection, begin: Mapping[int, Position], end: Mapping[int, int]
+) -> Iterator[Happened | Missing]:
+    """What counts between two places, partition by partition, and what of it is gone.
 
     The fence in force where reading begins is known by its epoch only: its nonce is that of the first record of this epoch.
 
@@ -43,9 +53,14 @@ def replayed(connection: Connection, begin: Mapping[int, Position], end: Mapping
         consumer.close(autocommit=False)
 
 
-def _partition(consumer: KafkaConsumer, place: TopicPartition, begin: Position, end: int) -> Iterator[Happened]:
-    fences = _Fences(begin.epoch)
-    first = consumer.beginning_offsets([place])[place]
+def _partition(
+    consumer: KafkaConsumer, place: TopicPartition, begin: Position, end: int
+) -> Iterator[Happened | Missing]:
+    first, epoch = min(consumer.beginning_offsets([place])[place], end), begin.epoch
+    if first > begin.offset:
+        yield Missing(place.partition, begin.offset, first)
+        epoch = 0
+    fences = _Fences(epoch)
     for record in _records(consumer, place, max(first, begin.offset), end):
         found = decode(record.value)
         if isinstance(found, Unreadable) or not fences.admit(found) or not found.facts:
@@ -54,17 +69,25 @@ def _partition(consumer: KafkaConsumer, place: TopicPartition, begin: Position, 
 
 
 class _Fences:
-    """The fence rule from a place on where only the epoch in force is known."""
+    """The fence rule from a place on where only the epoch in force is known, or (0) not even that.
+
+    Where it is not known, facts of a higher epoch show that their fence stood before: owners write none until they have read it.
+    """
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._log = FenceLog(Fence(epoch, "")) if epoch else FenceLog()
 
     def admit(self, record: OutcomeRecord) -> bool:
-        unknown = self._epoch and self._log.fence == Fence(self._epoch, "")
-        if unknown and record.kind != "fence" and record.fence.epoch == self._epoch:
+        if self._shows_its_fence(record):
             self._log = FenceLog(record.fence)
         return self._log.admit(record)
+
+    def _shows_its_fence(self, record: OutcomeRecord) -> bool:
+        known, epoch = self._log.fence, record.fence.epoch
+        if not self._epoch:
+            return known == NO_FENCE or (record.kind != FENCE and epoch > known.epoch)
+        return known == Fence(self._epoch, "") and record.kind != FENCE and epoch == self._epoch
 
 
 def _records(consumer: KafkaConsumer, place: TopicPartition, start: int, end: int) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
@@ -17,7 +17,8 @@ from scylla_spark.services.api.http.request_slots import waiting
 from scylla_spark.services.api.problems import Problem
 
 _LOOK_S: Final = 0.2
-_Future = asyncio.Future[None]
+_Future = asyncio.Future[bool]
+_Waiter = tuple[asyncio.AbstractEventLoop, _Future]
 
 
 class Waits:
@@ -33,7 +34,7 @@ class Waits:
         self._most = most
         self._count = 0
         self._lock = threading.Lock()
-        self._waiters: dict[TaskKey | str, set[tuple[asyncio.AbstractEventLoop, _Future]]] = {}
+        self._waiters: dict[TaskKey | str, set[_Waiter]] = {}
 
     def has_room(self) -> bool:
         """Whether one more may wait."""
@@ -89,6 +90,8 @@ class Waits:
     async def waiting(self, *names: TaskKey | str) -> AsyncIterator[_Future]:
         """Gives a future that is done when a task of these keys ends, or a request of these ids is answered.
 
+        It is false where that may have happened unheard: look how things stand.
+
         Raises:
             Problem: too many wait.
         """
@@ -97,7 +100,7 @@ class Waits:
         with self.room():
             with self._lock:
                 if not self._waiters:
-                    self._tail.listen(self._heard)
+                    self._tail.listen(self._heard, self._missed)
                 for name in names:
                     self._waiters.setdefault(name, set()).add(waiter)
             try:
@@ -105,7 +108,7 @@ class Waits:
             finally:
                 self._leave(names, waiter)
 
-    def _leave(self, names: tuple[TaskKey | str, ...], waiter: tuple[asyncio.AbstractEventLoop, _Future]) -> None:
+    def _leave(self, names: tuple[TaskKey | str, ...], waiter: _Waiter) -> None:
         with self._lock:
             for name in names:
                 self._waiters[name].discard(waiter)
@@ -120,20 +123,29 @@ class Waits:
         names += [fact.request_id for fact in answers(happened) if fact.request_id is not None]
         with self._lock:
             woken = [one for name in names for one in self._waiters.get(name, ())]
-        for loop, future in woken:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_done, future)
+        _wake(woken, heard=True)
+
+    def _missed(self) -> None:
+        """In the tail's thread."""
+        with self._lock:
+            woken = [one for waiters in self._waiters.values() for one in waiters]
+        _wake(woken, heard=False)
 
 
-def _done(future: _Future) -> None:
+def _wake(waiters: Iterable[_Waiter], *, heard: bool) -> None:
+    for loop, future in waiters:
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(_done, future, heard)
+
+
+def _done(future: _Future, heard: bool) -> None:
     if not future.done():
-        future.set_result(None)
+        future.set_result(heard)
 
 
 async def came(future: _Future, timeout_s: float) -> bool:
-    """Whether a future is done within so many seconds."""
+    """Whether what a future waits for was heard within so many seconds."""
     try:
-        await asyncio.wait_for(future, timeout_s)
+        return await asyncio.wait_for(future, timeout_s)
     except TimeoutError:
         return False
-    return True

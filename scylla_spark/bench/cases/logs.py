@@ -21,14 +21,14 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPT_LOGS
 
 _LINES: Final = 20
-_PATIENCE_US: Final = 60_000_000
+_PATIENCE_US: Final = 120_000_000
 
 
 def run(options: Options) -> dict[str, Any]:
     """Measures; default 100 tasks a second for 30 s over 1,000 lanes, with 20 lines each."""
     load = paced_load.Load.of(options, rate=100, seconds=30)
     each = options.lines or _LINES
-    with place(options.needing("logs", trigger="2s"), "ingest", "dispatch") as home:
+    with place(options, "ingest", "dispatch") as home:
         plain = paced_load.measure(home.settings, load)
         with sampled(options.profile):
             result = paced_load.measure(home.settings, replace(load, lines=each), before=load.total)
@@ -44,7 +44,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def _settled(settings: Settings, lines: int) -> tuple[int, int]:
-    """Lines in the table, and how many its markers tell of, once these are all, or after a minute."""
+    """Lines in the table, and how many its markers tell of, once these are all, or after two minutes."""
     say("the lines come to stand in the table")
     until_us = boot_us() + _PATIENCE_US
 

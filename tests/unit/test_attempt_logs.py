@@ -152,6 +152,20 @@ def test_lines_that_an_attempt_writes_within_a_moment_are_one_record_and_none_wa
     assert len(logs._queue) < turns / 2, "a slow machine makes several"
 
 
+def test_memory_that_fills_up_is_emptied_in_larger_slices(settings):
+    logs = AttemptLogs(settings)
+    logs._retry_us = 1 << 62
+    fd = logs.open(1)
+    memory = LogMemory(fd)
+    os.close(fd)
+    while memory._push(b"[" + b"x" * 100 + b"]"):
+        frames = memory._words[0] // 106
+    turns = 1
+    while logs._turn():
+        turns += 1
+    assert turns < frames / 100
+
+
 def test_lines_that_many_dead_children_leave_behind_wait_in_bounded_memory(settings):
     logs = AttemptLogs(settings)
     logs._retry_us = 1 << 62

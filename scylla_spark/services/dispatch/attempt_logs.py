@@ -30,7 +30,10 @@ from scylla_spark.services.metrics_server import PREFIX
 
 log = structlog.get_logger("dispatch")
 
-_SLICE: Final = 32  # frames of a child that are read in one go: less than a millisecond
+_SLICE: Final = 32  # frames of a child that are read in one go: a fraction of a millisecond
+_LARGE_SLICE: Final = (
+    256  # the same where its memory fills up: where cores are taken, the pauses between slices are long
+)
 _GATHER_US: Final = 50_000  # what an attempt writes meanwhile is one record: each costs as much as ten lines
 _MOST_GATHERED: Final = 256 * 1024
 _QUIET_S: Final = 0.05
@@ -187,7 +190,7 @@ class AttemptLogs(Collector):
         more = False
         for source in living:
             if source.memory.waiting:
-                self._read(source, source.memory.take(_SLICE))
+                self._read(source, source.memory.take(_LARGE_SLICE if source.memory.fills_up else _SLICE))
                 more = more or source.memory.waiting
         for source in dead:
             self._bury(source)

@@ -11,7 +11,7 @@ while [ "$left" -ne 0 ]; do
   lease=$(ask "queues/$queue/leases" '{"max": 1, "wait_ms": 20000}' | jq -c '.leases[0] // empty')
   [ -n "$lease" ] || continue
   token=$(jq .lease <<<"$lease") seconds=$(jq '.beat_every_ms / 1000' <<<"$lease")
-  while sleep "$seconds"; do ask leases:extend "{\"leases\": [{\"lease\": $token}]}" >/dev/null; done &
+  while sleep "$seconds" && kill -0 $$ 2>/dev/null; do ask leases:extend "{\"leases\": [{\"lease\": $token}]}" >/dev/null; done &
   keeper=$!
   if result=$(work "$(jq -c .task <<<"$lease")"); then
     ask leases:complete "{\"leases\": [{\"lease\": $token, \"result\": $result}]}"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -22,8 +23,12 @@ _NAMES: Final = {
     "task_data": "payload",
 }  # fmt: skip
 _KNOWN: Final = frozenset(
-    {"handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "timeout"}
-)
+    {
+        "handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "timeout", "expires", "tags",
+        "traceparent",
+    }
+)  # fmt: skip
+_SAYS_NOTHING: Final = frozenset({"version", "type", "enqueuedAt", "enqueued_at"})  # fields of the wire format
 
 
 def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, Any]]:
@@ -75,9 +80,11 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         _NAMES.get(str(name), str(name)): value for name, value in row.items() if value is not None and value != ""
     }
-    values = {
-        name: value for name, value in values.items() if name not in ("version", "type", "enqueuedAt", "enqueued_at")
-    }
+    if values.get("type", "enqueue") != "enqueue":
+        raise ArgumentError(
+            f"it is no task but a {values['type']!r}.", hint="`scylla-spark task cancel` cancels tasks."
+        )
+    values = {name: value for name, value in values.items() if name not in _SAYS_NOTHING}
     if unknown := values.keys() - _KNOWN:
         raise ArgumentError(
             f"there is no field {', '.join(sorted(unknown))}.", hint=f"Fields: {', '.join(sorted(_KNOWN))}."
@@ -90,22 +97,27 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
         values["payload"] = json.loads(values["payload"])
     if isinstance(values.get("at"), str):
         values["at"] = datetime.fromisoformat(values["at"])
+    if isinstance(values.get("tags"), str):
+        values["tags"] = [tag.strip() for tag in values["tags"].split(",")]
     if isinstance(values.get("priority"), str):
         values["priority"] = int(values["priority"])
     return values
 
 
 def _jsonl(raw: bytes) -> Iterable[object]:
-    for number, line in enumerate(raw.decode().splitlines(), 1):
+    for number, line in enumerate(raw.removeprefix(BOM_UTF8).split(b"\n"), 1):  # texts may hold other ends of lines
         if line.strip():
             try:
-                yield json.loads(line)
+                yield json.loads(line.decode())
             except ValueError as error:
                 raise ArgumentError(f"Line {number} is not JSON: {error}.") from None
 
 
 def _csv(raw: bytes) -> Iterable[object]:
-    return csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+    try:
+        return csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"The file is not UTF-8: {error}.", hint="Save it as UTF-8.") from None
 
 
 def _parquet(raw: bytes) -> Iterable[object]:

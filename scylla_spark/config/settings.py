@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -67,13 +68,20 @@ _Retries = Annotated[
 ]
 
 
+_Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+_LEAST_SESSION: Final = timedelta(
+    seconds=6
+)  # membership is confirmed every two seconds, and holds until three before its end
+_LEAST_PAUSE: Final = timedelta(milliseconds=50)
+
+
 class Topics(Section):
     """Topic names; `outcomes` has one partition more than `tasks`, for the planner."""
 
-    tasks: str = "tasks"
-    outcomes: str = "outcomes"
-    schedules: str = "schedules"
-    logs: str = "logs"
+    tasks: _Topic = "tasks"
+    outcomes: _Topic = "outcomes"
+    schedules: _Topic = "schedules"
+    logs: _Topic = "logs"
     replication: int = Field(1, ge=1, description="replication factor of topics made by `init`; 3 in production")
     retention: Duration = Field(duration("7d"), description="Kafka's retention; must exceed the longest lag of ingest")
 
@@ -122,12 +130,16 @@ class Ingest(Section):
 class Dispatch(Section):
     """When and where tasks run."""
 
-    group_id: str = Field("scylla-spark-dispatch", description="consumer group whose assignment is the ownership")
+    group_id: str = Field(
+        "scylla-spark-dispatch", min_length=1, description="consumer group whose assignment is the ownership"
+    )
     instance_id: str | None = Field(
         None, description="static member name; a restarted instance takes its partitions back at once"
     )
     session_timeout: Duration = Field(
-        duration("10s"), description="a dispatcher silent for this long loses its partitions"
+        duration("10s"),
+        ge=_LEAST_SESSION,
+        description="a dispatcher silent for this long loses its partitions; three seconds before that it starts nothing",
     )
     look_ahead: Duration = Field(duration("5m"), description="how far ahead of now tasks are held in memory")
     lane_depth: int = Field(200, ge=1, description="tasks of one lane loaded at a time")
@@ -161,7 +173,7 @@ class Dispatch(Section):
         description="files and folders that sandboxed handlers can read beside the system, Python and what they import",
     )
     timeout: Duration = Field(
-        duration("5m"), description="longest run of an attempt, unless handler or task say otherwise"
+        duration("5m"), gt=timedelta(), description="longest run of an attempt, unless handler or task say otherwise"
     )
     longest_run: Duration = Field(
         duration(LONGEST_RUN_S), description="how far a handler can extend the time of an attempt, from its start"
@@ -266,7 +278,7 @@ class Plan(Section):
         duration("10s"),
         description="how long before its time a run is handed over that nothing can keep from being launched; it starts in time",
     )
-    poll: Duration = Field(duration("500ms"), description="pause between two looks at a watched table")
+    poll: Duration = Field(duration("500ms"), ge=_LEAST_PAUSE, description="pause between two looks at a watched table")
     tables: dict[str, str] = Field({}, description="folder or URI of watched tables that triggers call by a name")
 
 
@@ -396,6 +408,7 @@ class Logs(Section):
     )
     trigger: Duration = Field(
         duration("30s"),
+        ge=_LEAST_PAUSE,
         description="pause between two looks of ingest at the topic; who follows lines does not depend on it",
     )
 
@@ -471,6 +484,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 'dispatch.scan is "reader", so that dispatch needs no Spark, but dispatch.spark_slots asks for the Spark pool: set it to 0'
             )
+        if self.ingest.retention <= self.ingest.grace:
+            raise ValueError("ingest.retention must be longer than ingest.grace: what is older is refused")
+        topics = [self.topics.tasks, self.topics.outcomes, self.topics.schedules, self.topics.logs]
+        if len(set(topics)) < len(topics):
+            raise ValueError("topics: two of tasks, outcomes, schedules and logs have one name")
         if self.ingest.near <= 2 * self.dispatch.look_ahead:
             raise ValueError("ingest.near must be more than twice dispatch.look_ahead")
         for name, queue in self.queues.items():

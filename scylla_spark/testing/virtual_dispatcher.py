@@ -219,6 +219,8 @@ class VirtualDispatcher:
                 engine.followed_up(item.number, self._follow_up(item), now)
             case action.Answered(answer):
                 self.answers[answer.number] = answer
+            case action.Listen(number):
+                engine.listened(number)
             case _:
                 raise AssertionError(f"nothing is cut, lost or killed in this world: {item}")
 

@@ -14,7 +14,7 @@ from scylla_spark.core.plan.commands.plan_answer import Answer, checked_command,
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.queues_in_force import Changes
 from scylla_spark.core.records.fact import Fact, Fence
@@ -137,7 +137,7 @@ class VirtualPlanner:
         elif kind == "answer":
             self._answers[change[1]] = change[2:]
         elif kind == QUEUE:
-            read = read_queue_change(change)
+            read = read_definition_change(change)
             definition = read_queue(json.loads(read.stored.text)) if read.stored is not None else None
             self._put_queues({read.name: definition})
         elif kind == "fire":

@@ -40,10 +40,12 @@ def payload_column(payload: Column, kind: T.DataType, *, checked: bool) -> Colum
     text = payload.cast("string")
     if kind == T.NullType():
         return text
-    judged: Column = arrow_udf(_judge, T.StringType())(text)  # type: ignore[call-overload]
+    readable = F.when(text.isNull() | F.is_valid_utf8(text), text).otherwise(F.lit(""))  # Python raises on other bytes
+    judged: Column = arrow_udf(_judge, T.StringType())(readable)  # type: ignore[call-overload]
     if checked:
         return judged
-    quoted = F.to_json(F.array(text))  # what is no object travels as a JSON text, for people to read in `rejected`
+    # what is no object travels as a JSON text, for people to read in `rejected`
+    quoted = F.to_json(F.array(F.make_valid_utf8(text)))
     return F.when(judged.startswith("{"), judged).otherwise(F.substring(quoted, F.lit(2), F.length(quoted) - 2))
 
 

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.notification_rule import read_rule
-from scylla_spark.core.plan.notices.state import RULE, read_rule_change
+from scylla_spark.core.plan.notices.state import RULE
 from scylla_spark.core.plan.state.audit_entry import AUDIT, read_audit_change
 from scylla_spark.core.plan.state.plan_log import Change, Group
-from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, read_token_change
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.schemas import (
@@ -130,7 +130,7 @@ def _calendar(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _queue(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = read_queue_change(change)
+    read = read_definition_change(change)
     common = {
         "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
         "author": read.author, "request_id": read.request,
@@ -166,7 +166,7 @@ def _token(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _rule(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    read = read_rule_change(change)
+    read = read_definition_change(change)
     common = {
         "name": read.name, "revision": read.revision, "changed_at": iso(read.changed_us), "deleted": read.stored is None,
         "author": read.author, "request_id": read.request,

@@ -260,6 +260,22 @@ def test_the_api_is_killed_and_workers_go_on(deployment, scheduler, wire, worker
     assert len(runs) == 300, "no lease that a worker had was lost"
 
 
+def test_an_api_that_stands_still_longer_than_leases_last_costs_no_work(deployment, scheduler, wire, workers):
+    queue = pull_queue(scheduler, wire, lease="2s")
+    workers(queue, "--slots", "4")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 200, prefix, handler="work", payload={"ms": 50})
+    eventually(lambda: len(deployment.history(prefix)) > 20, PATIENCE, "some have run")
+    api = api_process(deployment.process.pid)
+    os.kill(api, signal.SIGSTOP)
+    time.sleep(4)
+    os.kill(api, signal.SIGCONT)
+    succeeded(deployment, prefix, 200)
+    runs = deployment.history(prefix)
+    assert len(runs) == 200
+    assert judge.doubled(runs) == judge.overlapping(runs) == []
+
+
 def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_rest_back(
     deployment, wire, queue, workers
 ):

@@ -275,6 +275,23 @@ class TestLocalPool:
         assert running.one("noop").outcome == "succeeded"
         assert not alive(child)
 
+    def test_a_forkserver_that_cannot_be_started_again_at_first_is_tried_until_it_can(self, tmp_path, caplog):
+        module = tmp_path / "handlers_of_a_deploy.py"
+        whole = 'from scylla_spark import handler\n\n@handler("deployed")\ndef deployed(task, ctx):\n    return 1\n'
+        module.write_text(whole)
+        running = Running(LocalPool([str(module)], min_children=1))
+        try:
+            assert running.one("deployed").outcome == "succeeded"
+            module.write_text("raise RuntimeError('a deploy is under way')\n")
+            kill_hard(running.executor._forkserver._process.pid)
+            assert holds(lambda: caplog.text.count("cannot be started again") > 1)
+            assert running.executor.room() == 0
+            module.write_text(whole)
+            assert running.one("deployed").outcome == "succeeded"
+            assert running.executor.room() > 0
+        finally:
+            running.executor.stop(drain_s=0)
+
     def test_nothing_survives_kill_9_of_the_driver(self, tmp_path):
         pids = tmp_path / "pids"
         script = f"""

@@ -60,6 +60,7 @@ class Process:
         self._next_call = 0
         self._callers: dict[int, Callable[[Answer], None]] = {}
         self.dispatcher.desk.answer = self._answer  # type: ignore[method-assign]
+        self.dispatcher.desk.listen = self._listen  # type: ignore[method-assign]
         self.group, self.reader = ModelMember(self), ModelReader(self)
         self._gained = self.dispatcher.gained
         self.dispatcher.gained = self.gained  # type: ignore[method-assign]
@@ -220,6 +221,12 @@ class Process:
         answered = self._callers.pop(answer.number, None)
         if answered is not None:
             answered(answer)
+
+    def _listen(self, number: int) -> None:
+        """Calls on their way take up to 20 ms; now and then a process of the API does not answer for long."""
+        rare = self.world.rng.random() < 0.02 and not self.world.calm
+        delay = self.world.jitter(1_000, 40_000) if rare else self.world.jitter(20, 60)
+        self.later(delay, lambda: self.mailbox.post(lambda now: self.engine.listened(number)))
 
     def noted_end(self, tenure: Tenure, end: int) -> None:
         begin = self.world.tables.marks().get(tenure.partition, Mark()).outcomes_offset

@@ -451,6 +451,16 @@ def test_a_streamed_record_has_no_stamp_and_a_bad_payload_stays_readable(spark):
     assert (command.payload, command.enqueued_us) == ('{"a":1}', NOW)
 
 
+def test_a_payload_that_is_not_utf8_is_refused_here_and_travels_for_readers_to_refuse(spark):
+    frame = spark.range(1).select(F.lit("u").alias("u"), F.expr("cast(X'7b2261223a22ff227d' as string)").alias("p"))
+    columns = Columns("h", "u", "u", LATER, "p")
+    (row,) = enqueue_records(frame, columns, RULES, NOW).collect()
+    assert row.reason == "payload_not_an_object"
+    (sent,) = enqueue_records(frame, columns, RULES, NOW, checked=False).collect()
+    assert json.loads(bytes(sent.value))["taskData"] == '{"a":"\ufffd"}'
+    assert isinstance(judged([sent])[0], Rejection)
+
+
 def test_cancels_are_written_for_keys_of_any_time(spark):
     past = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
     frame = spark.createDataFrame(

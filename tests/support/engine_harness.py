@@ -27,6 +27,7 @@ class Harness:
         self.log = []
         self.released = []
         self.other = []
+        self.deaf = False  # what workers say does not come in
         self.offset = 0
         self.tenure = self.engine.assign(0, mark or Mark(), self.now)
         self.engine.raise_horizon(self.tenure, self.now + 300 * SECOND)
@@ -60,6 +61,8 @@ class Harness:
                         self.append(decode(record))
                     case action.Release(_, invocations):
                         self.released += invocations
+                    case action.Listen(number) if not self.deaf:
+                        self.engine.listened(number)
                     case _:
                         self.other.append(item)
             self.engine.tick(self.now, {"local": room}, start_by_us=NEVER if may_start else 0)

@@ -255,6 +255,22 @@ def test_rows_of_files_become_tasks(tmp_path):
     ]
 
 
+def test_lines_end_where_json_says_so_and_all_columns_are_known(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(
+        '\ufeff{"type":"enqueue","handler":"h","taskData":{"x":"a\u2028b\x85"},"tags":["a"],"expires":"5m"}\r\n'.encode()
+    )
+    assert read_tasks(str(tmp_path / "a.jsonl"), None, None) == [
+        {"handler": "h", "payload": {"x": "a\u2028b\x85"}, "tags": ["a"], "expires": "5m"}
+    ]
+    (tmp_path / "a.csv").write_text('handler,tags,traceparent\nh,"a, b",00-1\n')
+    assert read_tasks(str(tmp_path / "a.csv"), None, None) == [
+        {"handler": "h", "tags": ["a", "b"], "traceparent": "00-1"}
+    ]
+    (tmp_path / "a.csv").write_bytes(b"handler\n\xff\n")
+    with pytest.raises(ArgumentError, match="not UTF-8"):
+        read_tasks(str(tmp_path / "a.csv"), None, None)
+
+
 def test_parquet_rows_become_tasks(tmp_path):
     import polars as pl
 
@@ -268,10 +284,17 @@ def test_parquet_rows_become_tasks(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("{", "Line 2"), ('{"handler":"h","x":1}', "row 2.*no field x"), ("{}", "row 2.*no handler"), ("1", "row 2")],
+    [
+        ("\xff", "Line 2"),
+        ('{"handler":"h","type":"cancel"}', "row 2.*no task"),
+        ("{", "Line 2"),
+        ('{"handler":"h","x":1}', "row 2.*no field x"),
+        ("{}", "row 2.*no handler"),
+        ("1", "row 2"),
+    ],
 )
 def test_a_bad_row_is_named(tmp_path, line, said):
-    (tmp_path / "a.jsonl").write_text('{"handler":"h"}\n' + line)
+    (tmp_path / "a.jsonl").write_bytes(b'{"handler":"h"}\n' + line.encode("latin-1"))
     with pytest.raises(ArgumentError, match=said):
         read_tasks(str(tmp_path / "a.jsonl"), None, None)
 

@@ -134,7 +134,7 @@ def test_flags_win_over_environment_over_dotenv_over_file_over_defaults(monkeypa
     assert Settings.load().partitions == 8
     write(
         "scyllaspark.toml",
-        "partitions = 1\n[kafka]\nbootstrap_servers = 'file:1'\n[topics]\ntasks = 'file'\noutcomes = 'file'",
+        "partitions = 1\n[kafka]\nbootstrap_servers = 'file:1'\n[topics]\ntasks = 'file'\noutcomes = 'file-2'",
     )
     assert Settings.load().partitions == 1
     write(
@@ -148,7 +148,7 @@ def test_flags_win_over_environment_over_dotenv_over_file_over_defaults(monkeypa
     settings = Settings.load(partitions=4)
     assert settings.partitions == 4
     assert settings.kafka.bootstrap_servers == "environment:1"
-    assert (settings.topics.tasks, settings.topics.outcomes) == ("dotenv", "file"), "sections are merged key by key"
+    assert (settings.topics.tasks, settings.topics.outcomes) == ("dotenv", "file-2"), "sections are merged key by key"
     assert origins(None, {"partitions": 4}) == {
         "partitions": "flag",
         "kafka.bootstrap_servers": "environment",

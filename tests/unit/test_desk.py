@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import time
 
 import pytest
 
@@ -23,6 +24,7 @@ class Engine:
 
     def __init__(self):
         self.calls, self.gone, self.hurried, self.cut = [], [], [], 0
+        self.heard = []  # (number of a question, how many calls there were)
 
     def call(self, call, now, *, certain):
         self.calls.append((call, certain))
@@ -32,6 +34,9 @@ class Engine:
 
     def hurry(self, numbers, now):
         self.hurried += numbers
+
+    def listened(self, number):
+        self.heard.append((number, len(self.calls)))
 
     def cut_off(self, now):
         self.cut += 1
@@ -238,5 +243,37 @@ def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monke
             await connection.ask("queue", "q")
         assert not connection._waiting
         connection.close()
+
+    asyncio.run(play())
+
+
+def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_come(desk, tmp_path):
+    async def play():
+        desk.listen(1)
+        await until(lambda: desk._engine.heard)  # nobody is there
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        desk.listen(2)
+        time.sleep(0.5)
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # a backlog is worked off
+        connection.call(Call(0, "w", "s", 1, 0))
+        await until(lambda: len(desk._engine.heard) == 2)
+        connection.close()
+
+    asyncio.run(play())
+    assert desk._engine.heard == [(1, 0), (2, 1)]
+
+
+def test_who_is_gone_is_not_waited_for(desk, tmp_path):
+    async def play():
+        first, second = [await DeskConnection.open(desk.address, secret_of(tmp_path)) for _ in range(2)]
+        await until(lambda: len(desk._peers) == 2)
+        first._pong = lambda number: asyncio.sleep(60)  # it has no time
+        desk.listen(3)
+        await asyncio.sleep(0.2)
+        assert desk._engine.heard == []
+        first.close()
+        await until(lambda: desk._engine.heard == [(3, 0)])
+        second.close()
 
     asyncio.run(play())

@@ -719,3 +719,65 @@ def test_a_call_that_comes_again_names_nothing_that_it_was_given_and_takes_nothi
     assert [one.token for one in world.leases(world.ask(sequence=1, held=()))] == [lease.token]
     world.at(9)
     assert world.report(lease.token, worker="w") == OK
+
+
+# -- silence is known when all that was sent has been taken ------------------------------------------------------------------
+
+
+def asked(world):
+    """The questions whether all that workers have sent was taken."""
+    return [item.number for item in world.other if isinstance(item, action.Listen)]
+
+
+def test_a_call_that_waited_in_a_busy_process_keeps_its_lease(world):
+    world.put()
+    (lease,) = world.leases(world.ask())
+    world.deaf = True
+    world.at(5)
+    (number,) = asked(world)
+    assert world.engine.next_wake() > world.now + SECOND, "it waits for the answer, not in a circle"
+    assert world.answer(world.ask(most=0, reports=(Report(lease.token, "succeeded"),))).statuses == (OK,)
+    world.engine.listened(number)
+    world.at(6)
+    assert world.outcomes() == ["started", "succeeded"]
+
+
+def test_a_lease_is_over_when_all_was_taken_and_its_worker_had_said_nothing(world):
+    world.put()
+    world.leases(world.ask())
+    world.deaf = True
+    world.at(2.1)
+    world.at(3)
+    assert world.leases(world.once(1)) == []
+    (number,) = asked(world)
+    world.engine.listened(number + 1)
+    world.at(4)
+    assert world.leases(world.once(1)) == [], "an answer to another question says nothing"
+    world.engine.listened(number)
+    assert [lease.attempt for lease in world.leases(world.once(1, wait=1))] == [2]
+
+
+def test_a_process_that_never_hands_anything_on_holds_no_lease_for_ever(world):
+    world.put()
+    world.leases(world.ask())
+    world.deaf = True
+    world.at(31)
+    assert world.leases(world.once(1)) == []
+    world.at(32.1)
+    assert len(world.leases(world.once(1, wait=1))) == 1
+    assert len(asked(world)) == 1
+
+
+def test_after_the_clock_was_set_it_is_asked_again(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    world.deaf = True
+    world.at(10.1)
+    (number,) = asked(world)
+    world.now -= 3600 * SECOND
+    world.engine.doubt(world.now)
+    world.engine.listened(number)
+    world.now += 11 * SECOND
+    world.pump()
+    assert len(asked(world)) == 2
+    assert world.sign(lease.token) == OK

@@ -17,8 +17,8 @@ from scylla_spark.client import notification_rules
 from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.notification_rule import FIELDS, OCCASIONS, read_rule, rule_fields
-from scylla_spark.core.plan.notices.state import StoredRule
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
 from scylla_spark.services.plan.channels import channels_of
 from tests.support.api_site import Site, kind
@@ -107,7 +107,7 @@ def test_a_text_is_no_list_of_texts() -> None:
 def test_a_rule_of_a_newer_version_is_shown_as_it_is() -> None:
     state = PlanState()
     text = json.dumps({**PLAIN, "when": ["tomorrow"]})
-    state.notices.rules["broken"] = StoredRule(text, 3, "me", 0)
+    state.notices.rules["broken"] = StoredDefinition(text, 3, "me", 0)
     assert notification_rules.status(state, "broken").fields["when"] == ["tomorrow"]
     with pytest.raises(NotFoundError, match="'other'"):
         notification_rules.status(state, "other")

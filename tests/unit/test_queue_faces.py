@@ -17,7 +17,7 @@ from scylla_spark.client.queues.handle import QueueHandle, statuses
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.stored_queue import StoredQueue
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queue_definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -92,7 +92,7 @@ def test_a_handle_asks_for_what_is_changed_only():
 
 
 def test_what_is_stored_comes_before_what_the_settings_say():
-    state = PlanState(queues={"mail": StoredQueue('{"name":"mail","paused":true}', 4, "me", 1_000_000)})
+    state = PlanState(queues={"mail": StoredDefinition('{"name":"mail","paused":true}', 4, "me", 1_000_000)})
     connection = Connection(Plan(state), queues={"mail": {"rate": 3}, "gpu": {"rate": 5, "max_run": "2h"}})
     found = statuses(state, connection.settings)
     assert [(one.name, one.source, one.revision, one.fields["rate"]) for one in found.values()] == [

@@ -9,7 +9,7 @@ from kafka.errors import KafkaConnectionError
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group
-from scylla_spark.core.plan.state.stored_queue import QueueChange, StoredQueue, queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, DefinitionChange, StoredDefinition
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
@@ -21,8 +21,8 @@ PLACE = TopicPartition("outcomes", 4)
 
 
 def changed(name, revision, text='{"name":"%s","rate":%d}', fence=OURS):
-    stored = StoredQueue(text % (name, revision) if "%" in text else text, revision, "", 0) if text else None
-    change = queue_change(QueueChange(name, revision, stored, "", 0, ""))
+    stored = StoredDefinition(text % (name, revision) if "%" in text else text, revision, "", 0) if text else None
+    change = DefinitionChange(name, revision, stored, "", 0, "").logged(QUEUE)
     return plan_log.encode(Group(fence, revision, 0, changes=[["event"], change]))
 
 

@@ -12,7 +12,7 @@ from scylla_spark.client.queues.definitions import in_python, on_the_wire
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.stored_queue import StoredQueue
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queue_definition import queue_fields, read_queue
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, NotFoundError
@@ -188,7 +188,7 @@ def is_reusable(state: PlanState, settings: Settings, name: str) -> bool:
     return found is not None and found.fields["key_reuse"] == "when_done"
 
 
-def _status(name: str, definition: Mapping[str, Any], stored: StoredQueue | None) -> QueueStatus:
+def _status(name: str, definition: Mapping[str, Any], stored: StoredDefinition | None) -> QueueStatus:
     fields = in_python(queue_fields(read_queue(definition)))
     if stored is None:
         return QueueStatus(name, SETTINGS, 0, "", None, dict(definition), fields)

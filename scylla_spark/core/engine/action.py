@@ -98,6 +98,12 @@ class Answered(NamedTuple):
     answer: Answer
 
 
+class Listen(NamedTuple):
+    """See to it that all that workers have sent by now is taken; answer with `listened` when it was."""
+
+    number: int
+
+
 class SendFollowUps(NamedTuple):
     """Send what an attempt that has succeeded asked for, in order; answer with `followed_up` when all is acknowledged.
 
@@ -113,4 +119,4 @@ class SendFollowUps(NamedTuple):
     follow_ups: tuple[FollowUp, ...]
 
 
-Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered | SendFollowUps
+Action = Send | SendFence | Confirm | Release | Kill | Lookup | Reload | Left | Answered | Listen | SendFollowUps

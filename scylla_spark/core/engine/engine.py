@@ -243,6 +243,10 @@ class Engine:
         """A process of the API is gone, with all that it was about to tell workers and to hear of them."""
         self._book.bear_with(now)
 
+    def listened(self, number: int) -> None:
+        """The answer to `Listen`; see `LeaseBook.listened`."""
+        self._book.listened(number)
+
     def leave(self, worker: str, session: str, now: int) -> int:
         """A session of a worker ends; see `Leases.leave`."""
         return self._leases.leave(worker, session, now)

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.lease import Answer, Call
 
-VERSION: Final = 4
+VERSION: Final = 5
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 CALLER: Final = "caller"
@@ -30,6 +30,8 @@ QUEUE: Final = "queue"
 OUTPUT: Final = "output"
 LINES: Final = "lines"
 TOLD: Final = "told"
+PING: Final = "ping"  # say `PONG` with the same number when all calls that have come by now were handed on
+PONG: Final = "pong"
 
 _read_call = TypeAdapter(Call).validate_python
 _read_answer = TypeAdapter(Answer).validate_python

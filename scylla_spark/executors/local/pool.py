@@ -99,6 +99,7 @@ class LocalPool:
         self._selector: selectors.BaseSelector
         self._forkserver: ForkserverHandle
         self._forkserver_died = False
+        self._restart_at = 0  # boot clock; no sooner is one that died started again
         self._supervisor: Supervision
         self._sink: Sink
 
@@ -143,7 +144,7 @@ class LocalPool:
             handler: of these alone; only of children with an event loop.
         """
         with self._lock:
-            return self._supervisor.room(handler)
+            return 0 if self._forkserver_died else self._supervisor.room(handler)
 
     def running(self) -> dict[int, int]:
         """Id → wall clock of the start, for each invocation whose handler runs now, as its child's memory says."""
@@ -270,7 +271,9 @@ class LocalPool:
                     self._selector.modify(child.sock, _READ | _WRITE, child)
         self._hand_on()
         if self._forkserver_died or supervisor.forkserver_stuck:
-            self._replace_forkserver()
+            if boot_us() >= self._restart_at:
+                self._replace_forkserver()
+            self._look_at = min(self._look_at, self._restart_at)
 
     def _attend(self, child: ChildEnd, mask: int, now: int) -> None:
         """Serves a child; whatever it has sent to make that fail costs only this child its life."""
@@ -340,26 +343,26 @@ class LocalPool:
         )
 
     def _replace_forkserver(self) -> None:
-        """Outside the lock: imports may take long, and `submit` must not wait for them."""
-        if self._forkserver.control in self._selector.get_map():
+        """Outside the lock: imports may take long, and `submit` must not wait for them. It may be tried any number of times."""
+        with contextlib.suppress(KeyError, ValueError):  # it was let go of the last time
             self._selector.unregister(self._forkserver.control)
         self._forkserver.close(patiently=not self._supervisor.forkserver_stuck)
+        self._restart_at = boot_us() + _RETRY_US
         with self._lock:
-            self._supervisor.forkserver_stuck = False
+            self._forkserver_died, self._supervisor.forkserver_stuck = True, False
             self._bury_all()
-            self._supervisor.postpone(boot_us() + _RETRY_US)
+            self._supervisor.postpone(self._restart_at)
         self._hand_on()
         try:
             forkserver = self._new_forkserver()
-        except SchedulerError:
+        except (SchedulerError, OSError):
             _log.exception("the handlers' process ended and cannot be started again; trying on")
-            self._look_at = boot_us() + _RETRY_US
             return
+        self._selector.register(forkserver.control, _READ)
         with self._lock:
             self._forkserver, self._forkserver_died = forkserver, False
-            self._selector.register(forkserver.control, _READ)
             self._supervisor.postpone(0)
-        self._look_at = 0
+        self._look_at = self._restart_at = 0
 
     def _hand_on(self) -> None:
         with self._lock:

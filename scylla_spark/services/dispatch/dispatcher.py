@@ -30,6 +30,7 @@ from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
 from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
+from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
@@ -365,6 +366,8 @@ class Dispatcher:
                 self._questions.reload(item)
             case action.Answered(answer):
                 self.desk.answer(answer, self._now)
+            case action.Listen(number):
+                self.desk.listen(number)
             case action.Left(tenure, clean):
                 self._forget(tenure, clean=clean)
             case action.SendFollowUps():
@@ -472,7 +475,7 @@ class Dispatcher:
         try:
             yield from self.scanner.turn(self._around.wall_us())
         except Exception as error:
-            if not (isinstance(error, OSError) or "DELTA_" in str(error) or "FileNotFound" in str(error)):
+            if not is_passing(error):
                 self.failure = self.failure or error
                 raise
             log.warning("scan failed, tried again", error=repr(error)[:500])

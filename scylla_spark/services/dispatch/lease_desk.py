@@ -31,6 +31,8 @@ from scylla_spark.core.records.desk_messages import (
     LINES,
     MAX_LINE_BYTES,
     OUTPUT,
+    PING,
+    PONG,
     QUEUE,
     TOLD,
     VERSION,
@@ -87,6 +89,9 @@ class Desk:
         self._answers: deque[tuple[_Peer, bytes]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._peers: set[_Peer] = set()
+        self._unheard: dict[
+            int, set[_Peer]
+        ] = {}  # number of a question of the engine → who has not said yet that all is handed on
         self._strangers = 0
         self._started = threading.Event()
         self._failure: OSError | ValueError | None = None
@@ -147,6 +152,8 @@ class Desk:
             if peer in self._peers:
                 self._peers.discard(peer)
                 self._mailbox.post(self._engine.cut_off)
+                for number in list(self._unheard):
+                    self._heard(peer, number)
             gone = [*peer.calls.values()]
             for number in gone:
                 self._callers.pop(number, None)
@@ -194,6 +201,8 @@ class Desk:
             self._tell(peer, number, lambda now: self._take_lines(str(token), rows, now))
         elif kind == WORKERS:
             self._tell(peer, values[0], lambda now: workers(self._engine, now))
+        elif kind == PONG:
+            self._heard(peer, values[0])
         elif kind == QUEUE:
             number, queue = values
             self._tell(peer, number, lambda now: _aged(self._engine.scarcity(queue), now))
@@ -232,6 +241,33 @@ class Desk:
             leases = tuple(lease._replace(until_us=max(lease.until_us - now, 0)) for lease in answer.leases)
             queues = tuple(_aged(queue, now) for queue in answer.queues)
             self._send(peer, line(ANSWER, answer._replace(number=number, leases=leases, queues=queues)))
+
+    def listen(self, number: int) -> None:
+        """Sees to it that all that workers have sent by now is taken; the engine hears `listened` then. Called in its thread."""
+        if self._loop is None or self._loop.is_closed():
+            self._listened(number)
+        else:
+            self._loop.call_soon_threadsafe(self._ask_peers, number)
+
+    def _ask_peers(self, number: int) -> None:
+        if not self._peers:
+            self._listened(number)
+            return
+        self._unheard[number] = set(self._peers)
+        for peer in self._peers:
+            peer.writer.write(line(PING, number))
+
+    def _heard(self, peer: _Peer, number: Any) -> None:
+        """A peer has handed on all that it had; that was posted before this, and so is taken before it."""
+        unheard = self._unheard.get(number, set())
+        if peer in unheard:
+            unheard.discard(peer)
+            if not unheard:
+                del self._unheard[number]
+                self._listened(number)
+
+    def _listened(self, number: int) -> None:
+        self._mailbox.post(lambda now: self._engine.listened(number))
 
     def _send(self, peer: _Peer, text: bytes) -> None:
         self._answers.append((peer, text))

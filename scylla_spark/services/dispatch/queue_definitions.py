@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.state.plan_log import Group
-from scylla_spark.core.plan.state.stored_queue import QUEUE, read_queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, read_definition_change
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition, read_queue
 from scylla_spark.core.queues_in_force import Changes
@@ -104,7 +104,7 @@ class QueueFollower:
         changes = []
         for change in group.changes if group is not None else ():
             if change[:1] == [QUEUE]:
-                read = read_queue_change(change)
+                read = read_definition_change(change)
                 changes.append((read.name, read.revision, read.stored.text if read.stored is not None else None))
         return self._changed(changes)
 

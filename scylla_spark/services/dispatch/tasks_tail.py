@@ -204,7 +204,7 @@ class TasksTail:
         assigned = {place.partition for place in self._consumer.assignment()}
         if assigned.intersection(due):
             held = self._mailbox.ask(lambda _now: set(self._engine.partitions), timeout_s=None)
-            self.take([number for number in due if number in assigned - held], self._marks())
+            self._take_if_readable([number for number in due if number in assigned - held])
 
     def _confirm(self, asked: list[Confirm]) -> None:
         """A synchronous offset commit: it fails for a generation that is gone."""
@@ -230,6 +230,16 @@ class TasksTail:
                 end = ends[owned[request.tenure.partition]]
                 self._mailbox.post(partial(self._engine.confirmed, request.tenure, request.fence, end))
 
+    def _take_if_readable(self, numbers: list[int]) -> None:
+        """Begins takes where the tables say how far they are; else a second later."""
+        try:
+            marks = self._marks()
+        except Exception as error:
+            log.warning("a take waits for the tables", partitions=numbers, error=repr(error)[:300])
+            self._retakes |= dict.fromkeys(numbers, self._clock() + RETAKE_US)
+        else:
+            self.take(numbers, marks)
+
     def take(self, numbers: list[int], marks: Mapping[int, Mark]) -> None:
         """Positions the consumer at the tables' progress and begins the takes."""
         chosen = {number: marks.get(number, Mark()) for number in numbers}
@@ -239,7 +249,7 @@ class TasksTail:
 
     async def assigned(self, numbers: list[int]) -> None:
         """The group gives us partitions."""
-        await _in_thread(lambda: self.take(numbers, self._marks()))
+        await _in_thread(partial(self._take_if_readable, numbers))
 
     async def revoked(self, numbers: list[int]) -> None:
         """Lets go of partitions in good order."""

@@ -9,6 +9,7 @@ between batches. One lock per topic serialises all that writes its tables.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("ingest")
+_callbacks = logging.getLogger("py4j.clientserver")  # shows a stack for each batch that a stop interrupts
 
 _SMALL_BATCH = 5_000  # fewer new records than this wait for more …
 _TRIGGERS_WAITED = 3  # … through so many triggers: a batch costs a second of CPU, however little is in it …
@@ -164,6 +166,7 @@ class Ingest:
 
     def start(self) -> None:
         """Starts both queries; they run until `stop`."""
+        _callbacks.setLevel(logging.NOTSET)
         trigger = f"{duration_ms(self.settings.ingest.trigger)} milliseconds"
         for source in ("tasks", "outcomes"):
             name = f"ingest-{source}"
@@ -223,6 +226,7 @@ class Ingest:
     def stop(self) -> None:
         """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
         self._stopping.set()
+        _callbacks.setLevel(logging.CRITICAL + 1)
         for query in self._queries:
             _stop_between_batches(query)
         self._queries.clear()

@@ -109,7 +109,9 @@ class TableWatcher:
                     self._look(place, one)
                 except SchedulerError as error:
                     self._found.put(_Trouble(place, "unsuitable", str(error), None))
-                except Exception as error:
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # panics of polars are no Exceptions; other tables are watched on
                     log.exception("a look at a table failed", table=one.trigger.table)
                     self._found.put(_Trouble(place, "unreachable", repr(error), None))
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
+from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.judging import Judging
@@ -30,6 +31,7 @@ from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
+_DEAF_US: Final = 30_000_000  # a lease waits no longer than this past its end for what its worker may have said
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
@@ -71,6 +73,10 @@ class LeaseBook:
         self._deadlines: list[
             tuple[int, int, str]
         ] = []  # (when to look, number, digest); ended leases leave theirs behind
+        self._heard_us = 0  # all that workers sent up to then was taken
+        self._asks: tuple[int, int] | None = (
+            None  # (number, when) of the question whether that is so, until it is answered
+        )
         self._owed: dict[Lease, None] = {}  # whose note tells more than was recorded; the oldest first
         self._owed_by_us = NEVER
         self.news: dict[WorkerSession, None] = {}
@@ -248,6 +254,7 @@ class LeaseBook:
 
     def doubt(self, now: int) -> None:
         """The clock was set: what was reckoned by it is reckoned anew."""
+        self._heard_us, self._asks = 0, None
         self._owed_by_us = now if self._owed else NEVER
         for lease in self._leases.values():
             if lease.held:
@@ -269,18 +276,40 @@ class LeaseBook:
 
     def next_us(self) -> int:
         """When a lease may run out, or something of one is to be recorded."""
-        return min(self._deadlines[0][0] if self._deadlines else NEVER, self._owed_by_us)
+        if not self._deadlines:
+            return self._owed_by_us
+        due_us = self._deadlines[0][0]
+        asked = self._asks is not None and self._heard_us < due_us <= self._asks[1]
+        return min(due_us + _DEAF_US if asked else due_us, self._owed_by_us)
 
     def expire(self, now: int) -> None:
-        """Leases without a sign of life are over; those that were extended run on."""
+        """Leases without a sign of life are over; those that were extended run on.
+
+        That a worker was silent is known when all that had been sent by then was taken: calls may wait in a process of the API that
+        had no time for them, or before this one.
+        """
         while self._deadlines and self._deadlines[0][0] <= now:
-            lease = self._leases.get(heappop(self._deadlines)[2])
-            if lease is None:
-                continue
-            if lease.deadline_us > now:
-                heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
-            else:
+            due_us, _, digest = self._deadlines[0]
+            lease = self._leases.get(digest)
+            is_over = lease is not None and lease.deadline_us <= due_us
+            if is_over and self._heard_us < due_us and now < due_us + _DEAF_US:
+                self._listen(now, due_us)
+                return
+            heappop(self._deadlines)
+            if lease is not None and is_over:
                 self._run_out(lease, now)
+            elif lease is not None:
+                heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
+
+    def _listen(self, now: int, due_us: int) -> None:
+        if self._asks is None or self._asks[1] < due_us:
+            self._asks = self._state.next_number(), now
+            self._state.ask(action.Listen(self._asks[0]))
+
+    def listened(self, number: int) -> None:
+        """All that workers had sent when that question was asked was taken; answers to older questions say nothing new."""
+        if self._asks is not None and self._asks[0] == number:
+            self._heard_us, self._asks = self._asks[1], None
 
     def _run_out(self, lease: Lease, now: int) -> None:
         note = lease.note

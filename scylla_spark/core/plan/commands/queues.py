@@ -9,7 +9,7 @@ from typing import Any, Final
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.state.journal import Journal
-from scylla_spark.core.plan.state.stored_queue import QueueChange, StoredQueue, queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, DefinitionChange, StoredDefinition
 from scylla_spark.core.queue_definition import QueueDefinition, check_field, queue_text, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -78,7 +78,7 @@ class QueueCommands:
         done: dict[str, Any] = {}
         for name in names:
             if name > last:
-                self._note(QueueChange(name, self._next, None, command.author, now, command.id or ""))
+                self._note(DefinitionChange(name, self._next, None, command.author, now, command.id or ""))
                 yield name
             done[name] = self._told("removed", name)
         return done, []
@@ -88,16 +88,16 @@ class QueueCommands:
         old = self._state.queues.get(name)
         if old is not None and read_queue(json.loads(old.text)) == definition:
             return self._told("unchanged", name)
-        stored = StoredQueue(text, self._next, command.author, now)
-        self._note(QueueChange(name, stored.revision, stored, command.author, now, command.id or ""))
+        stored = StoredDefinition(text, self._next, command.author, now)
+        self._note(DefinitionChange(name, stored.revision, stored, command.author, now, command.id or ""))
         return self._told("added" if old is None else "changed", name)
 
     @property
     def _next(self) -> int:
         return self._state.queue_revision + 1
 
-    def _note(self, change: QueueChange) -> None:
-        self._journal.note(*queue_change(change))
+    def _note(self, change: DefinitionChange) -> None:
+        self._journal.note(*change.logged(QUEUE))
 
     def _told(self, became: str, name: str) -> dict[str, Any]:
         stored = self._state.queues.get(name)

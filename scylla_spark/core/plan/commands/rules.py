@@ -9,8 +9,9 @@ from typing import Any, Final
 from scylla_spark.core.notification_rule import RuleDefinition, read_rule, rule_text
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
-from scylla_spark.core.plan.notices.state import RuleChange, StoredRule, rule_change
+from scylla_spark.core.plan.notices.state import RULE
 from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.stored_definition import DefinitionChange, StoredDefinition
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, shown
 
 MOST_RULES: Final = 100
@@ -79,7 +80,9 @@ class RuleCommands:
         done: dict[str, Any] = {}
         for name in names:
             if name > last:
-                self._note(RuleChange(name, self._state.revision + 1, None, command.author, now, command.id or ""))
+                self._note(
+                    DefinitionChange(name, self._state.revision + 1, None, command.author, now, command.id or "")
+                )
                 yield name
             done[name] = self._told("removed", name)
         return done, []
@@ -88,12 +91,12 @@ class RuleCommands:
         old = self._state.rules.get(rule.name)
         if old is not None and read_rule(json.loads(old.text)) == rule:
             return self._told("unchanged", rule.name)
-        stored = StoredRule(text, self._state.revision + 1, command.author, now)
-        self._note(RuleChange(rule.name, stored.revision, stored, command.author, now, command.id or ""))
+        stored = StoredDefinition(text, self._state.revision + 1, command.author, now)
+        self._note(DefinitionChange(rule.name, stored.revision, stored, command.author, now, command.id or ""))
         return self._told("added" if old is None else "changed", rule.name)
 
-    def _note(self, change: RuleChange) -> None:
-        self._journal.note(*rule_change(change))
+    def _note(self, change: DefinitionChange) -> None:
+        self._journal.note(*change.logged(RULE))
 
     def _told(self, became: str, name: str) -> dict[str, Any]:
         stored = self._state.rules.get(name)

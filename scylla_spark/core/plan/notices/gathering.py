@@ -31,12 +31,11 @@ from scylla_spark.core.plan.notices.state import (
     RECOVERED,
     RECURS,
     RESOLVABLE,
+    RULE,
     Incident,
-    RuleChange,
-    StoredRule,
-    rule_change,
 )
 from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.stored_definition import DefinitionChange, StoredDefinition
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.command import ENQUEUE, Command, encode, payload_text
@@ -227,8 +226,8 @@ class Gathering:
         stored = self._state.rules.get(name)
         if stored is not None:
             value: dict[str, Any] = {**json.loads(stored.text), "paused": True, "description": why[:1_000]}
-            after = StoredRule(rule_text(value), self._state.revision + 1, "planner", now)
-            self._journal.conclude(*rule_change(RuleChange(name, after.revision, after, "planner", now, "")))
+            after = StoredDefinition(rule_text(value), self._state.revision + 1, "planner", now)
+            self._journal.conclude(*DefinitionChange(name, after.revision, after, "planner", now, "").logged(RULE))
 
     def _of(self, rule: str) -> dict[str, Incident]:
         return self._state.incidents.get(rule, {})

@@ -7,7 +7,8 @@ from typing import Final
 
 from scylla_spark.core.notification_rule import RuleDefinition, read_rule
 from scylla_spark.core.plan.notices.notice import Concern
-from scylla_spark.core.plan.notices.state import NoticeState, StoredRule
+from scylla_spark.core.plan.notices.state import NoticeState
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 
 _MOST_REMEMBERED: Final = 10_000
 
@@ -50,7 +51,7 @@ class RuleIndex:
         return found
 
 
-def _readable(stored: StoredRule) -> RuleDefinition | None:
+def _readable(stored: StoredDefinition) -> RuleDefinition | None:
     try:
         return read_rule(json.loads(stored.text))
     except ValueError:

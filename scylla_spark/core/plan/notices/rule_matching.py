@@ -21,10 +21,11 @@ from scylla_spark.core.plan.notices.notice import (
     of_schedule,
 )
 from scylla_spark.core.plan.notices.rule_index import RuleIndex
-from scylla_spark.core.plan.notices.state import RULE, SEEN, read_rule_change
+from scylla_spark.core.plan.notices.state import RULE, SEEN
 from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.stored_definition import read_definition_change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
@@ -192,7 +193,7 @@ class Noticing:
         return self._gathering.send(rule, Message(TEST, TEST, OTHERS, number, sample, 1, now), now)
 
     def _rule_changed(self, change: Change) -> None:
-        read = read_rule_change(change)
+        read = read_definition_change(change)
         self._gathering.forget(read.name)
         rule = self._rules.all().get(read.name)
         if rule is not None and rule.within_us:

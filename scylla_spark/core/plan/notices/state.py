@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.notification_rule import ABSENT, FAILED, SILENT
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.stored_definition import StoredDefinition, read_definition_change
 
 RULE: Final = "notification_rule"
 """Kind of the change by which a rule is put, or deleted."""
@@ -22,42 +23,6 @@ SEEN: Final = "notification_seen"
 _OF: Final = "|"  # no rule's name has it
 RESOLVABLE: Final = frozenset({FAILED, SILENT, ABSENT})
 """Events of which a success of the same work is the end."""
-
-
-class StoredRule(NamedTuple):
-    """A notification rule that was put.
-
-    Attributes:
-        text: the rule, a JSON object that `read_rule` takes.
-        revision: of all rules together, and it only grows.
-        author: who put it.
-        changed_us: when, microseconds since the epoch.
-    """
-
-    text: str
-    revision: int
-    author: str
-    changed_us: int
-
-
-class RuleChange(NamedTuple):
-    """A change as it was recorded.
-
-    Attributes:
-        name: of the rule.
-        revision: by this change.
-        stored: what is stored now; None: nothing any more.
-        author: who asked for it.
-        changed_us: when it was decided.
-        request: id of the request; empty: it had none.
-    """
-
-    name: str
-    revision: int
-    stored: StoredRule | None
-    author: str
-    changed_us: int
-    request: str
 
 
 class Incident(NamedTuple):
@@ -99,7 +64,7 @@ class NoticeState:
         seen_us: name of a rule that waits for successes → when the last one was recorded.
     """
 
-    rules: dict[str, StoredRule] = field(default_factory=dict)
+    rules: dict[str, StoredDefinition] = field(default_factory=dict)
     revision: int = 0
     incidents: dict[str, dict[str, Incident]] = field(default_factory=dict)
     seen_us: dict[str, int] = field(default_factory=dict)
@@ -130,32 +95,9 @@ class NoticeState:
                 yield [SEEN, rule, self.seen_us[rule]]
 
 
-def rule_change(change: RuleChange) -> Change:
-    """The change as it stands in the log."""
-    fields: dict[str, Any] = {
-        "text": change.stored.text if change.stored is not None else None, "revision": change.revision, "author": change.author,
-        "changed_us": change.changed_us, "request": change.request,
-    }  # fmt: skip
-    return [RULE, change.name, fields]
-
-
-def read_rule_change(change: Change) -> RuleChange:
-    """A change of kind `RULE` or `RULE_ENTRY`.
-
-    Raises:
-        KeyError: a field is missing: no planner wrote it. TypeError, IndexError: likewise.
-    """
-    name, fields = change[1], change[2]
-    text, revision, author, changed_us = (fields[field] for field in ("text", "revision", "author", "changed_us"))
-    if not isinstance(name, str) or not isinstance(text, str | None) or type(revision) is not int:
-        raise TypeError("a change of a rule has a name, a text and a number")
-    stored = StoredRule(text, revision, author, changed_us) if text is not None else None
-    return RuleChange(name, revision, stored, author, changed_us, fields.get("request", ""))
-
-
 def _rule(state: NoticeState, change: Change) -> None:
     """A rule that is changed begins anew: it has told of nothing."""
-    read = read_rule_change(change)
+    read = read_definition_change(change)
     state.revision = max(state.revision, read.revision)
     state.incidents.pop(read.name, None)
     state.seen_us.pop(read.name, None)
@@ -166,7 +108,7 @@ def _rule(state: NoticeState, change: Change) -> None:
 
 
 def _rule_entry(state: NoticeState, change: Change) -> None:
-    read = read_rule_change(change)
+    read = read_definition_change(change)
     if read.stored is not None:
         state.rules[read.name] = read.stored
 

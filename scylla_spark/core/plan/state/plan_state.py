@@ -12,7 +12,7 @@ from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, Change, Group, Partly, Position
-from scylla_spark.core.plan.state.stored_queue import QUEUE, QUEUE_ENTRY, StoredQueue, read_queue_change
+from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 
 LAUNCHED: Final = "launched"
@@ -45,7 +45,7 @@ class PlanState:
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
     calendars: dict[str, frozenset[date]] = field(default_factory=dict)
-    queues: dict[str, StoredQueue] = field(default_factory=dict)
+    queues: dict[str, StoredDefinition] = field(default_factory=dict)
     queue_revision: int = 0
     tokens: dict[str, StoredToken] = field(default_factory=dict)
     notices: NoticeState = field(default_factory=NoticeState)
@@ -146,7 +146,7 @@ def _calendar(state: PlanState, change: Change) -> None:
 
 
 def _queue(state: PlanState, change: Change) -> None:
-    read = read_queue_change(change)
+    read = read_definition_change(change)
     state.queue_revision = max(state.queue_revision, read.revision)
     if read.stored is not None:
         state.queues[read.name] = read.stored

@@ -13,7 +13,7 @@ from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.state.stored_queue import QUEUE_ENTRY
+from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
 
 _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in the list do

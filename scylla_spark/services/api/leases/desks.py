@@ -27,6 +27,8 @@ from scylla_spark.core.records.desk_messages import (
     LINES,
     MAX_LINE_BYTES,
     OUTPUT,
+    PING,
+    PONG,
     QUEUE,
     TOLD,
     VERSION,
@@ -42,6 +44,8 @@ from scylla_spark.errors import SchedulerError, UnreachableError
 
 log = structlog.get_logger("api")
 
+_TURN_S: Final = 0.02
+_CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
 _KNOWN_S: Final = (
@@ -76,6 +80,7 @@ class DeskConnection:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._given_up: set[int] = set()  # numbers of calls without a session to whose answers nobody listens any more
         self._unsent: list[bytes] = []
+        self._pongs: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._listen())
 
     @classmethod
@@ -183,6 +188,10 @@ class DeskConnection:
                     self._hear(read_answer(values[0]))
                 elif kind == TOLD:
                     self._tell(values[0], values[1])
+                elif kind == PING:
+                    pong = asyncio.create_task(self._pong(values[0]))
+                    self._pongs.add(pong)
+                    pong.add_done_callback(self._pongs.discard)
         except (OSError, ValueError) as error:
             log.warning("the connection to a desk ended", why=repr(error)[:300])
         finally:
@@ -191,6 +200,19 @@ class DeskConnection:
             for future in waiting.values():
                 if not future.done():
                     future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
+
+    async def _pong(self, number: Any) -> None:
+        """Says when all calls that had come before were handed on: after a turn of the loop that nothing has kept.
+
+        Where this process had no time, the desk's question and the calls of workers are found together, and the question may be first.
+        """
+        clock, kept = asyncio.get_running_loop().time, True
+        while kept:
+            before = clock()
+            await asyncio.sleep(_TURN_S)
+            kept = clock() - before > _TURN_S + _CALM_S
+        if self.alive:
+            self._say(line(PONG, number))
 
     def _hear(self, answer: Answer) -> None:
         if answer.number in self._given_up:

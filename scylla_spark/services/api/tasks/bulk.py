@@ -140,6 +140,7 @@ class _Answers:
         self._index = 0
         self._accepted = 0
         self._text = bytearray()
+        self._lost: UnreachableError | None = None  # Kafka was waited for once: that is the answer of all that follow
         self._waiting: deque[tuple[int, Any, Any]] = deque()  # index, id or problem, future
 
     def take_lines(self, lines: Sequence[bytes]) -> None:
@@ -195,7 +196,14 @@ class _Answers:
     def _sent(self, index: int, task: NewTask) -> tuple[int, Any, Any]:
         command = task.new_command(now_us())
         sender = self._api.scheduler.connection.sender
-        return index, id_of(command.key), sender.begin(sender.record(command))
+        record = sender.record(command)
+        if self._lost is not None:
+            raise self._lost
+        try:
+            return index, id_of(command.key), sender.begin(record)
+        except UnreachableError as error:
+            self._lost = error
+            raise
 
     def _begun(self, index: int, item: Item | Exception) -> tuple[int, Any, Any]:
         try:

@@ -110,7 +110,7 @@ bench-peers: setup ## other schedulers beside this one (ARGS="--only river,celer
 # ---- for maintainers: renew what is pinned ----
 
 lock: setup ## resolve requirements.lock and conf/jars.sha256 again, after a change of pyproject.toml or conf/jars-*.xml
-	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra api --extra spark --extra apprise --extra calendars --extra connect --extra yaml --extra dev \
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --extra api --extra spark --extra apprise --extra calendars --extra connect --extra otel --extra yaml --extra dev \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
 	@if grep -n '://' requirements.lock; then echo "error: requirements.lock contains an address" >&2; exit 1; fi
 	@$(BIN)/python -m scylla_spark.io.host.prepare --lock

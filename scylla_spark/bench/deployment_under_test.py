@@ -55,6 +55,7 @@ class Options:
         hours: `drain` of tasks due during so many past hours.
         paused: `pending` with overdue tasks of a paused queue.
         fleet: `leases` that are held by many workers.
+        lines: `logs` with so many lines of each handler.
     """
 
     data: Path | None = None
@@ -71,6 +72,7 @@ class Options:
     paused: bool = False
     fleet: bool = False
     hours: float = 0
+    lines: int | None = None
 
     def needing(self, section: str, **values: Any) -> Options:
         """These, with settings that the benchmark itself needs; `--set` wins over them."""

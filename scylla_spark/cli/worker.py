@@ -36,6 +36,7 @@ def run(
     queue: Queues,
     slots: Annotated[int, typer.Option(help="Tasks at once")] = 4,
     processes: Annotated[bool, typer.Option("--processes", help="In child processes instead of threads")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="Each attempt is a span of OpenTelemetry; OTEL_… says where they go")] = False,
     name: Name = None,
     lease: LeaseTime = None,
     grace: Grace = "30s",
@@ -50,7 +51,7 @@ def run(
         url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca
     )  # fmt: skip
     cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url}")
-    worker.run(handlers, processes=processes, grace=grace)
+    worker.run(handlers, processes=processes, spans=spans, grace=grace)
 
 
 @app.command()

@@ -420,6 +420,15 @@ class Outputs(Section):
     max_bytes: int = Field(256 * 1024 * 1024, ge=1, description="most bytes of one attempt's files together")
 
 
+class Otel(Section):
+    """OpenTelemetry: where spans go, and which are made, its own environment variables say (OTEL_…)."""
+
+    enabled: bool = Field(
+        False,
+        description="whether each attempt is a span; handlers see the variables OTEL_* then. Needs the extra `otel`",
+    )
+
+
 class Settings(BaseSettings):
     """All settings of one deployment."""
 
@@ -465,6 +474,7 @@ class Settings(BaseSettings):
     log: Log = Log()
     logs: Logs = Logs()
     outputs: Outputs = Outputs()
+    otel: Otel = Otel()
 
     @model_validator(mode="after")
     def _check(self) -> Settings:

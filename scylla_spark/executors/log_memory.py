@@ -143,6 +143,11 @@ class LogMemory:
         return self._words[_WRITTEN] != self._words[_READ]
 
     @property
+    def fills_up(self) -> bool:
+        """Whether more than an eighth of the queue waits: whoever empties it is too slow."""
+        return (self._words[_WRITTEN] - self._words[_READ]) * 8 > self._queue
+
+    @property
     def room(self) -> int:
         """Bytes that can wait in the queue at once."""
         return self._queue

@@ -15,6 +15,7 @@ from typing import Any, Final
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
+from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
@@ -69,13 +70,14 @@ class _Channel:
         return None
 
 
-def main(connection: Connection, parent: int, source: Source) -> None:
+def main(connection: Connection, parent: int, source: Source, *, wants_spans: bool = False) -> None:
     """Serves until the parent ends.
 
     Args:
         connection: to the parent.
         parent: its process id.
         source: what the handlers are made of.
+        wants_spans: whether each attempt is a span of OpenTelemetry.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent says when it ends
@@ -84,6 +86,7 @@ def main(connection: Connection, parent: int, source: Source) -> None:
     channel = _Channel(connection)
     try:
         handlers = resolved(source)
+        spans = opened() if wants_spans else None
     except BaseException:
         channel.say(BROKEN, traceback.format_exc())
         return
@@ -92,7 +95,7 @@ def main(connection: Connection, parent: int, source: Source) -> None:
     channel.say(READY)
     while True:
         lease = orders.get()
-        work(handlers, lease)
+        work(handlers, lease, spans)
         channel.say(DONE, lease.token)
 
 

@@ -35,9 +35,11 @@ class ChildPlace:
     Args:
         source: what the handlers are made of, in the child.
         handlers: the same, here.
+        wants_spans: whether each attempt is a span of OpenTelemetry.
     """
 
-    def __init__(self, source: Source, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, source: Source, handlers: Mapping[str, Handler], *, wants_spans: bool = False) -> None:
+        self._wants_spans = wants_spans
         self._source = source
         self._handlers = handlers
         self._process: Any = None
@@ -56,7 +58,11 @@ class ChildPlace:
                 return
             ours, theirs = _SPAWN.Pipe()
             self._process = _SPAWN.Process(
-                target=child.main, args=(theirs, os.getpid(), self._source), name="worker-child", daemon=True
+                target=child.main,
+                args=(theirs, os.getpid(), self._source),
+                kwargs={"wants_spans": self._wants_spans},
+                name="worker-child",
+                daemon=True,
             )
             self._process.start()
             theirs.close()
@@ -150,7 +156,7 @@ class ChildPlace:
             process, channel = self._process, self._channel
             self._channel = None
         if process is not None and process.pid is not None:
-            if channel is not None and resources.declared():
+            if channel is not None and (self._wants_spans or resources.declared()):
                 _say_goodbye(process, channel)
             process.kill()
             process.join(5)

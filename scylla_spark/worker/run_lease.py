@@ -8,7 +8,9 @@ from datetime import timedelta
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.task import TaskContext
 from scylla_spark.executors.handler_registry import Handler
+from scylla_spark.executors.local.attempt_spans import Attempt, Spans
 from scylla_spark.executors.local.handler_call import failed, run
+from scylla_spark.executors.local.messages import Verdict
 from scylla_spark.worker.handlers import ANY
 from scylla_spark.worker.lease import Lease
 
@@ -18,16 +20,36 @@ def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
     return handlers.get(lease.task.handler) or handlers.get(ANY)
 
 
-def work(handlers: Mapping[str, Handler], lease: Lease) -> None:
-    """Runs the handler of a leased task, and reports how it ended. Nothing that it raises gets through."""
+def work(handlers: Mapping[str, Handler], lease: Lease, spans: Spans | None = None) -> None:
+    """Runs the handler of a leased task, and reports how it ended. Nothing that it raises gets through.
+
+    Args:
+        handlers: by name.
+        lease: the task.
+        spans: makes a span of the attempt; None: nobody asks for one.
+    """
     handler = handler_of(handlers, lease)
     if handler is None:
         name = lease.task.handler
         lease.report_verdict(failed("handler_unknown", f"This worker has no handler {name!r}."))
         return
-    verdict = run(handler, lease.task, context_of(handler, lease))
+    verdict = _called(handler, lease) if spans is None else _traced(handler, lease, spans)
     if not lease.reported:
         lease.report_verdict(verdict)
+
+
+def _called(handler: Handler, lease: Lease) -> Verdict:
+    return run(handler, lease.task, context_of(handler, lease))
+
+
+def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:
+    task = lease.task
+    span = spans.begin(Attempt(task.handler, task.key, task.queue, lease.attempt, lease.traceparent, now_us()))
+    span.enter()
+    verdict = _called(handler, lease)
+    span.leave()
+    span.end(verdict)
+    return verdict
 
 
 def context_of(handler: Handler, lease: Lease) -> TaskContext:

@@ -17,6 +17,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import resources
+from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.name import is_name
 from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
@@ -116,6 +117,7 @@ class Worker:
         handlers: Mapping[str, Callable[..., Any]] | Sequence[str] | str,
         *,
         processes: bool = False,
+        spans: bool = False,
         grace: object = "30s",
     ) -> None:
         """Runs handlers on leases until SIGTERM, Ctrl-C or `stop`: as many at once as there are slots.
@@ -127,16 +129,22 @@ class Worker:
                 for all tasks that no other name fits.
             processes: in child processes instead of threads. A child that dies fails its task, and nothing else; a script that
                 asks for it needs the line `if __name__ == "__main__":`, because children import it.
+            spans: whether each attempt is a span of OpenTelemetry, which goes where its environment variables say.
             grace: how long what runs may go on after the signal (a duration).
 
         Raises:
             ArgumentError: a handler is not usable.
+            SetupError: OpenTelemetry is not installed, or an exporter that its variables name.
             ConflictError: another worker has taken the name, or the token does not let it in.
             UnreachableError: what answers is no API.
         """  # fmt: skip
         source = source_of(handlers)
         known = resolved(source)
-        place: Callable[[], Workplace] = partial(ChildPlace, source, known) if processes else partial(HerePlace, known)
+        place: Callable[[], Workplace]
+        if processes:
+            place = partial(ChildPlace, source, known, wants_spans=spans)
+        else:
+            place = partial(HerePlace, known, opened() if spans else None)
         try:
             self.run_at(place, handlers=asked_for(known), grace=grace)
         finally:

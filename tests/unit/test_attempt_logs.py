@@ -131,6 +131,54 @@ def test_without_kafka_nobody_waits_and_what_finds_no_room_is_dropped_and_counte
     assert counts(logs)[dropped] == lines, "none was sent"
 
 
+def written(logs, child, lines):
+    """The lines of one attempt, in the memory of its child."""
+    fd = logs.open(child)
+    writer = LogWriter(LogMemory(fd))
+    writer.begin(TaskRow(1, "lane", f"key-{child}", "{}", 1, 7, "default", 0, 1000))
+    writer.text("stdout", "a line of a handler, such as many write\n" * lines)
+    os.close(fd)
+
+
+def test_lines_that_an_attempt_writes_within_a_moment_are_one_record_and_none_waits_longer(settings):
+    logs = AttemptLogs(settings)
+    logs._retry_us = 1 << 62
+    written(logs, 1, 300)
+    turns = 1
+    while logs._turn():
+        turns += 1
+    assert turns > 5, "they were read in slices"
+    assert sum(record.lines for record in logs._queue._records) == 300
+    assert len(logs._queue) < turns / 2, "a slow machine makes several"
+
+
+def test_memory_that_fills_up_is_emptied_in_larger_slices(settings):
+    logs = AttemptLogs(settings)
+    logs._retry_us = 1 << 62
+    fd = logs.open(1)
+    memory = LogMemory(fd)
+    os.close(fd)
+    while memory._push(b"[" + b"x" * 100 + b"]"):
+        frames = memory._words[0] // 106
+    turns = 1
+    while logs._turn():
+        turns += 1
+    assert turns < frames / 100
+
+
+def test_lines_that_many_dead_children_leave_behind_wait_in_bounded_memory(settings):
+    logs = AttemptLogs(settings)
+    logs._retry_us = 1 << 62
+    for child in range(1, 9):
+        written(logs, child, 2_000)
+        logs.close(child)
+    for source in logs._dead:
+        logs._bury(source)
+        assert logs._gathered._bytes <= 300 * 1024
+    logs._put_gathered()
+    assert sum(record.lines for record in logs._queue._records) + logs._queue.dropped == 16_000
+
+
 class Endless:
     """What a dead child has left, where something that it left behind writes on and on."""
 

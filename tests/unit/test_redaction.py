@@ -24,6 +24,9 @@ REDACTION = Redaction(["s3cr3t-value", "abc"])
         ("sent with bearer hunter2hunter2", "sent with bearer ***"),
         ("postgres://me:hunter2@db/x", "postgres://me:***@db/x"),
         ("password='hunter2", "password=***"),
+        ("PassWord=hunter2", "PassWord=***"),
+        ("pa\u017f\u017fword=hunter2", "pa\u017f\u017fword=***"),
+        ("api_\u212aey=hunter2", "api_\u212aey=***"),
         ("it was s3cr3t-value, we know", "it was ***, we know"),
     ],
 )

@@ -53,6 +53,7 @@ class ConnectPool:
         pass_environment: further environment variables that handlers get.
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         kill_grace_s: from SIGTERM to SIGKILL for a call that exceeds its timeout.
+        spans: whether each call is a span of OpenTelemetry.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class ConnectPool:
         pass_environment: Sequence[str] = (),
         longest_s: float,
         kill_grace_s: float = 1.0,
+        spans: bool = False,
     ) -> None:
         self._server = server
         self._sessions = sessions
@@ -76,6 +78,7 @@ class ConnectPool:
             pass_environment=pass_environment,
             longest_s=longest_s,
             kill_grace_s=kill_grace_s,
+            spans=spans,
         )
         self._keeper: LogKeeper | None = None
         self._outputs: OutputTerms | None = None
@@ -222,6 +225,7 @@ def _from_settings(settings: Settings) -> ConnectPool:
         sessions=connect.sessions,
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
+        spans=settings.otel.enabled,
     )
 
 

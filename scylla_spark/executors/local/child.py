@@ -27,13 +27,14 @@ from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
+from scylla_spark.executors.local.attempt_spans import Spans, attempt_of, whole
 from scylla_spark.executors.local.batch import call_batch
 from scylla_spark.executors.local.call_notes import CallFlag, CallNotes
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.handler_call import call, clean, failed
-from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow
+from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict
 from scylla_spark.executors.local.shared_memory import SharedMemory
 from scylla_spark.io.host.die_with_parent import die_with
 
@@ -69,6 +70,7 @@ class Child:
         confinement: the limits of this child; None: it has none, and handlers that ask for some are refused.
         session_of: makes the session of Spark Connect of an invocation, which opens it when it is asked for; None: there are none.
         outputs: makes what stores the files of a call; None: nothing does.
+        spans: makes a span of each call; None: nobody asks for them.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class Child:
         confinement: Confinement | None = None,
         session_of: SessionOf | None = None,
         outputs: Callable[[TaskRow], WritesOutputs] | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self._confinement = confinement
+        self._spans = spans
         self._session_of = session_of
         self._outputs = outputs
         self._spoilt = False  # a call has reached a limit, so this child is not to run another
@@ -123,7 +127,8 @@ class Child:
             return
         self._output.begin(TaskRow(*order.tasks[0]))
         notes = self._notes_of(order)
-        outcome, result, failure, after_ms = self._kept(order, started, notes)
+        run = self._kept if self._spans is None else self._traced
+        outcome, result, failure, after_ms = run(order, started, notes)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
         ended = boot_us()
@@ -147,6 +152,19 @@ class Child:
         row = TaskRow(*order.tasks[0])
         outputs = None if self._outputs is None else self._outputs(row)
         return CallNotes(order.number, row, self._send, outputs=outputs)
+
+    def _traced(
+        self, order: Order, started_us: int, notes: CallNotes | None
+    ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
+        """Like `_kept`, in a span."""
+        assert self._spans is not None
+        attempts = [attempt_of(order.handler, TaskRow(*row), started_us) for row in order.tasks]
+        span = self._spans.begin(attempts[0]) if len(attempts) == 1 else self._spans.begin_batch(attempts)
+        span.enter()
+        verdict = self._kept(order, started_us, notes)
+        span.leave()
+        span.end(whole(verdict[1]) if verdict[0] == BATCH else Verdict(*verdict))
+        return verdict
 
     def _kept(
         self, order: Order, started_us: int, notes: CallNotes | None
@@ -236,6 +254,7 @@ def run(
     confinement: Confinement | None = None,
     session_of: SessionOf | None = None,
     outputs: Callable[[TaskRow], WritesOutputs] | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -250,6 +269,7 @@ def run(
         confinement: its limits; None: it has none.
         session_of: see `Child`.
         outputs: see `Child`.
+        spans: see `Child`.
     """
     code = 1
     try:
@@ -274,6 +294,7 @@ def run(
             confinement=confinement,
             session_of=session_of,
             outputs=outputs,
+            spans=spans,
         ).serve()
         resources.end_all()
         code = 0

@@ -38,6 +38,7 @@ from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.isolation import Isolation
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs
+from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.executors.local.batch import to_table
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.confinement import Confinement, keep_to_itself, tidy
@@ -244,6 +245,8 @@ def main() -> NoReturn:
         if config["outputs"] is not None:
             life = partial(life, outputs=partial(AttemptOutputs, OutputTerms(*config["outputs"])))
         handlers = load(config["modules"])
+        if config["spans"]:
+            life = partial(life, spans=opened())
         _prepare_batches(handlers)
     except BaseException as error:
         kind = "argument" if isinstance(error, SchedulerError) else "import"

@@ -22,6 +22,7 @@ from scylla_spark.executors.handler_form import heard_form
 from scylla_spark.executors.interface import HandlerInfo, OutputTerms
 from scylla_spark.executors.isolation import SANDBOX, Isolation
 from scylla_spark.executors.local import sandbox
+from scylla_spark.executors.local.attempt_spans import VARIABLES
 from scylla_spark.executors.local.forkserver import MESSAGE_BYTES
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.messages import ForkserverOrder
@@ -65,6 +66,7 @@ class ForkserverHandle:
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
         children: of such a handler: how many children there will be at most.
         outputs: where files are kept that attempts leave behind; None: nowhere in reach.
+        spans: whether children make a span of each call; never in a sandbox, out of which nothing could send them.
 
     Attributes:
         handlers: what it has imported, by every name that tasks may use.
@@ -87,13 +89,16 @@ class ForkserverHandle:
         apart: sandbox.Sandboxed | None = None,
         children: int = 0,
         outputs: OutputTerms | None = None,
+        spans: bool = False,
     ) -> None:
         self._babbles = False
-        environment = handler_environment(os.environ, pass_environment) | dict(variables)
+        self.boxed = apart is not None and apart.isolation.level == SANDBOX
+        spans = spans and not self.boxed
+        passed = (*pass_environment, VARIABLES) if spans else pass_environment
+        environment = handler_environment(os.environ, passed) | dict(variables)
         cage = sandbox.Cage([], ())
         if apart is not None:
             environment, cage = _set_apart(environment, apart)
-        self.boxed = apart is not None and apart.isolation.level == SANDBOX
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with theirs:
@@ -106,6 +111,7 @@ class ForkserverHandle:
             "output": wants_output,
             "child": child,
             "outputs": outputs,
+            "spans": spans,
             "pythonpath": environment.get("PYTHONPATH"),
         }
         try:

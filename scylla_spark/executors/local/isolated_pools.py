@@ -137,6 +137,7 @@ def _own(settings: Settings, name: str, isolation: Isolation) -> OwnPool:
         max_children=dispatch.max_children,
         pass_environment=dispatch.pass_environment,
         apart=apart,
+        spans=settings.otel.enabled,
     )
     return OwnPool(pool, name, isolation)
 

@@ -57,6 +57,7 @@ class LocalPool:
         longest_s: how long a call may run at most if it asks for longer than its timeout.
         kind: what kind of children it has.
         apart: the handler that it is for, where that asks for children of its own kind; None: it is for all.
+        spans: whether each call is a span of OpenTelemetry.
         on_output: called from the pool's thread with the invocations of a call and what it printed (at most 64 Ki
             characters).
     """
@@ -73,10 +74,12 @@ class LocalPool:
         longest_s: float = LONGEST_RUN_S,
         kind: ChildKind = ONE_BY_ONE,
         apart: Sandboxed | None = None,
+        spans: bool = False,
         on_output: OnOutput | None = None,
     ) -> None:
         self._kind = kind
         self._apart = apart
+        self._spans = spans
         self._modules = tuple(modules)
         self._pass_environment = tuple(pass_environment)
         fast = min(max_children, max(2, os.cpu_count() or 1))
@@ -336,6 +339,7 @@ class LocalPool:
             apart=self._apart,
             children=self._limits.max_children,
             outputs=self._outputs,
+            spans=self._spans,
         )
 
     def _replace_forkserver(self) -> None:
@@ -391,6 +395,7 @@ def _from_settings(settings: Settings) -> LocalPool:
         max_children=dispatch.max_children,
         pass_environment=dispatch.pass_environment,
         longest_s=dispatch.longest_run.total_seconds(),
+        spans=settings.otel.enabled,
     )
 
 

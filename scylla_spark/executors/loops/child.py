@@ -25,6 +25,7 @@ from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
 from scylla_spark.executors import resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
+from scylla_spark.executors.local.attempt_spans import CallSpan, Spans, attempt_of
 from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.framing import FrameReader, pack
@@ -56,12 +57,14 @@ class _Running:
         timer: ends it when its time is over.
         told: why it was cancelled, or empty.
         notes: what it says of its work.
+        span: of it; None: nobody asks for spans.
     """
 
-    __slots__ = ("begun_us", "context", "notes", "parts", "started_us", "task", "timer", "told")
+    __slots__ = ("begun_us", "context", "notes", "parts", "span", "started_us", "task", "timer", "told")
 
     def __init__(self, started_us: int, begun_us: int) -> None:
         self.notes: CallNotes | None = None
+        self.span: CallSpan | None = None
         self.context: contextvars.Context
         self.started_us, self.begun_us = started_us, begun_us
         self.task: asyncio.Task[Verdict] | None = None
@@ -79,6 +82,7 @@ class LoopChild:
         handlers: what tasks may name.
         output: takes what the handlers print; each line belongs to the call whose code writes it.
         outputs: makes what stores the files of a call; None: nothing does.
+        spans: makes a span of each call; None: nobody asks for them.
     """
 
     def __init__(
@@ -88,7 +92,9 @@ class LoopChild:
         handlers: Mapping[str, Handler],
         output: Output,
         outputs: Callable[[TaskRow], WritesOutputs] | None = None,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._output = output
         self._outputs = outputs
         self._sock = sock
@@ -141,6 +147,9 @@ class LoopChild:
         row = TaskRow(*order.tasks[0])
         context.run(self._output.begin, row)
         running.context = context
+        if self._spans is not None:
+            running.span = self._spans.begin(attempt_of(order.handler, row, started))
+            context.run(running.span.enter)
         handler = self._handlers[order.handler]
         if handler.signature.parameters == 2:
             running.notes = CallNotes(
@@ -204,6 +213,8 @@ class LoopChild:
         for part in list(running.parts or ()):
             part.cancel()
         verdict = _verdict_of(task, running.told)
+        if running.span is not None:
+            running.span.end(verdict)
         self._report(
             CallRecord(
                 number, verdict.outcome, running.started_us, duration, verdict.result, verdict.failure, verdict.after_ms
@@ -260,6 +271,7 @@ def run(
     wants_output: bool,
     log_fd: int,
     outputs: Callable[[TaskRow], WritesOutputs] | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Everything a freshly forked child does; never returns.
 
@@ -272,6 +284,7 @@ def run(
         wants_output: whether output is sent along; never, because nobody knows which of many tasks has printed what.
         log_fd: see `LogMemory.create_fd`; -1: lines are not kept.
         outputs: see `LoopChild`.
+        spans: see `LoopChild`.
     """
     code = 1
     try:
@@ -287,7 +300,7 @@ def run(
         if log_fd >= 0:
             output.keep_lines(log_fd)
         output.put_in_place()
-        LoopChild(sock, SharedMemory(slot_fd), handlers, output, outputs).serve()
+        LoopChild(sock, SharedMemory(slot_fd), handlers, output, outputs, spans).serve()
         resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):

@@ -76,6 +76,12 @@ def executors(settings: Settings, handlers: Mapping[str, HandlerInfo]) -> dict[s
         return {}
     dispatch = settings.dispatch
     longest_s = dispatch.longest_run.total_seconds()
-    pool = LocalPool(settings.handlers, pass_environment=dispatch.pass_environment, longest_s=longest_s, kind=LOOPS)
+    pool = LocalPool(
+        settings.handlers,
+        pass_environment=dispatch.pass_environment,
+        longest_s=longest_s,
+        kind=LOOPS,
+        spans=settings.otel.enabled,
+    )
     slots = {info.executor: Slots(pool, info.name) for info in ours}
     return {POOL: pool, **slots}

@@ -30,7 +30,12 @@ from scylla_spark.services.metrics_server import PREFIX
 
 log = structlog.get_logger("dispatch")
 
-_SLICE: Final = 32  # frames of a child that are read in one go: less than a millisecond
+_SLICE: Final = 32  # frames of a child that are read in one go: a fraction of a millisecond
+_LARGE_SLICE: Final = (
+    256  # the same where its memory fills up: where cores are taken, the pauses between slices are long
+)
+_GATHER_US: Final = 50_000  # what an attempt writes meanwhile is one record: each costs as much as ten lines
+_MOST_GATHERED: Final = 256 * 1024
 _QUIET_S: Final = 0.05
 _BUSY_S: Final = 0.002
 _RETRY_US: Final = 5_000_000
@@ -61,6 +66,27 @@ class _Source(NamedTuple):
     lines: AttemptLines
 
 
+class _Gathered:
+    """Lines by attempt, until they are enough for records or have waited long enough."""
+
+    def __init__(self) -> None:
+        self._lines: dict[AttemptName, list[LogLine]] = {}
+        self._bytes = self._since_us = 0
+
+    def add(self, name: AttemptName, lines: list[LogLine], size: int) -> None:
+        if not self._lines:
+            self._since_us = boot_us()
+        self._lines.setdefault(name, []).extend(lines)
+        self._bytes += size
+
+    def is_enough(self) -> bool:
+        return self._bytes >= _MOST_GATHERED or boot_us() - self._since_us >= _GATHER_US
+
+    def take(self) -> dict[AttemptName, list[LogLine]]:
+        taken, self._lines, self._bytes = self._lines, {}, 0
+        return taken
+
+
 class AttemptLogs(Collector):
     """The LogKeeper of a dispatcher, and what it counts in Prometheus form.
 
@@ -75,6 +101,7 @@ class AttemptLogs(Collector):
         self._redaction = Redaction(secrets)
         self._queue = LogQueue(settings.logs.buffer)
         self._lock = threading.Lock()
+        self._gathered = _Gathered()
         self._sources: dict[Hashable, _Source] = {}
         self._dead: list[_Source] = []
         self._told: list[tuple[AttemptName, list[Any]]] = []
@@ -163,10 +190,12 @@ class AttemptLogs(Collector):
         more = False
         for source in living:
             if source.memory.waiting:
-                self._read(source, source.memory.take(_SLICE))
+                self._read(source, source.memory.take(_LARGE_SLICE if source.memory.fills_up else _SLICE))
                 more = more or source.memory.waiting
         for source in dead:
             self._bury(source)
+        if not more:
+            self._put_gathered()
         self._read_leased(told)
         self._send()
         return more or bool(dead)
@@ -183,14 +212,17 @@ class AttemptLogs(Collector):
 
     def _read(self, source: _Source, frames: list[bytes]) -> None:
         before = source.lines.missing
-        found: dict[AttemptName, list[LogLine]] = {}
         for frame in frames:
             read = source.lines.read(frame)
             if read is not None and read[1]:
-                found.setdefault(read[0], []).extend(read[1])
-        for name, lines in found.items():
-            self._queue.add(name, lines)
+                self._gathered.add(read[0], read[1], len(frame))
+        if self._gathered.is_enough():
+            self._put_gathered()
         self._missing += source.lines.missing - before
+
+    def _put_gathered(self) -> None:
+        for name, lines in self._gathered.take().items():
+            self._queue.add(name, lines)
 
     def _read_leased(self, told: list[tuple[AttemptName, list[Any]]]) -> None:
         before = self._leased.missing
@@ -248,6 +280,7 @@ class AttemptLogs(Collector):
         until, self._retry_us = boot_us() + _STOP_US, 0
         while boot_us() < until and (self._turn() or (self._queue and not self._retry_us)):
             threading.Event().wait(_BUSY_S)
+        self._put_gathered()
         if self._producer is not None:
             self._producer.close(timeout=_STOP_US / 1e6)
         with self._lock:

@@ -46,6 +46,7 @@ log = structlog.get_logger("api")
 
 _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
+_MOST_TURNS: Final = 20  # more than a call takes from its first byte to the desk, however long each is
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
 _KNOWN_S: Final = (
@@ -202,15 +203,16 @@ class DeskConnection:
                     future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
 
     async def _pong(self, number: Any) -> None:
-        """Says when all calls that had come before were handed on: after a turn of the loop that nothing has kept.
+        """Says when all calls that had come before were handed on: after a turn of the loop that nothing has kept, or many others.
 
         Where this process had no time, the desk's question and the calls of workers are found together, and the question may be first.
         """
-        clock, kept = asyncio.get_running_loop().time, True
-        while kept:
+        clock = asyncio.get_running_loop().time
+        for _ in range(_MOST_TURNS):
             before = clock()
             await asyncio.sleep(_TURN_S)
-            kept = clock() - before > _TURN_S + _CALM_S
+            if clock() - before <= _TURN_S + _CALM_S:
+                break
         if self.alive:
             self._say(line(PONG, number))
 

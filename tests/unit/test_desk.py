@@ -256,7 +256,7 @@ def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_com
         time.sleep(0.5)
         await asyncio.sleep(0)
         time.sleep(0.3)  # a backlog is worked off
-        connection.call(Call(0, "w", "s", 1, 0))
+        connection.call(Call(0, "w", "s", 1, 0)).add_done_callback(lambda done: done.exception())
         await until(lambda: len(desk._engine.heard) == 2)
         connection.close()
 

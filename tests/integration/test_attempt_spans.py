@@ -208,3 +208,11 @@ def test_exporter_that_is_not_installed_is_told_at_the_start(spans, start, monke
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
     with pytest.raises(ArgumentError, match=r"'pigeon', for which no package is installed. Such as: pip install"):
         start(spans=True)
+
+
+@pytest.mark.parametrize(("name", "value"), [("OTEL_BSP_MAX_QUEUE_SIZE", "256"), ("OTEL_BSP_SCHEDULE_DELAY", "0")])
+def test_spans_that_break_cost_no_attempt_anything(spans, start, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    running = start(spans=True)
+    calls = [traced("t.seen") for _ in range(3)]
+    assert [outcome.outcome for outcome in running.run(*calls)] == ["succeeded"] * 3

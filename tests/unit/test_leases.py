@@ -761,11 +761,24 @@ def test_a_process_that_never_hands_anything_on_holds_no_lease_for_ever(world):
     world.put()
     world.leases(world.ask())
     world.deaf = True
-    world.at(31)
+    world.at(2.1)
+    world.at(32)
     assert world.leases(world.once(1)) == []
-    world.at(32.1)
+    world.at(32.2)
     assert len(world.leases(world.once(1, wait=1))) == 1
     assert len(asked(world)) == 1
+
+
+def test_a_dispatcher_that_stood_still_for_long_asks_before_a_lease_is_over(world):
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    world.deaf = True
+    world.at(300)
+    (number,) = asked(world)
+    assert world.sign(lease.token) == OK
+    world.engine.listened(number)
+    world.at(305)
+    assert world.outcomes() == ["started"]
 
 
 def test_after_the_clock_was_set_it_is_asked_again(world):

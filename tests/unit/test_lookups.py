@@ -3,19 +3,21 @@
 import pytest
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.engine.action import AskNames
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.stored_tasks import ScanRow
 from scylla_spark.core.tenure import Basis
+from scylla_spark.core.unique_name import Name
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from scylla_spark.services.dispatch import lookups, scanner
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
-from scylla_spark.services.dispatch.steps import Read, Threads
+from scylla_spark.services.dispatch.steps import Ask, Read, Threads
 from tests.support.delta_tables import append, fact, make, task
 from tests.support.engine_harness import NOW, SECOND, Harness
 
@@ -120,3 +122,55 @@ def test_tables_that_cannot_be_read_are_tried_again(shell, monkeypatch):
     shell.questions.reload(shell.asked)
     shell.answers(lambda: not shell.lane.reloading)
     assert len(shell.loaded()) == 6
+
+
+class Line:
+    """Carries work out at once, and has times when told to; counts what it was asked to have one for."""
+
+    def __init__(self):
+        self.calls, self.refuses = [], False
+
+    def run(self, line, work):
+        answer = None
+        try:
+            while True:
+                step = work.send(answer)
+                answer = True if isinstance(step, Ask) else step.work()
+        except StopIteration:
+            pass
+
+    def later(self, seconds, call):
+        if self.refuses:
+            raise RuntimeError("can't start new thread")
+        self.calls.append(call)
+
+
+class Behind:
+    """Tables that hold little yet."""
+
+    offset = 5
+
+    def marks(self):
+        return {0: Mark(tasks_offset=self.offset)}
+
+    def bearers(self, partition, names, mark):
+        return []
+
+
+def test_names_that_wait_for_the_tables_wait_together_and_none_is_forgotten():
+    line, tables, world = Line(), Behind(), Harness(Limits())
+    mailbox = Mailbox()
+    questions = Lookups(tables, mailbox, world.engine, line)
+    for n in range(100):
+        questions.ask_names(AskNames(world.tenure, [Name(f"lane{n}", "u")], 10))
+    assert len(line.calls) == 1, "one time for all"
+    line.refuses = True
+    line.calls.pop()()
+    questions.ask_names(AskNames(world.tenure, [Name("ready", "u")], -1))
+    assert len(mailbox.drain(1_000)) == 1, "what can be told is told, though nothing can wait"
+    line.refuses = False
+    questions.ask_names(AskNames(world.tenure, [Name("late", "u")], 10))
+    tables.offset = 20
+    line.calls.pop()()
+    assert len(mailbox.drain(1_000)) == 1
+    assert not questions._late_names._items

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol
 
@@ -10,6 +12,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FAILED, SUCCEEDED
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.local.messages import TaskRow, Verdict
+
+_log = logging.getLogger(__name__)
 
 VARIABLES: Final = "OTEL_*"
 """The environment variables that say what becomes of spans."""
@@ -72,7 +76,70 @@ def opened() -> Spans:
             hint="Run: pip install 'scylla-spark[otel]', or set otel.enabled = false.",
         ) from error
     spans: Spans = module.opened()
-    return spans
+    return _UnfailingSpans(spans)
+
+
+class _UnfailingSpans:
+    """Spans that cost no attempt anything: whatever breaks in them is logged once, and there is no span then.
+
+    Args:
+        spans: that may break, as exporters and processors of others do.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+
+    def begin(self, attempt: Attempt) -> CallSpan:
+        """See `Spans`."""
+        return _UnfailingSpan(lambda: self._spans.begin(attempt))
+
+    def begin_batch(self, attempts: Sequence[Attempt]) -> CallSpan:
+        """See `Spans`."""
+        return _UnfailingSpan(lambda: self._spans.begin_batch(attempts))
+
+
+class _UnfailingSpan:
+    """A span that may not be there.
+
+    Args:
+        begin: makes it.
+    """
+
+    def __init__(self, begin: Callable[[], CallSpan]) -> None:
+        self._span: CallSpan | None = None
+        with _told_once():
+            self._span = begin()
+
+    def enter(self) -> None:
+        """See `CallSpan`."""
+        if self._span is not None:
+            with _told_once():
+                self._span.enter()
+
+    def leave(self) -> None:
+        """See `CallSpan`."""
+        if self._span is not None:
+            with _told_once():
+                self._span.leave()
+
+    def end(self, verdict: Verdict) -> None:
+        """See `CallSpan`."""
+        if self._span is not None:
+            with _told_once():
+                self._span.end(verdict)
+
+
+_told: Final[list[bool]] = []  # of this process
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        if not _told:
+            _told.append(True)
+            _log.exception("spans of attempts break; attempts go on without them")
 
 
 def whole(verdicts: Sequence[Verdict]) -> Verdict:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -23,6 +23,7 @@ from scylla_spark.services.dispatch.steps import Ask, Pause, Read, Runner, Steps
 log = structlog.get_logger("dispatch")
 
 AGAIN_S = 1.0
+T = TypeVar("T")
 
 
 class Lookups:
@@ -44,6 +45,8 @@ class Lookups:
         self._runner = runner
         self._reloads: deque[Reload] = deque()
         self._names: deque[AskNames] = deque()
+        self._late_reloads = _Later(runner, self._reload_all)
+        self._late_names = _Later(runner, self._ask_all_names)
 
     def look_up(self, tenure: Tenure, keys: list[TaskKey]) -> None:
         """Which of these have ended; the engine gets `looked_up`."""
@@ -51,12 +54,18 @@ class Lookups:
 
     def reload(self, item: Reload) -> None:
         """The next tasks of a lane; the engine gets `reloaded`."""
-        self._reloads.append(item)
+        self._reload_all([item])
+
+    def _reload_all(self, items: Iterable[Reload]) -> None:
+        self._reloads.extend(items)
         self._runner.run("reload", self._reload())
 
     def ask_names(self, item: AskNames) -> None:
         """Which open tasks bear these names; the engine gets `named`."""
-        self._names.append(item)
+        self._ask_all_names([item])
+
+    def _ask_all_names(self, items: Iterable[AskNames]) -> None:
+        self._names.extend(items)
         self._runner.run("names", self._ask_names())
 
     def _ask_names(self) -> Steps[None]:
@@ -71,15 +80,14 @@ class Lookups:
 
     def _read_names(self, tenure: Tenure, items: list[AskNames]) -> Steps[None]:
         mark = yield from self._mark(tenure)
-        for item in items:
-            if item.covering >= mark.tasks_offset:  # the tables do not hold yet what was not kept
-                self._runner.later(AGAIN_S, partial(self.ask_names, item))
         ready = [item.names for item in items if item.covering < mark.tasks_offset]
         asked = [name for names in ready if names is not None for name in names]
         if asked:
             yield from self._tell_bearers(tenure, asked, mark)
         if None in ready:
             yield from self._tell_bearers(tenure, None, mark)
+        # of the others the tables do not hold yet what was not kept
+        self._late_names.add([item for item in items if item.covering >= mark.tasks_offset])
 
     def _tell_bearers(self, tenure: Tenure, names: list[Name] | None, mark: Mark) -> Steps[None]:
         found = yield from _until_it_works(lambda: self._tables.bearers(tenure.partition, names, mark))
@@ -102,9 +110,8 @@ class Lookups:
 
     def _read_lanes(self, tenure: Tenure, items: list[Reload]) -> Steps[None]:
         mark = yield from self._mark(tenure)
-        for item in items:
-            if item.covering >= mark.tasks_offset:  # the tables do not hold yet what the lane let go of
-                self._runner.later(AGAIN_S, partial(self.reload, item))
+        # of some the tables do not hold yet what the lane let go of
+        self._late_reloads.add([item for item in items if item.covering >= mark.tasks_offset])
         ready = {item.ordering_id: item for item in items if item.covering < mark.tasks_offset}
         if not ready:
             return
@@ -123,6 +130,40 @@ class Lookups:
     def _mark(self, tenure: Tenure) -> Steps[Mark]:
         progress: Mapping[int, Mark] = yield from _until_it_works(self._tables.marks)
         return progress.get(tenure.partition, Mark())
+
+
+class _Later(Generic[T]):
+    """Questions that are asked again a second later, all of them together, however many wait.
+
+    Args:
+        runner: has the time.
+        ask: asks them again.
+    """
+
+    def __init__(self, runner: Runner, ask: Callable[[list[T]], None]) -> None:
+        self._runner = runner
+        self._ask = ask
+        self._items: deque[T] = deque()
+        self._is_set = False
+
+    def add(self, items: Iterable[T]) -> None:
+        """Takes some more."""
+        self._items.extend(items)
+        if self._items and not self._is_set:
+            self._is_set = True
+            try:
+                self._runner.later(AGAIN_S, self._ask_all)
+            except RuntimeError as error:  # no thread could be started; what comes next tries again
+                self._is_set = False
+                log.warning("questions wait longer", questions=len(self._items), error=repr(error))
+
+    def _ask_all(self) -> None:
+        self._is_set = False  # before they are taken: what is added from now on waits for a time of its own
+        taken = []
+        while self._items:
+            taken.append(self._items.popleft())
+        if taken:
+            self._ask(taken)
 
 
 def _until_it_works(read: Callable[[], Any]) -> Steps[Any]:

@@ -236,6 +236,9 @@ class TasksTail:
             marks = self._marks()
         except Exception as error:
             log.warning("a take waits for the tables", partitions=numbers, error=repr(error)[:300])
+            self._consumer.seek_to_end(
+                *(TopicPartition(self._topic, number) for number in numbers)
+            )  # it must stand somewhere
             self._retakes |= dict.fromkeys(numbers, self._clock() + RETAKE_US)
         else:
             self.take(numbers, marks)

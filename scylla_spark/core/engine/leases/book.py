@@ -31,7 +31,7 @@ from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
-_DEAF_US: Final = 30_000_000  # a lease waits no longer than this past its end for what its worker may have said
+_DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
@@ -279,8 +279,8 @@ class LeaseBook:
         if not self._deadlines:
             return self._owed_by_us
         due_us = self._deadlines[0][0]
-        asked = self._asks is not None and self._heard_us < due_us <= self._asks[1]
-        return min(due_us + _DEAF_US if asked else due_us, self._owed_by_us)
+        waits = self._asks is not None and self._heard_us < due_us <= self._asks[1]
+        return min(self._asks[1] + _DEAF_US if waits and self._asks is not None else due_us, self._owed_by_us)
 
     def expire(self, now: int) -> None:
         """Leases without a sign of life are over; those that were extended run on.
@@ -292,8 +292,7 @@ class LeaseBook:
             due_us, _, digest = self._deadlines[0]
             lease = self._leases.get(digest)
             is_over = lease is not None and lease.deadline_us <= due_us
-            if is_over and self._heard_us < due_us and now < due_us + _DEAF_US:
-                self._listen(now, due_us)
+            if is_over and self._heard_us < due_us and self._listens(now, due_us):
                 return
             heappop(self._deadlines)
             if lease is not None and is_over:
@@ -301,10 +300,12 @@ class LeaseBook:
             elif lease is not None:
                 heappush(self._deadlines, (lease.deadline_us, self._state.next_number(), lease.digest))
 
-    def _listen(self, now: int, due_us: int) -> None:
+    def _listens(self, now: int, due_us: int) -> bool:
+        """Whether it is to be waited for what workers may have said up to then; asks for it, if it was not asked for yet."""
         if self._asks is None or self._asks[1] < due_us:
             self._asks = self._state.next_number(), now
             self._state.ask(action.Listen(self._asks[0]))
+        return now < self._asks[1] + _DEAF_US
 
     def listened(self, number: int) -> None:
         """All that workers had sent when that question was asked was taken; answers to older questions say nothing new."""

@@ -16,8 +16,8 @@ from scylla_spark.cli import (
     notify,
     queue,
     rejected,
+    root_commands,
     schedule,
-    service,
     simulate,
     table,
     task,
@@ -54,7 +54,7 @@ for name, group in (
     app.add_typer(group, name=name)
 task_logs.register(task.app)
 task_outputs.register(task.app)
-service.register(app)
+root_commands.register(app)
 simulate.register(app)
 dashboard.register(app)
 top.register(app)

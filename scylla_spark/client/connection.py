@@ -12,12 +12,12 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command, Rules
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.sender import Place, Sender
+from scylla_spark.io.kafka.command_sender import Place, Sender
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scylla_spark.client.tasks.tables import TaskTables
+    from scylla_spark.client.tasks.arrow_tables import TaskTables
     from scylla_spark.io.kafka.log_reader import LogReader
     from scylla_spark.io.kafka.plan_requests import PlanRequests
 
@@ -95,7 +95,7 @@ class Connection:
         """Lists tasks and attempts from the tables, and remembers some of them."""
         with self._lock:
             if self._task_tables is None:
-                from scylla_spark.client.tasks.tables import TaskTables
+                from scylla_spark.client.tasks.arrow_tables import TaskTables
 
                 self._task_tables = TaskTables(self.readers)
             return self._task_tables

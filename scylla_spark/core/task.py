@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol, TypedDict, Unpack
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import FilePath
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE, MOST_RETRIES, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms, duration_us
 from scylla_spark.errors import ArgumentError, shown

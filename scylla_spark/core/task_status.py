@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import TaskFailed
 

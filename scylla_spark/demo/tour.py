@@ -23,8 +23,8 @@ from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.demo import check, gather, handlers, load, schedules, show
 from scylla_spark.demo.check import Finding
 from scylla_spark.demo.evidence import History, Intended
-from scylla_spark.demo.receiver import Receiver
 from scylla_spark.demo.send import Sender
+from scylla_spark.demo.witness import Receiver
 from scylla_spark.errors import ConflictError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment

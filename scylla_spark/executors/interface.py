@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation, Outcome, Retry
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.handler_form import HandlerForm
 from scylla_spark.executors.isolation import Isolation
 

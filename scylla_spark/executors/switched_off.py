@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo, Sink
 from scylla_spark.executors.isolation import UNAVAILABLE
 

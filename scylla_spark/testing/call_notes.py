@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.call_notes import CallNotes
 from scylla_spark.executors.local.framing import FrameReader

@@ -18,7 +18,7 @@ from scylla_spark.core.task import Failure
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.io.kafka.sender import record_of
+from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.services.dispatch.follow_ups import REFUSED, event_record
 from scylla_spark.testing.virtual_dispatcher import VirtualDispatcher, Watcher
 from scylla_spark.testing.virtual_planner import VirtualPlanner

@@ -21,7 +21,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.stored_tasks import Known
+from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import TaskStatus, status_of

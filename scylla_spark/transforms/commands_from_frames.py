@@ -39,8 +39,8 @@ from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN, RULE
+from scylla_spark.transforms.expires_and_tags import expires_column, tags_column, wrong_tags
 from scylla_spark.transforms.payload_json import JSON_OPTIONS, payload_column, payload_conditions
-from scylla_spark.transforms.row_settings import expires_column, tags_column, wrong_tags
 
 REASONS: Final = {
     "ordering_id_missing": "the ordering id is null",

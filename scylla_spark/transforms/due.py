@@ -8,7 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
-from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.scan_budget import ROW_BYTES, Budget
 from scylla_spark.core.task import MAX_LAST_ERROR_CHARS
 from scylla_spark.defaults import DEFAULT_QUEUE

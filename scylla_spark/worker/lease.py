@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol
 
 from scylla_spark.clock import boot_us, from_us, now_us
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import CANCELLED, LOST, OK
 from scylla_spark.core.leased_lines import LeasedLine
@@ -26,7 +27,6 @@ from scylla_spark.core.task import (
     Task,
     TaskContext,
 )
-from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, WaitTimeoutError
 from scylla_spark.executors.local.attempt_outputs import checked_media_type

@@ -15,7 +15,7 @@ from scylla_spark.core.records.command import Rules
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.report import read_follow_up
-from scylla_spark.io.kafka.sender import record_of
+from scylla_spark.io.kafka.command_sender import record_of
 from scylla_spark.services.dispatch.follow_ups import event_record
 from tests.fuzz import strategies as our
 from tests.fuzz.test_readers import inputs

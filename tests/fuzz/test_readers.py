@@ -28,7 +28,7 @@ from scylla_spark.core.records.fact import (
     decode,
     encode_facts,
 )
-from scylla_spark.io.kafka.sender import _with_extra
+from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.transforms import records
 from tests.fuzz import strategies as our
 

@@ -17,7 +17,7 @@ from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
-    from scylla_spark.core.work_note import WorkNote
+    from scylla_spark.core.attempt_note import WorkNote
     from tests.simulation.process import Process
 
 RULES = {

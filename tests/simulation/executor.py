@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.interface import HandlerInfo
 from tests.simulation.records import SECOND

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.services.dispatch.steps import Ask, Pause, Steps
+from scylla_spark.services.dispatch.stepwise_work import Ask, Pause, Steps
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:

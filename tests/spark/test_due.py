@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.scan_budget import Budget
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS

@@ -11,7 +11,7 @@ from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts, en
 from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.sender import _with_extra
+from scylla_spark.io.kafka.command_sender import _with_extra
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from tests.fuzz import strategies
 from tests.fuzz.strategies import NOW

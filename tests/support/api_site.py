@@ -20,7 +20,7 @@ from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.records.command import Command
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.kafka.sender import Place, Sender
+from scylla_spark.io.kafka.command_sender import Place, Sender
 from scylla_spark.services.api.app import application, guarded
 from tests.support.planner_harness import PlannerHarness
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
+from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
-from scylla_spark.core.stored_tasks import Known, ScanRow
+from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.task import STARTED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import fingerprint

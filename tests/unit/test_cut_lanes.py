@@ -2,7 +2,7 @@
 
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import fingerprint

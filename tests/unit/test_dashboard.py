@@ -252,9 +252,9 @@ def test_a_session_that_goes_on_gets_a_new_text_and_an_old_one_does_not(site, cl
     sent(client, "/ui/login", client.get("/ui/login"), token=token_of(site, "read"))
     assert "set-cookie" not in client.get("/ui/now").headers
     began = now_us()
-    monkeypatch.setattr("scylla_spark.services.dashboard.page.now_us", lambda: began + RENEWED_US + 1_000_000)
+    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + RENEWED_US + 1_000_000)
     assert "HttpOnly" in client.get("/ui/now").headers["set-cookie"]
-    monkeypatch.setattr("scylla_spark.services.dashboard.page.now_us", lambda: began + IDLE_US + 1_000_000)
+    monkeypatch.setattr("scylla_spark.services.dashboard.page_request.now_us", lambda: began + IDLE_US + 1_000_000)
     assert client.get("/ui/now").status_code == 200, "it was renewed"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import failpoint
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import (
@@ -22,7 +23,6 @@ from scylla_spark.core.records.fact import (
     encode_resign,
 )
 from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
-from scylla_spark.core.work_note import WorkNote
 
 KEY = TaskKey(1, "a", "b")
 FENCE = Fence(4, "n")

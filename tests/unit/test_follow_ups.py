@@ -7,15 +7,15 @@ from datetime import datetime
 
 import pytest
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.follow_up import EVENT, MAX_FOLLOW_UPS, TASK, FollowUp, unique_key
 from scylla_spark.core.follow_up_task import command_of, read_task
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command, encode
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import FAILED, STARTED, SUCCEEDED, YIELDED, Failure, Retry
 from scylla_spark.core.tenure import Basis
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.framing import ProtocolError

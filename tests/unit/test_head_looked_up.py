@@ -2,7 +2,7 @@
 
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, OutcomeRecord
-from scylla_spark.core.stored_tasks import Known, ScanRow
+from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.core.task import CANCELLED
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND, Harness

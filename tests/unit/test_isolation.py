@@ -12,10 +12,10 @@ import pytest
 
 from scylla_spark.cli import task as cli_task
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.task_status import attempt_of
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import handler, load

@@ -23,7 +23,7 @@ from scylla_spark.core.lease import (
 from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND

@@ -8,7 +8,7 @@ from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import Name
 from scylla_spark.io.delta.open_tasks import OpenTasksReader
@@ -17,7 +17,7 @@ from scylla_spark.schemas import COMPLETIONS, TASKS
 from scylla_spark.services.dispatch import lookups, scanner
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
-from scylla_spark.services.dispatch.steps import Ask, Read, Threads
+from scylla_spark.services.dispatch.stepwise_work import Ask, Read, Threads
 from tests.support.delta_tables import append, fact, make, task
 from tests.support.engine_harness import NOW, SECOND, Harness
 

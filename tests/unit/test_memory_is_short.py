@@ -9,7 +9,7 @@ from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import chosen, fingerprint

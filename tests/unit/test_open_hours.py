@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.progress_mark import Mark
 
 hours = st.integers(0, 12)

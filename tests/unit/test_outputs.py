@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.client.tasks.outputs import outputs_of
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import (
     MAX_OUTPUTS,
@@ -21,7 +22,6 @@ from scylla_spark.core.output import (
 )
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
 from scylla_spark.core.task_status import attempt_of
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.local.attempt_outputs import AttemptOutputs

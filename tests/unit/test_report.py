@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import MAX_ERROR_CHARS, MAX_RESULT_BYTES, Invocation
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.local.forkserver_handle import News, parse_handler, parse_news
 from scylla_spark.executors.local.framing import FrameReader, ProtocolError, pack
 from scylla_spark.executors.local.messages import CallRecord, extended

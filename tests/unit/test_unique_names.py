@@ -10,7 +10,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, Rejection, Rules, encode, validate
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
-from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
+from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.task import CANCELLED, DUPLICATE, FAILED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import Name

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.bench import report
-from scylla_spark.bench.command_process import Child, up
+from scylla_spark.bench.cli_process import Child, up
 from scylla_spark.bench.deployment_under_test import LIMIT_S, Options, await_merged, say
 from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import NOOP, STAMP

@@ -21,7 +21,7 @@ import polars as pl
 
 from scylla_spark.bench import report
 from scylla_spark.bench import steady_load as paced_load
-from scylla_spark.bench.command_process import planner
+from scylla_spark.bench.cli_process import planner
 from scylla_spark.bench.deployment_under_test import LIMIT_S, Costs, Options, await_value, place, say
 from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import STAMP

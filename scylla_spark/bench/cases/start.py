@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.bench import report
-from scylla_spark.bench.command_process import Child, dispatcher, up
+from scylla_spark.bench.cli_process import Child, dispatcher, up
 from scylla_spark.bench.deployment_under_test import Options, say
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
@@ -69,7 +69,7 @@ def _round(options: Options) -> Round:
     folder = Path(tempfile.mkdtemp(prefix="scylla-spark-bench-", dir=options.data))
     whole, changes = folder / "whole", options.changes or {}
     try:
-        found = {"floor": _timed(lambda: Child(["scylla_spark.bench.start_floor", str(folder / "bare")]))}
+        found = {"floor": _timed(lambda: Child(["scylla_spark.bench.bare_deployment", str(folder / "bare")]))}
         found["first"] = _timed(lambda: up(whole, changes))
         found["restart"] = _timed(lambda: up(whole, changes))
         with EmbeddedBroker(broker_folder(Settings(_env_file=None, data_dir=whole))) as broker:

@@ -7,7 +7,7 @@ import json
 from scylla_spark.clock import iso
 from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.command import Rejection, Rules, validate
-from scylla_spark.io.kafka.sender import Record
+from scylla_spark.io.kafka.command_sender import Record
 
 
 def repaired(value: bytes | None, rules: Rules, now: int, *, reschedule: bool) -> Record | str:

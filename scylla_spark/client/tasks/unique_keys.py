@@ -22,7 +22,7 @@ from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.task_state import OPEN
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.io.delta.rows import IDENTITY, in_us
-from scylla_spark.io.kafka.sender import Place
+from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.schemas import TASKS
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.stored_tasks import Known
+from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.task import CANCELLED, EXPIRED, FAILED, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
@@ -46,11 +47,10 @@ from scylla_spark.core.output import OutputLink
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
-from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
+from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
-from scylla_spark.core.work_note import WorkNote
 
 
 class Engine:

@@ -18,7 +18,7 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, Command
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import name_of
 from scylla_spark.fingerprint import fingerprint

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, FAILED, TIMED_OUT, YIELDED, Outcome
-from scylla_spark.core.work_note import WorkNote
 
 
 class Judging:

@@ -20,7 +20,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.stored_tasks import Bearer
+from scylla_spark.core.stored_task_records import Bearer
 from scylla_spark.core.task import DUPLICATE, Failure
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name, name_of

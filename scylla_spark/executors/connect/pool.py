@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.config.connect import OWN
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import FAILED, Failure, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.connect.releases import Releases

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.core.follow_up import MAX_FOLLOW_UP_CHARS, MAX_FOLLOW_UPS, FollowUp, FollowUps
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import FollowUpOptions
 from scylla_spark.core.trace_context import current_traceparent
-from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs

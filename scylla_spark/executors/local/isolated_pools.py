@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import now_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import FAILED, NOT_STARTED, Failure, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import Executor, HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.isolation import SANDBOX, UNAVAILABLE, Isolation
 from scylla_spark.executors.local.output_desk import OutputDesk

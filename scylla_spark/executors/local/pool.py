@@ -13,13 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
-from scylla_spark.executors.local.child_lifecycle import ChildEnd
+from scylla_spark.executors.local.child_interfaces import ChildEnd
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.output_desk import OutputDesk

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.output import OutputLink, read_link
@@ -19,7 +20,6 @@ from scylla_spark.core.task import (
     YIELDED,
     Failure,
 )
-from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.executors.local.capture import CAPTURE_CHARS
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.handler_call import clean, failed

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call
 from scylla_spark.executors.local.outcomes import Moment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.interface import Executor, HandlerInfo, Sink
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.supervision import ChildKind

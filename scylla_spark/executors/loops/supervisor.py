@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call, Finished
-from scylla_spark.executors.local.child_lifecycle import Nursery
+from scylla_spark.executors.local.child_interfaces import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, reported
 from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.loops.child_handle import LoopChildHandle

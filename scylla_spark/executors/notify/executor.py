@@ -11,10 +11,10 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.notify import Notify
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.notice_proof import is_proven, notice_key
 from scylla_spark.core.records.rejection import of_defect
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import NOTIFY_HANDLER
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.catalog import Kind

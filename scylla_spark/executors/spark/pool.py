@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import boot_us, both_us, now_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.handler_durations import HandlerDurations
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S, SPARK_SLOTS
 from scylla_spark.errors import ConflictError
 from scylla_spark.executors.backlog import Backlog

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scylla_spark.clock import both_us, now_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import FAILED, Failure, Invocation, LastError, Outcome
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import LONGEST_RUN_S
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.interface import OutputTerms

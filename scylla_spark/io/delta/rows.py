@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
@@ -13,9 +14,8 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.task import MAX_LAST_ERROR_CHARS, Failure, LastError
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
 

@@ -22,7 +22,7 @@ from scylla_spark.core.progress_mark import Mark, stored_mark
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogRecord
-from scylla_spark.core.stored_tasks import Known, ScanRow
+from scylla_spark.core.stored_task_records import Known, ScanRow
 from scylla_spark.errors import ConfigError, NotFoundError, UnreachableError
 from scylla_spark.io.delta.deployment_record import stored_rules
 from scylla_spark.io.delta.rows import (  # fmt: skip

@@ -14,7 +14,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.access import audit, identity, tokens
+from scylla_spark.services.api.access import audit, tokens, whoami
 from scylla_spark.services.api.access.access import Access
 from scylla_spark.services.api.access.own_queues import check_queues
 from scylla_spark.services.api.access.token_view import TokenView
@@ -65,7 +65,7 @@ _ROUTES = (
     system,
     tokens,
     overview,
-    identity,
+    whoami,
     health,
 )
 

@@ -11,5 +11,5 @@ How a screen is added:
    `still`, which stay; a page that does not change by itself says `{% set refreshes = false %}`. `_parts.html` has the macros `state`,
    `button`, `task_table` and `said_json`; filters are `name`, `count`, `span`, `ms`, `json`, `segment`; `moment(text)` writes an instant.
    No inline scripts or styles. Links are made by `url("/ui/mine", filter=…)`, parts of paths by `segment(name)`.
-5. Add the module to `SCREENS` in `app.py`, and its place in the navigation to `NAVIGATION` in `page.py`.
+5. Add the module to `SCREENS` in `app.py`, and its place in the navigation to `NAVIGATION` in `page_request.py`.
 """

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scylla_spark.services.dashboard import lane, live, login, now, schedules, system, task, tasks, time_machine
 from scylla_spark.services.dashboard.guard import HEADERS
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.page import Page, Site
+from scylla_spark.services.dashboard.page_request import Page, Site
 from scylla_spark.services.dashboard.sessions import Sessions
 
 SCREENS: Final = (login, live, now, tasks, task, lane, schedules, time_machine, system)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.words import filter_term, instant_of, segment
 
 _SHOWN: Final = 50

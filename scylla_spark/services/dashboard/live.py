@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from scylla_spark.services.dashboard.page import Page, shows
+from scylla_spark.services.dashboard.page_request import Page, shows
 
 OVERVIEW: Final = "/v1/overview"
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from scylla_spark.services.dashboard.guard import COOKIE
 from scylla_spark.services.dashboard.own_api import ApiProblem, OwnApi
-from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows
 
 _FIRST: Final = "/ui/now"
 

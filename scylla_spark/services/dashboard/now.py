@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from scylla_spark.services.dashboard.now_live import NowStream
-from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.words import segment
 
 _OPEN: Final = ("scheduled", "ready", "running", "retry_wait")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from scylla_spark.services.dashboard.own_api import ApiProblem
-from scylla_spark.services.dashboard.page import Page, acts, shows
+from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.words import count_text, segment

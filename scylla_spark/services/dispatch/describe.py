@@ -15,9 +15,9 @@ from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneSta
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.dispatch.conditions import conditions
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.dispatch.start_conditions import conditions
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 

@@ -16,6 +16,7 @@ import structlog
 from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
@@ -25,7 +26,6 @@ from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
-from scylla_spark.core.work_note import WorkNote
 from scylla_spark.executors.catalog import asked_for, turned_on_by
 from scylla_spark.executors.interface import Executor, HandlerInfo, KeepsLogs, KeepsOutputs, LogKeeper, OutputTerms
 from scylla_spark.executors.switched_off import UNSANDBOXED, SwitchedOff, unsandboxed
@@ -34,7 +34,6 @@ from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
 from scylla_spark.io.kafka.topics import producer
-from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import TakesLines
 from scylla_spark.services.dispatch.engine_settings import (
@@ -45,6 +44,7 @@ from scylla_spark.services.dispatch.engine_settings import (
 )
 from scylla_spark.services.dispatch.follow_ups import FollowUpSender
 from scylla_spark.services.dispatch.handler_policies import HandlerPolicies
+from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
 from scylla_spark.services.dispatch.lease_desk import Desk
 from scylla_spark.services.dispatch.lookups import Lookups
 from scylla_spark.services.dispatch.mailbox import Mailbox
@@ -52,7 +52,7 @@ from scylla_spark.services.dispatch.metrics import DispatchMetrics
 from scylla_spark.services.dispatch.outcomes_tail import Delivered, OutcomesTail
 from scylla_spark.services.dispatch.queue_definitions import QueueFollower
 from scylla_spark.services.dispatch.scanner import LargeScan, OpenTasks, Scanner, Ticker
-from scylla_spark.services.dispatch.steps import Runner, Steps, Threads
+from scylla_spark.services.dispatch.stepwise_work import Runner, Steps, Threads
 from scylla_spark.services.dispatch.tasks_tail import TasksTail
 
 log = structlog.get_logger("dispatch")

@@ -17,8 +17,8 @@ from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, SchedulerError
-from scylla_spark.io.kafka.sender import record_of
-from scylla_spark.services.dispatch.acknowledgements import Acknowledgements
+from scylla_spark.io.kafka.command_sender import record_of
+from scylla_spark.services.dispatch.joint_acknowledgement import Acknowledgements
 
 log = structlog.get_logger("dispatch")
 

@@ -13,12 +13,12 @@ from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scanner import OpenTasks, pieces
-from scylla_spark.services.dispatch.steps import Ask, Pause, Read, Runner, Steps
+from scylla_spark.services.dispatch.stepwise_work import Ask, Pause, Read, Runner, Steps
 
 log = structlog.get_logger("dispatch")
 

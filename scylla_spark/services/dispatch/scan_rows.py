@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry
-from scylla_spark.core.stored_tasks import ScanRow
+from scylla_spark.core.stored_task_records import ScanRow
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.fingerprint import fingerprint
 from scylla_spark.io.delta.rows import last_error, work_note

@@ -16,14 +16,14 @@ from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.memory_use import cost_of
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.progress_mark import Mark
-from scylla_spark.core.stored_tasks import Bearer, Known, ScanRow
+from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.duration import duration_us
 from scylla_spark.io.delta.open_tasks import Bound
 from scylla_spark.services.dispatch.mailbox import Mailbox
 from scylla_spark.services.dispatch.scan_rows import Slice
-from scylla_spark.services.dispatch.steps import Ask, Read, Steps
+from scylla_spark.services.dispatch.stepwise_work import Ask, Read, Steps
 
 log = structlog.get_logger("dispatch")
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.deferred_edge import common_edge
-from scylla_spark.core.open_hours import OpenHours
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queues_in_force import QueuesInForce, start_definitions
 from scylla_spark.core.scan_budget import MOST_BYTES, Budget

@@ -25,7 +25,7 @@ from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
-from scylla_spark.core.stored_tasks import Known
+from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms

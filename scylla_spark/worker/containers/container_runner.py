@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scylla_spark.worker.containers.container_slot import Yard
 from scylla_spark.worker.containers.guard import Guard
-from scylla_spark.worker.containers.identity import identity
+from scylla_spark.worker.containers.maker_process import identity
 from scylla_spark.worker.containers.options import Bounds, Files, Mark
 from scylla_spark.worker.containers.out_folder import memory_folder
 from scylla_spark.worker.containers.podman import Podman

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.core.output import MAX_OUTPUTS, is_output_name
-from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES
 from scylla_spark.errors import ArgumentError, SetupError
 from scylla_spark.executors.local.attempt_outputs import checked_media_type
 from scylla_spark.worker.lease import Lease, Output

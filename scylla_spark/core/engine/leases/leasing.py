@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
@@ -25,7 +26,6 @@ from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import place_of
 from scylla_spark.core.lease import Scarcity, digest_of_token, new_token
 from scylla_spark.core.task import Invocation
-from scylla_spark.core.work_note import WorkNote
 
 MOST_ANSWER_BYTES: Final = (
     8 * 1024 * 1024

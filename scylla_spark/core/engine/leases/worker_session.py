@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.lease import Call
-from scylla_spark.core.work_note import WorkNote
 
 
 class Lease:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.core.lease import (
     MOST_WANTED,
     UNAVAILABLE,
@@ -23,7 +24,6 @@ from scylla_spark.core.lease import (
 )
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.core.task import ABORTED, FAILED, MAX_RESULT_BYTES, Failure
-from scylla_spark.core.work_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN
 from scylla_spark.services.api import problems

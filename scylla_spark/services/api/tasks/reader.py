@@ -12,7 +12,7 @@ from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
-from scylla_spark.io.kafka.sender import Place
+from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api.follow.log_tail import LogTail
 
 _OWN_S = 1.0

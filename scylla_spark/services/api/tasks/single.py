@@ -16,7 +16,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.scopes import ALL_QUEUES
 from scylla_spark.errors import NotFoundError
-from scylla_spark.io.kafka.sender import Place
+from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, WaitMs, answer, answers, router
 from scylla_spark.services.api.problems import Problem

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.task import LastError
-from scylla_spark.core.work_note import WorkNote
 
 
 class ScanRow(NamedTuple):

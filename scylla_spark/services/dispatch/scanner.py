@@ -148,7 +148,7 @@ class _Held(NamedTuple):
 class Scanner:
     """Decides what to scan, reads it and offers the rows to the engine.
 
-    Its work is done in steps (see `services.dispatch.steps`), one scan at a time; whoever carries it out sees to that.
+    Its work is done in steps (see `services.dispatch.stepwise_work`), one scan at a time; whoever carries it out sees to that.
 
     Args:
         tables: what is read without Spark.

@@ -1,4 +1,4 @@
-"""Carries out the product's pieces of work (`services.dispatch.stepwise_work`) step by step, with anything happening between two of them."""
+"""Carries out pieces of work (`services.dispatch.stepwise_work`) step by step, with anything happening between two of them."""
 
 from __future__ import annotations
 

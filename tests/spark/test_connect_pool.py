@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from scylla_spark.executors.connect import sessions
 from scylla_spark.executors.connect.pool import UNAVAILABLE, ConnectPool
 from scylla_spark.executors.connect.sessions import RELEASE_S
 from scylla_spark.io.host.connect_server import ServerAddress
@@ -134,7 +135,7 @@ def test_tasks_say_why_where_the_children_cannot_be():
     pool.stop(drain_s=0)
 
 
-def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_long():
+def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_long(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         pool = _pool(ServerAddress(f"sc://127.0.0.1:{silent.getsockname()[1]}", ""))
         running = Running(pool, slack_s=20)
@@ -143,9 +144,12 @@ def test_a_silent_server_holds_every_end_up_for_one_release_and_a_stop_not_for_l
         assert [one.outcome for one in running.run(*calls, within=_PATIENCE)] == ["succeeded"] * 4
         told = [running.reported_at[call.id] for call in calls]
         assert max(told) - min(told) < 2 * RELEASE_S, "they are released side by side"
+        monkeypatch.setattr(
+            sessions, "RELEASE_S", _PATIENCE
+        )  # none has ended when the last of them begins, however slow that is
         more = [invocation("echo", number) for number in range(4)]
         pool.submit(more)
-        eventually(lambda: pool.room() == 0 and not pool.running(), 10, "what is not released takes room")
+        eventually(lambda: pool.room() == 0 and not pool.running(), _PATIENCE, "what is not released takes room")
         begun = time.monotonic()
         pool.stop(drain_s=0)
         assert time.monotonic() - begun < 4 * RELEASE_S

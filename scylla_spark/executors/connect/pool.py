@@ -122,7 +122,10 @@ class ConnectPool:
             return _ROOM
         if self._pool is None or self._releases is None:
             return 0
-        return max(0, self._pool.room() - self._releases.unreleased)
+        unreleased = self._releases.unreleased
+        if unreleased >= self._sessions:  # whatever room there is behind attempts that were fast so far
+            return 0
+        return max(0, self._pool.room() - unreleased)
 
     def running(self) -> Mapping[int, int]:
         """Which tasks run, and since when."""

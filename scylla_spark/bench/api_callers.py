@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import time
+from functools import partial
 from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from scylla_spark.bench.floor_measurements import ECHO_TOPIC
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, timed
 from scylla_spark.bench.handlers import NOOP
 from scylla_spark.bench.helper_process import Channel
 from scylla_spark.clock import boot_us, iso, now_us
@@ -41,11 +42,11 @@ def single_tasks(channel: Channel, settings: Settings, *, api: str, count: int) 
         channel.hear()
         for start in range(0, count, _TURN):
             for path in paths[start : start + _TURN]:
-                took["put"].append(_timed(lambda path=path: _call(connection, "PUT", path, body)))
+                took["put"].append(timed(partial(_call, connection, "PUT", path, body)))
                 took["record"].append(
-                    _timed(lambda: sender.send(ECHO_TOPIC, body.encode(), partition=0).get(timeout=30))
+                    timed(lambda: sender.send(ECHO_TOPIC, body.encode(), partition=0).get(timeout=30))
                 )
-                took["empty"].append(_timed(lambda: _call(connection, "GET", "/healthz")))
+                took["empty"].append(timed(lambda: _call(connection, "GET", "/healthz")))
     return {name: sorted(found) for name, found in took.items()}
 
 
@@ -111,7 +112,7 @@ def reads(
     took: dict[str, list[int]] = {kind: [] for kind in paths}
     for some in zip(*paths.values(), strict=True):
         for kind, path in zip(paths, some, strict=True):
-            took[kind].append(_timed(lambda path=path: _call(connection, "GET", path)))
+            took[kind].append(timed(partial(_call, connection, "GET", path)))
             time.sleep(pause_ms / 1000)
     return {kind: sorted(found) for kind, found in took.items()}
 
@@ -146,12 +147,6 @@ def _arrow(count: int, name: str) -> bytes:
 
 def _connection(api: str) -> HTTPConnection:
     return HTTPConnection(urlsplit(api).netloc, timeout=600)
-
-
-def _timed(call: Any) -> int:
-    begun = boot_us()
-    call()
-    return boot_us() - begun
 
 
 def _call(

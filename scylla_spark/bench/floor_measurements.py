@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import TopicPartition
@@ -38,6 +38,13 @@ def wait_until(at_us: int) -> int:
     while (left := at_us - now_us()) > 0:
         select.select([], [], [], left / 1e6)
     return -left
+
+
+def timed(call: Callable[[], object]) -> int:
+    """Microseconds that a call takes."""
+    begun = boot_us()
+    call()
+    return boot_us() - begun
 
 
 def make_topic(settings: Settings, name: str, partitions: int) -> None:

@@ -20,7 +20,7 @@ from scylla_spark.errors import SchedulerError, WaitTimeoutError
 
 ROLES: Final = {
     "steady": "load", "pings": "load", "facts": "outcomes_observer", "timer": "floor_measurements", "echo": "floor_measurements",
-    "pool": "floor_measurements", "round_trips": "floor_measurements", "lease_workers": "lease_workers",
+    "pool": "floor_measurements", "round_trips": "floor_measurements", "lease_workers": "lease_workers", "lease_turns": "lease_workers",
     "empty_calls": "lease_workers", "lease_fleet": "lease_fleet", "single_tasks": "api_callers", "bulk": "api_callers",
     "bare_records": "api_callers", "reads": "api_callers", "onlookers": "onlookers", "first_paint": "onlookers",
 }  # fmt: skip

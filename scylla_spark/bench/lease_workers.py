@@ -8,9 +8,11 @@ from http.client import HTTPConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from scylla_spark.bench.floor_measurements import ECHO_TOPIC, timed
 from scylla_spark.bench.helper_process import Channel
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.io.kafka.topics import producer
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 _WAIT_MS: Final = 1_000
@@ -34,10 +36,7 @@ class _Worker(threading.Thread):
         sequence = 0
         while True:
             sequence += 1
-            body = {
-                "seq": sequence, "session": "bench", "want": [{"queue": self._queue, "max": self._most}], "wait_ms": _WAIT_MS,
-                "results": [{"lease": lease["lease"], "outcome": "succeeded"} for lease in held],
-            }  # fmt: skip
+            body = _sync_body(sequence, [{"queue": self._queue, "max": self._most}], held)
             begun = boot_us()
             answer = post(self._connection, f"/v1/workers/{self.name}/sync", body)
             self.calls_us.append(boot_us() - begun)
@@ -48,6 +47,14 @@ class _Worker(threading.Thread):
                 return
             held = answer["leases"]
             self.keys += [lease["task"]["uniqueness_key"] for lease in held]
+
+
+def _sync_body(sequence: int, want: list[dict[str, Any]], held: list[dict[str, Any]]) -> dict[str, Any]:
+    """A call that reports all that is held, as done."""
+    return {
+        "seq": sequence, "session": "bench", "want": want, "wait_ms": _WAIT_MS,
+        "results": [{"lease": lease["lease"], "outcome": "succeeded"} for lease in held],
+    }  # fmt: skip
 
 
 def post(connection: HTTPConnection, path: str, body: Any) -> Any:
@@ -100,6 +107,42 @@ def lease_workers(
     }  # fmt: skip
 
 
+def lease_turns(channel: Channel, settings: Settings, *, api: str, queue: str, seconds: float) -> dict[str, list[int]]:
+    """One worker that leases one task at a time; by turns with each call an empty one, and a record sent and acknowledged.
+
+    Args:
+        channel: to the parent, which says when to begin.
+        settings: with the broker.
+        api: address of the API.
+        queue: to lease from.
+        seconds: how long; the task that is held then is reported.
+
+    Returns:
+        Microseconds, sorted: `sync` of calls that reported a task and found the next, `empty`, `record`; `refused` calls and reports.
+    """
+    connection = HTTPConnection(urlsplit(api).netloc, timeout=60)
+    took: dict[str, list[int]] = {"sync": [], "empty": [], "record": [], "refused": []}
+    with producer(settings, linger_ms=0) as sender:
+        sender.send(ECHO_TOPIC, b"warm", partition=0).get(timeout=30)
+        channel.tell("ready")
+        channel.hear()
+        held: list[dict[str, Any]] = []
+        until, sequence = boot_us() + round(seconds * 1e6), 0
+        while boot_us() < until or held:
+            sequence += 1
+            want = [{"queue": queue, "max": 1}] if boot_us() < until else []
+            begun = boot_us()
+            answer = post(connection, "/v1/workers/turns/sync", _sync_body(sequence, want, held))
+            us = boot_us() - begun
+            if held and answer["leases"]:
+                took["sync"].append(us)
+            took["refused"] += [us for status in answer["accepted"] if status["status"] != "ok"]
+            held = answer["leases"]
+            took["empty"].append(timed(lambda: _empty(connection)))
+            took["record"].append(timed(lambda: sender.send(ECHO_TOPIC, b"{}", partition=0).get(timeout=30)))
+    return {name: sorted(found) for name, found in took.items()}
+
+
 def empty_calls(channel: Channel, _settings: Settings, *, api: str, workers: int, calls: int) -> float:
     """The floor: how many requests a second the same application answers that does nothing for them.
 
@@ -113,8 +156,7 @@ def empty_calls(channel: Channel, _settings: Settings, *, api: str, workers: int
     def call() -> None:
         connection = HTTPConnection(urlsplit(api).netloc, timeout=60)
         for _ in range(calls):
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
+            _empty(connection)
 
     threads = [threading.Thread(target=call, daemon=True) for _ in range(workers)]
     channel.tell("ready")
@@ -125,3 +167,8 @@ def empty_calls(channel: Channel, _settings: Settings, *, api: str, workers: int
     for thread in threads:
         thread.join()
     return workers * calls / ((boot_us() - begun) / 1e6)
+
+
+def _empty(connection: HTTPConnection) -> None:
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()

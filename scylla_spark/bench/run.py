@@ -35,6 +35,7 @@ BENCHES: Final = {
     "schedules": "a thousand crons of every second, 100,000 stored schedules, an event among them, and a killed planner",
     "watched": "from a commit to a watched table to the start of the task that it launches",
     "leases": "tasks leased and completed over HTTP by eight workers, a hundred at a time; --fleet: held",
+    "neighbours": "lateness while a worker leases task by task over HTTP, against none; and what such a call takes",
     "api": "tasks enqueued over HTTP, one by one and as bulks",
     "reads": "a task, a page and a count over HTTP, a million tasks stored",
     "dashboard": "every screen of the dashboard, its first paint, and the heat map of a day of a million tasks",

@@ -7,6 +7,7 @@ are left out of every figure. CPU is measured from the first measured task to th
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from scylla_spark.config.settings import Settings
 AHEAD_US: Final = 5_000_000
 LEAD_US: Final = 500_000  # from the word to the first of a schedule
 _PATIENCE_S: Final = 60
+_IDLE_S: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +94,18 @@ class Result:
         return sum(late < 0 for late in self.late_us)
 
 
-def measure(settings: Settings, load: Load, *, before: int = 0) -> Result:
+def measure(settings: Settings, load: Load, *, before: int | None = 0) -> Result:
     """Puts a load on a running deployment.
 
     Args:
         settings: with the broker's address.
         load: what to put on it.
-        before: tasks that have succeeded on it already.
+        before: tasks that have succeeded on it already; None: others, due earlier, end meanwhile, and the end is known by silence.
     """
     schedule = {"count": load.total, "period_us": load.period_us}
     limit_s = (load.total * load.period_us + AHEAD_US) / 1e6 + _PATIENCE_S
-    wanted = {"expected": before + load.total, "limit_s": limit_s, "idle_s": 20, "keep": True}
+    expected = before + load.total if before is not None else sys.maxsize
+    wanted = {"expected": expected, "limit_s": limit_s, "idle_s": _IDLE_S, "keep": True}
     with Helper("facts", settings, **wanted) as observer:
         observer.answer()
         with (

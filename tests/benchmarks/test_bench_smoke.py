@@ -30,6 +30,7 @@ SMALL = {
         ["--seconds", "3", "--warm", "100", "--stored", "5000"],
         (*LATENCY, "one_screen_cores", "screens_cores", "api_ratio"),
     ),
+    "neighbours": (["--seconds", "3", "--warm", "100"], (*LATENCY, "leased", "sync_p50_ms", "sync_ratio")),
     "dashboard": (["--tasks", "5000"], (*LATENCY, "screens", "worst_p99_ms", "heat_map_first_ms", "first_paint_ms")),
     "logs": (["--seconds", "3", "--warm", "100"], (*LATENCY, "lines", "dropped", "missing")),
     "watched": (["--tasks", "3"], LATENCY),

@@ -40,7 +40,7 @@ def run(options: Options) -> dict[str, Any]:
     with place(options, "ingest", "dispatch", "api") as home:
         assert home.spark is not None
         api = home.addresses["api"]
-        _enqueued(home, count, options.lanes or count)
+        enqueued(home, count, options.lanes or count)
         seen, cores = _worked_off(home, api)
         floor = _floor(home, api)
     keys = seen["keys"]
@@ -58,7 +58,7 @@ def _fleet(options: Options) -> dict[str, Any]:
     options = options.needing("queues", **{QUEUE: {"mode": "pull", "lease": "30s", "max_run": "1d"}})
     with place(options, "ingest", "dispatch", "api") as home:
         assert home.spark is not None
-        _enqueued(home, count, count)
+        enqueued(home, count, count)
         before = machine.memory_mb(os.getpid())
         arguments = {"api": home.addresses["api"], "queue": QUEUE, "workers": -(-count // _EACH), "most": _EACH}
         with Helper("lease_fleet", home.settings, **arguments) as helper:
@@ -89,10 +89,17 @@ def _fleet(options: Options) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _enqueued(home: Deployment, count: int, lanes: int) -> None:
+def enqueued(home: Deployment, count: int, lanes: int) -> None:
+    """Overdue tasks of QUEUE, of which those at the heads of their lanes can be leased.
+
+    Args:
+        home: with a session.
+        count: tasks.
+        lanes: over how many lanes.
+    """
     assert home.spark is not None
     with Scheduler(home.settings, spark=home.spark) as scheduler:
-        enqueue(scheduler, tasks(home.spark, count, lanes, now_us(), 1), handler="noop", queue=QUEUE)
+        enqueue(scheduler, tasks(home.spark, count, lanes, now_us(), 1, prefix=QUEUE), handler="noop", queue=QUEUE)
     say(f"{count} tasks enqueued; the dispatcher takes them up")
     await_value("the tasks to be ready", lambda: _ready(home) >= min(count, lanes) or None, pause_s=0.1)
 

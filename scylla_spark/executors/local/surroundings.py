@@ -11,7 +11,7 @@ class Surroundings:
     """The environment variables, working directory and umask of this process, as they are now."""
 
     def __init__(self) -> None:
-        self._live: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]  # to read it through costs ten times as much
+        self._live: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001 - to read it through costs ten times as much
         self._variables = dict(self._live)
         self._folder = os.getcwd()
         self._mask = _umask()

@@ -390,6 +390,20 @@ def test_signs_keep_a_lease_up_to_its_longest_run():
     assert world.facts[-1].failure.kind == "lease_too_long"
 
 
+@pytest.mark.parametrize("timeout_ms", [3_000, 9_000])
+def test_the_timeout_of_a_task_is_the_longest_run_of_its_lease(timeout_ms):
+    world = PullWorld(lease_ms=2_000, max_run_ms=5_000)
+    world.put(timeout_ms=timeout_ms)
+    (lease,) = world.leases(world.once(1))
+    assert lease.until_us == world.now + timeout_ms * 1000
+    for second in range(1, timeout_ms // 1000):
+        world.at(second)
+        assert world.sign(lease.token) == OK
+    world.at(timeout_ms / 1000 + 0.1)
+    assert world.sign(lease.token) == LOST
+    assert world.facts[-1].failure.kind == "lease_too_long"
+
+
 def test_expired_leases_use_up_attempts(world):
     world.put()
     for _ in range(3):

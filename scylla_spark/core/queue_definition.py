@@ -93,6 +93,11 @@ class QueueDefinition:
     description: str = ""
     isolation: IsolationAsked = "handler"
 
+    @property
+    def redelivers(self) -> bool:
+        """Whether a task whose result is false comes again; not of a queue that delivers each once."""
+        return self.on_false == "redeliver" and self.lease_us > 0
+
     def retry(self, otherwise: Retry) -> Retry:
         """The policy of its tasks that bring none of their own: what it says, and of the rest what another policy says."""
         count = otherwise.max_retries if self.max_retries == "deployment" else self.max_retries

@@ -171,6 +171,7 @@ def test_many_are_sent_and_the_wrong_ones_named(scheduler, producer):
         ]
     )
     assert result.sent == len(producer.records) == 2
+    assert list(result.keys) == [read_back(record).key for record in producer.records], "keys that were made up, too"
     assert [refused.index for refused in result.refused] == [1, 2, 3]
     assert "prio" in result.refused[2].detail
 
@@ -197,6 +198,7 @@ def test_a_cell_that_is_not_a_number_refuses_its_task_and_no_other(scheduler, pr
     good = [{"handler": "x", "uniqueness_key": f"u{number}"} for number in range(2)]
     result = getattr(scheduler, bulk)([good[0], good[0] | {"uniqueness_key": "bad", field: math.nan}, good[1]])
     assert (result.sent, len(producer.records)) == (2, 2)
+    assert [key.uniqueness_key for key in result.keys] == ["u0", "u1"]
     assert [(refused.index, bool(refused.detail)) for refused in result.refused] == [(1, True)]
 
 

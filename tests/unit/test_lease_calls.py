@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import random
 
 import pytest
@@ -21,9 +22,11 @@ from scylla_spark.core.lease import (
     folded,
     new_token,
 )
+from scylla_spark.core.task import Failure
 from scylla_spark.errors import UnreachableError
 from scylla_spark.services.api.leases import call_router
 from scylla_spark.services.api.leases.call_router import LeaseCalls
+from scylla_spark.services.api.leases.views import ErrorBody
 
 RNG = random.Random(1)
 
@@ -396,3 +399,12 @@ def test_what_was_handed_over_in_an_answer_that_was_lost_is_told_again(desks):
     told = [answer(desks, session="s", sequence=1, wants=(Want("q", 1, None, 0),)) for _ in range(20)]
     assert [len(one.leases) for one in told] == [1] * 20
     assert {(one.held, one.digest) for one in told} == {(2, 6)}, "of each owner what it said last"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [({"days": 3}, 'too late {"days": 3}'), (["ä"], 'too late ["ä"]'), ({}, "too late"), ([], "too late")],
+)
+def test_the_values_of_an_error_are_an_object_or_a_list(args, said):
+    body = ErrorBody.model_validate_json(json.dumps({"code": "late", "args": args, "description": "too late"}))
+    assert body.failure() == Failure("late", said)

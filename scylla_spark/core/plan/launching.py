@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
@@ -78,14 +78,17 @@ class Launching:
         self._timers = timers
         self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait
         self._active: dict[str, set[TaskKey]] = defaultdict(set)  # handler → keys of runs that have not ended
+        self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
         self._succeeded_us: dict[str, int] = {}
         self.started: dict[TaskKey, int] = {}
         journal.watchers.append(self._watch)
+        for key, handler in self._state.handlers.items():
+            self._begins(key, handler)
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
         for run in entry.runs.values():
-            self._active[entry.handler].add(run.key)
+            self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
         self._note_success(entry.handler, entry.last_success_us)
         for job in entry.jobs.values():
             if job.state != "pending_trigger":
@@ -333,6 +336,12 @@ class Launching:
             self.cancel(entry, run, now)
         return [run.key for run in ahead]
 
+    def outlive(self, entry: Entry) -> None:
+        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end."""
+        keys = [run.key for run in entry.runs.values() if run.key not in self._state.handlers]
+        if keys:
+            self._journal.note(RUNS_OF, entry.handler, keys)
+
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for.
 
@@ -346,9 +355,25 @@ class Launching:
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
             )
 
-    def ended(self, entry: Entry, now: int) -> None:
-        """A run of a schedule has ended: what has waited for that is looked at again."""
-        for name in sorted({entry.name, *self._waiting.get(entry.handler, ())}):
+    def ended(self, entry: Entry, handler: str, now: int) -> None:
+        """A run of a schedule has ended: what has waited for that is looked at again.
+
+        Args:
+            entry: the schedule.
+            handler: of the run.
+            now: microseconds since the epoch.
+        """
+        self.room(handler, now, (entry.name,))
+
+    def room(self, handler: str, now: int, others: Iterable[str] = ()) -> None:
+        """A run of a handler has ended: what has waited for that is looked at again.
+
+        Args:
+            handler: of the run.
+            now: microseconds since the epoch.
+            others: schedules that are looked at, too.
+        """
+        for name in sorted({*others, *self._waiting.get(handler, ())}):
             other = self._state.entries.get(name)
             if other is None:
                 continue
@@ -376,15 +401,27 @@ class Launching:
 
     def _watch(self, change: Change) -> None:
         """Keeps the indexes by handler."""
-        entry = self._state.entries.get(change[1]) if isinstance(change[1], str) else None
-        if entry is None:
-            return
         if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
-            self._active[entry.handler].add(TaskKey(*change[2]["key"]))
+            self._begins(TaskKey(*change[2]["key"]), self._state.entries[change[1]].handler)
         elif change[0] == "end":
-            self._active[entry.handler].discard(TaskKey(*change[6]))
+            handler = self._ends(TaskKey(*change[6]))
             if change[3] == "succeeded":
-                self._note_success(entry.handler, change[5])
+                self._note_success(handler or self._state.entries[change[1]].handler, change[5])
+        elif change[0] == RUN_ENDED:
+            self._ends(TaskKey(*change[1]))
+
+    def _begins(self, key: TaskKey, handler: str) -> None:
+        self._handlers[key] = handler
+        self._active[handler].add(key)
+
+    def _ends(self, key: TaskKey) -> str:
+        """The handler of a run that has ended; empty: it was none of ours."""
+        handler = self._handlers.pop(key, "")
+        if handler:
+            self._active[handler].discard(key)
+            if not self._active[handler]:
+                del self._active[handler]
+        return handler
 
     def _note_success(self, handler: str, at_us: int) -> None:
         if at_us:

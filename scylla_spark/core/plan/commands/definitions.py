@@ -115,6 +115,8 @@ class Definitions:
         if old is not None:
             self._launching.drop_jobs(old, now, "its schedule was changed")
             taken_back = self._launching.cancel_ahead(old, now)
+            if old.handler != schedule.work.handler:
+                self._launching.outlive(old)
         paused = schedule.paused if old is None or "paused" in (schedule.definition or {}) else old.paused
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
@@ -181,6 +183,7 @@ class Definitions:
         entry = self._state.entries[name]
         self._launching.drop_jobs(entry, now, "its schedule was removed")
         taken_back = self._launching.cancel_ahead(entry, now)
+        self._launching.outlive(entry)
         self._journal.note(
             "drop",
             name,

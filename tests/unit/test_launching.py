@@ -1,11 +1,13 @@
 """What the planner launches beside what still runs, one decision at a time."""
 
+from typing import Any
+
 import pytest
 
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
-from tests.support.planner_harness import PlannerHarness, assert_same, key_of
+from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
 
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
 ORDERS = {"kind": "event", "name": "orders"}
@@ -108,3 +110,32 @@ def test_the_end_of_a_run_is_told_to_who_waits_for_the_handler_that_ran() -> Non
     key = key_of(plan.sent[0])
     plan.ends(Fact(key, 1, "succeeded", key.time_us, plan.now, key.time_us, 1, handler="work"))
     assert [one["taskData"] for one in plan.sent[1:]] == [{"of": "work"}]
+
+
+@pytest.mark.parametrize("policy", [{}, {"overlap": "buffer_one"}, {"overlap": "cancel_other"}, {"maxRunning": 2}])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_all_missed_times_run_one_after_the_other_whatever_overlaps(policy: dict[str, Any], restarts: bool) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE, catchUp="all", **policy)
+    plan.restart(5 * 60 * SECOND + SECOND)
+    if restarts:
+        plan.restart()
+    plan.pass_s(2)
+    assert plan.launched() == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}
+    assert plan.cancelled == []
+    assert plan.verdicts() == ["launched"] * 5
+
+
+def test_of_very_many_missed_times_the_rest_waits_for_runs_to_end() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1s"}, catchUp="all", overlap="buffer_all")
+    plan.restart(1_010 * SECOND + SECOND // 2)
+    plan.to(plan.now)
+    assert plan.verdicts() == ["launched"] * 1_000
+    for number in range(10):
+        plan.end(number)
+        plan.to(plan.now)
+    assert plan.verdicts() == ["launched"] * 1_010
+    assert len(set(plan.launched())) == 1_010
+    assert plan.launched()[-1].startswith("a/2026-03-01T00:16:50Z/")

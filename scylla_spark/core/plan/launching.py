@@ -101,13 +101,15 @@ class Launching:
     def _load_runs(self, entry: Entry) -> None:
         schedule = entry.schedule
         for run in entry.runs.values():
-            if _is_exclusive(schedule) and not run.by_hand:
+            if _is_exclusive(schedule) and not run.by_hand and _is_of_its_time(schedule, run):
                 self._timers.add(Timer(run.key.time_us, entry.name, "check", run.generation))
             self._time_limits(schedule, run)
 
     # -- a trigger holds ------------------------------------------------------------------------------------------------
 
-    def fired(self, entry: Entry, job: Job, now: int, starts_us: int = 0, **timed: Any) -> None:
+    def fired(
+        self, entry: Entry, job: Job, now: int, starts_us: int = 0, *, caught_up: bool = False, **timed: Any
+    ) -> None:
         """Launches a job, makes it wait, or drops it.
 
         Args:
@@ -115,6 +117,7 @@ class Launching:
             job: whose trigger holds.
             now: microseconds since the epoch.
             starts_us: when the run is to start, if that is later.
+            caught_up: it is one of all the times that were missed, which run one after the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
@@ -132,7 +135,11 @@ class Launching:
                 if again_us is not None:
                     self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", job.generation))
                 return
-        self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
+        if caught_up and schedule.policies.overlap != "allow_all":
+            given = _Given(lane=schedule.work.lane or _lane(entry))
+            self._launch(entry, schedule, job, now, max(starts_us, now), timed, given)
+        else:
+            self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
     def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> None:
         known = entry.jobs.get(job.generation)
@@ -284,7 +291,7 @@ class Launching:
     ) -> None:  # fmt: skip
         given = given or _Given()
         work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
-        own = unique if more.get("by_hand") or _is_parallel(schedule) else f"schedule/{entry.name}"
+        own = unique if more.get("by_hand") or _is_parallel(schedule) else _lane(entry)
         key = TaskKey(starts_us, given.lane or work.lane or own, unique)
         try:
             filled = work.payload.render(values_of(entry, job, now)) if given.payload is None else given.payload
@@ -454,6 +461,17 @@ def can_be_ahead(schedule: Schedule) -> bool:
 
 def _is_exclusive(schedule: Schedule) -> bool:
     return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
+
+
+def _is_of_its_time(schedule: Schedule, run: Run) -> bool:
+    """Whether a run starts at its time, and was not launched when that had passed."""
+    times = [leaf.times for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)]
+    return any(one.starts_us(schedule.name, run.planned_us) == run.key.time_us for one in times)
+
+
+def _lane(entry: Entry) -> str:
+    """The lane of all runs of a schedule of which one may run at once."""
+    return f"schedule/{entry.name}"
 
 
 def _is_parallel(schedule: Schedule) -> bool:

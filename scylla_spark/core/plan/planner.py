@@ -600,6 +600,7 @@ class Planner:
         if fact.outcome == "succeeded":
             self._expect(entry)
         self._launching.ended(entry, handler, now)
+        self._timing.room(entry, now)
 
     def _tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
         """Tells all schedules that listen; where it was not through when its planner ended, those that come after.

@@ -30,7 +30,7 @@ from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
-from scylla_spark.duration import duration_text
+from scylla_spark.duration import duration_ms, duration_text
 from scylla_spark.errors import ArgumentError
 
 SKIPPED: Final = "skipped"
@@ -39,6 +39,7 @@ FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
 _MOST_WHY_BYTES: Final = 4_096
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
+_CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -196,7 +197,7 @@ class Launching:
         else:
             if policies.overlap == "cancel_other":
                 for run in active:
-                    self.cancel(entry, run, now)
+                    self.cancel(entry, run, now, _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
 
     def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
@@ -323,17 +324,18 @@ class Launching:
         if policies.end_within_us:
             self._timers.add(Timer(run.planned_us + policies.end_within_us, name, "overdue", run.generation))
 
-    def cancel(self, entry: Entry, run: Run, now: int) -> None:
-        """Asks for the end of a run; one that has begun goes on.
+    def cancel(self, entry: Entry, run: Run, now: int, grace_ms: int | None = None) -> None:
+        """Asks for the end of a run.
 
         Args:
             entry: the schedule.
             run: of it.
             now: microseconds since the epoch.
+            grace_ms: one that has begun is to end, too, and is ended after so long; None: it goes on.
         """
         if run.cancelled:
             return
-        command = Command(CANCEL, run.key, 0, enqueued_us=now)
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, grace_ms=grace_ms)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:

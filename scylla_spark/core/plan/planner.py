@@ -537,7 +537,7 @@ class Planner:
             self._answers[number][0].discard(fact.key)
             if not self._answers[number][0]:
                 self._give(number)
-        taken_back = run.cancelled and fact.outcome == "cancelled"
+        taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
         self._guarded(entry.name, lambda: self._after(entry, run, handler, fact, now), now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now)

@@ -139,3 +139,42 @@ def test_of_very_many_missed_times_the_rest_waits_for_runs_to_end() -> None:
     assert plan.verdicts() == ["launched"] * 1_010
     assert len(set(plan.launched())) == 1_010
     assert plan.launched()[-1].startswith("a/2026-03-01T00:16:50Z/")
+
+
+def test_a_change_of_a_paused_schedule_keeps_the_note_and_the_end_of_its_pause() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("pause", names=["a"], note="closing", until=plan.now + 90 * SECOND)
+    plan.put("a", EVERY_MINUTE, tags=["t"])
+    entry = plan.planner.state.entries["a"]
+    assert (entry.paused, entry.note) == (True, "closing")
+    plan.restart()
+    plan.pass_s(125)
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]
+
+
+def test_a_definition_that_says_that_it_is_paused_ends_an_earlier_pause_or_begins_its_own() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("pause", names=["a"], note="closing", until=plan.now + 90 * SECOND)
+    plan.put("a", EVERY_MINUTE, paused=True, note="for good")
+    entry = plan.planner.state.entries["a"]
+    assert (entry.paused, entry.note, entry.until_us) == (True, "for good", 0)
+    plan.put("a", EVERY_MINUTE, paused=False)
+    assert not plan.planner.state.entries["a"].paused
+
+
+def test_the_note_and_the_end_of_a_pause_can_be_changed() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, tags=["t"])
+    plan.ask("pause", names=["a"], note="closing")
+    until = plan.now + 90 * SECOND
+    assert plan.ask("pause", names=["a"], note="month-end")[0] == "ok"
+    assert plan.ask("pause", names=["a"], until=until)[0] == "ok"
+    assert plan.ask("pause", names=["a"], note="month-end", until=until)[0] == "conflict"
+    assert plan.ask("pause", names=["a"])[0] == "conflict"
+    assert plan.ask("pause", tag="t", note="all of them", until=until + SECOND)[0] == "ok"
+    entry = plan.planner.state.entries["a"]
+    assert (entry.note, entry.until_us) == ("month-end", until), "a tag does not speak of those that are paused"
+    plan.pass_s(125)
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]

@@ -30,6 +30,7 @@ from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
 from scylla_spark.core.plan.state.plan_log import (
     MAX_GROUP_BYTES,
+    RUN_ENDED,
     SOFT_GROUP_BYTES,
     Group,
     Partly,
@@ -229,6 +230,8 @@ class Planner:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
             self._guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+        elif key in self.state.handlers:  # nobody wants it any more
+            self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
             self._noticing.anew(key, payload, now)
         self.rest(now)
@@ -500,7 +503,7 @@ class Planner:
     @property
     def wants_facts(self) -> bool:
         """Whether the ends of tasks of others than schedules are of use, too."""
-        return not self._noticing.idle or self._definitions.listens_to_handlers
+        return bool(self.state.handlers) or not self._noticing.idle or self._definitions.listens_to_handlers
 
     def _notice(self, fact: Fact, now: int) -> None:
         """Tells rules of the end of a task, before the run that it was of is forgotten."""
@@ -522,10 +525,10 @@ class Planner:
     def _ended(self, at: Partly, fact: Fact, now: int) -> None:
         found = self.state.runs.get(fact.key)
         if found is None:
-            self._tell_end_by_hand(at, fact, now)
+            self._ended_without_schedule(at, fact, now)
             return
         entry = self.state.entries[found[0]]
-        run = entry.runs[found[1]]
+        run, handler = entry.runs[found[1]], self.state.handlers.get(fact.key, entry.handler)
         self._journal.conclude(
             "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
         )  # fmt: skip
@@ -534,10 +537,21 @@ class Planner:
             self._answers[number][0].discard(fact.key)
             if not self._answers[number][0]:
                 self._give(number)
-        taken_back = run.cancelled and fact.outcome == "cancelled"
-        self._guarded(entry.name, lambda: self._after(entry, run, fact, now), now)
+        taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
+        self._guarded(entry.name, lambda: self._after(entry, run, handler, fact, now), now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
+
+    def _ended_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
+        """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""
+        handler = self.state.handlers.get(fact.key)
+        if handler is not None:
+            self._journal.conclude(RUN_ENDED, fact.key)
+            self._launching.room(handler, now)
+            if self._was_run(fact.key):
+                self._tell_end(at, *_named(fact.key), fact, now)
+                return
+        self._tell_end_by_hand(at, fact, now)
 
     def _tell_end_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who listens to a handler of the end of a task that no schedule has launched."""
@@ -568,15 +582,16 @@ class Planner:
         entry = self.state.entries.get(name)
         if entry is None:
             return
+        handler = fact.handler or entry.handler  # which the schedule may have changed meanwhile
         upstream = {
-            "schedule": name, "handler": entry.handler, "key": str(fact.key), "outcome": fact.outcome,
+            "schedule": name, "handler": handler, "key": str(fact.key), "outcome": fact.outcome,
             "result": fact.result, "planned": planned,
         }  # fmt: skip
-        for work in dict.fromkeys((name, entry.handler)):
+        for work in dict.fromkeys((name, handler)):
             happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
             self._tell(at, happened, now, "" if work == name else _SECOND)
 
-    def _after(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
+    def _after(self, entry: Entry, run: Run, handler: str, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
         if policies.late_after_us and fact.started_us > run.planned_us + policies.late_after_us:
             self._deadline(entry, run, _LATE, f"it started {_seconds(fact.started_us - run.planned_us)} late", now)
@@ -584,7 +599,8 @@ class Planner:
             self._definitions.stop(entry, f"paused after {entry.failures} failed runs in a row", "planner", now)
         if fact.outcome == "succeeded":
             self._expect(entry)
-        self._launching.ended(entry, now)
+        self._launching.ended(entry, handler, now)
+        self._timing.room(entry, now)
 
     def _tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
         """Tells all schedules that listen; where it was not through when its planner ended, those that come after.

@@ -400,7 +400,7 @@ class PlanWorld:
         """Pauses, resumes or changes a schedule that watches a table."""
         what = self.chance.choice(("pause", "resume", "resume", "put"))
         if what == "put":
-            changes = {"payload": {"change": len(self.commands)}}
+            changes = {"tags": [f"t{len(self.commands)}"], "owner": f"o{self.chance.randrange(2)}"}
             self.ask("put", schedules=[{"handler": "work", **definition, **changes}])
         else:
             self.ask(what, names=[definition["name"]])

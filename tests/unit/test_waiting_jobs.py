@@ -1,5 +1,6 @@
 """What becomes of what comes while nothing is launched: versions of tables stay, events are collected, the latest time stands."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -277,3 +278,80 @@ def test_a_later_time_that_waits_in_the_place_of_an_earlier_one_expires_by_itsel
     plan.pass_s(2)
     assert plan.verdicts()[-1] == "skipped"
     assert plan.fires[-1]["planned_us"] == plan.now - 91 * SECOND
+
+
+# -- changes of what watches a table -----------------------------------------------------------------------------------
+
+CHANGES = {
+    "tags": {"tags": ["x"]},
+    "owner": {"owner": "bi"},
+    "handler": {"handler": "other"},
+    "deadline": {"expectEvery": "1h"},
+    "payload": {"payload": {"x": 1}},
+    "rows": {"trigger": {**TABLE, "minRows": 5}},
+    "another branch before it": {"trigger": {"kind": "any", "of": [EVENT, TABLE]}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_leaves_where_a_table_stands(change) -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    begun(plan)
+    grow(plan, 0, 3)
+    before = watch(plan)
+    plan.pass_s(1)
+    assert plan.ask("put", schedules=[{"name": "a", "handler": "work", "trigger": TABLE} | change])[0] == "ok"
+    plan.restart()
+    (wanted,) = plan.planner.watched().values()
+    assert wanted.handed == Handed("id", 3, plan.now - SECOND)
+    assert watch(plan) != before, "it is looked at anew"
+
+
+def test_a_change_leaves_each_table_where_it_stands_whatever_the_order_of_branches() -> None:
+    plan = PlannerHarness()
+    one, two, three = ({"kind": "table", "table": name} for name in ("/1", "/2", "/3"))
+    late = {"kind": "absent", "of": one, "within": "1h"}
+
+    def put(*branches: object) -> dict[tuple[str, str], int | None]:
+        plan.put("a", {"kind": "any", "of": list(branches)})
+        plan.pass_s(1)
+        leaves = plan.planner.state.entries["a"].schedule.trigger.branches
+        places = sorted(plan.planner.watched().items())
+        return {
+            (type(leaves[place.leaf]).__name__, wanted.trigger.table): wanted.handed.version if wanted.handed else None
+            for place, wanted in places
+        }
+
+    put(one, two, late)
+    for version, place in enumerate(sorted(plan.planner.watched()), start=10):
+        plan.planner.tables.begins(place, "id", version)
+    plan.turn()
+    assert put(two, one, late) == {("OnTable", "/1"): 10, ("OnTable", "/2"): 11, ("OnAbsence", "/1"): 12}
+    assert put(late, three, {**two, "minRows": 9}) == {
+        ("OnAbsence", "/1"): 12,
+        ("OnTable", "/3"): None,
+        ("OnTable", "/2"): 11,
+    }
+    assert put(one, EVENT) == {("OnTable", "/1"): None}, "it was not watched meanwhile"
+
+
+def test_of_two_branches_on_one_table_each_goes_on_where_it_stood() -> None:
+    plan = PlannerHarness()
+    small, large = ({**TABLE, "minRows": rows} for rows in (1, 9))
+    plan.put("a", {"kind": "all", "of": [small, large]})
+    for version, place in enumerate(sorted(plan.planner.watched()), start=10):
+        plan.planner.tables.begins(place, "id", version)
+    plan.put("a", {"kind": "all", "of": [large, small]}, tags=["x"])
+    assert [handed.version for _, handed in sorted(plan.planner.state.entries["a"].tables.items())] == [11, 10]
+
+
+def test_a_change_that_older_readers_would_understand_otherwise_is_of_a_version_that_they_stop_before() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    begun(plan)
+    versions = []
+    for fields in ({"note": "x"}, {"tags": ["x"]}, {"tags": ["x"], "note": "y"}):
+        plan.put("a", TABLE, **fields)
+        versions.append(json.loads(plan.log[-1])["v"])
+    assert versions == [2, 4, 2]

@@ -6,13 +6,15 @@ old in between, ranges of consecutive launches touch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final
 
 from scylla_spark.core.plan.state.entry import Entry, Handed, Job, Latch
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
 
-TABLE = "table"
+TABLE: Final = "table"
 """Name under which latches and templates know of versions."""
 
 
@@ -83,3 +85,52 @@ def gone_on(before: Latch, latch: Latch) -> Latch:
     if old is None or new is None or new["to_version"] <= old["to_version"]:
         return before
     return latch._replace(values={TABLE: {**new, "from_version": min(old["from_version"], new["from_version"])}})
+
+
+def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:
+    """Which leaves of a changed trigger go on where one of before stands: those of the same table, the most similar ones first.
+
+    Args:
+        old: the trigger of before.
+        new: the one that takes its place.
+        known: numbers of leaves of the old one of which it is known where they stand.
+
+    Returns:
+        Number of a leaf of the new trigger → number of the one of before.
+    """
+    stands = set(known)
+    before = {number: leaf for number, leaf in enumerate(leaves(old)) if number in stands}
+    after = {number: leaf for number, leaf in enumerate(leaves(new)) if _table(leaf) is not None}
+    found: dict[int, int] = {}
+    for alike in (_whole, _share, _place):
+        free = _by(alike, {number: leaf for number, leaf in before.items() if number not in set(found.values())})
+        for number, leaf in after.items():
+            if number not in found and free[alike(leaf)]:
+                found[number] = free[alike(leaf)].pop(0)
+    return dict(sorted(found.items()))
+
+
+def _by(alike: Callable[[Trigger], Hashable], numbered: Mapping[int, Trigger]) -> defaultdict[Hashable, list[int]]:
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number, leaf in numbered.items():
+        found[alike(leaf)].append(number)
+    return found
+
+
+def _whole(leaf: Trigger) -> Hashable:
+    return leaf
+
+
+def _share(leaf: Trigger) -> Hashable:
+    table = _table(leaf)
+    return _place(leaf), table.per if table else ""
+
+
+def _place(leaf: Trigger) -> Hashable:
+    table = _table(leaf)
+    return isinstance(leaf, OnAbsence), table.table if table else ""
+
+
+def _table(leaf: Trigger) -> OnTable | None:
+    found = leaf.of if isinstance(leaf, OnAbsence) else leaf
+    return found if isinstance(found, OnTable) else None

@@ -87,6 +87,7 @@ class Watching:
             now: microseconds since the epoch.
             planned_us: the time that the run is named by, if a fire by time made the trigger hold.
         """
+        self.too_old(entry, now)
         self._latch_all(entry, {number: latch}, now, planned_us)
 
     def _latch_all(self, entry: Entry, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:

@@ -178,3 +178,37 @@ def test_the_note_and_the_end_of_a_pause_can_be_changed() -> None:
     assert (entry.note, entry.until_us) == ("month-end", until), "a tag does not speak of those that are paused"
     plan.pass_s(125)
     assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]
+
+
+def test_of_a_backfill_only_what_runs_at_once_counts_for_a_limit_of_its_handler() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, constraints=[{"kind": "concurrency", "most": 3}])
+    begin = plan.now - 60 * 60 * SECOND
+    plan.ask("backfill", name="a", begin=begin, end=plan.now, maxRunning=2)
+    plan.pass_s(65)
+    assert plan.verdicts()[60:] == ["launched"], "two are active, and 58 wait in their lanes"
+    plan.put("a", EVERY_MINUTE, constraints=[{"kind": "concurrency", "most": 2}])
+    plan.pass_s(60)
+    assert plan.fires[-1]["why"] == "3 of at most 2 runs are active"
+
+
+def test_runs_by_hand_do_not_count_for_a_rate() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="allow_all", constraints=[{"kind": "rate", "most": 1, "per": "90s"}])
+    plan.ask("run", name="a")
+    plan.pass_s(65)
+    assert plan.verdicts() == ["launched", "launched"]
+    plan.ask("run", name="a")
+    plan.pass_s(60)
+    assert plan.verdicts() == ["launched", "launched", "launched", "waiting"], "the launch of before still counts"
+
+
+def test_a_time_that_finds_a_job_too_old_begins_anew() -> None:
+    plan = PlannerHarness()
+    daily = {"kind": "cron", "expression": "0 2 * * *"}
+    plan.put("a", {"kind": "all", "of": [daily, ORDERS]})
+    plan.pass_s(26 * 3600 + 1)
+    assert plan.verdicts() == ["obsolete"], "nothing came on the first day"
+    plan.pass_s(8 * 3600)
+    plan.event("orders")
+    assert plan.verdicts() == ["obsolete", "launched"]

@@ -41,6 +41,7 @@ OBSOLETE: Final = "obsolete"
 _MOST_WHY_BYTES: Final = 4_096
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
+_BACKFILL: Final = "backfill/"  # lanes of backfills begin so
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -282,7 +283,7 @@ class Launching:
         tried, first, launched = done
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
-            lane = f"backfill/{entry.name}/{first}/{number % lanes}"
+            lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
             launched += job.generation in entry.runs
             yield Backfilled(number + 1, first, launched)
@@ -327,7 +328,7 @@ class Launching:
             work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
             expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
-        rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
+        rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **_seen(job), **more,
@@ -419,8 +420,15 @@ class Launching:
     # -- what others look at --------------------------------------------------------------------------------------------
 
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
-        active = sum(key.time_us <= now for key in self._active.get(entry.handler, ()))
-        return Situation(job.first_us, active, self._succeeded_us.get(entry.handler), entry.launches_us)
+        return Situation(
+            job.first_us, self._active_now(entry.handler, now), self._succeeded_us.get(entry.handler), entry.launches_us
+        )
+
+    def _active_now(self, handler: str, now: int) -> int:
+        """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is."""
+        due = [key.ordering_id for key in self._active.get(handler, ()) if key.time_us <= now]
+        lanes = [lane for lane in due if lane.startswith(_BACKFILL)]
+        return len(due) - len(lanes) + len(set(lanes))
 
     def _say(
         self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any

@@ -247,7 +247,10 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
         run = Run(generation, fire["planned_us"], TaskKey(*key), fire.get("by_hand", False))
         entry.runs[generation] = run
         state.runs[run.key] = (entry.name, generation)
-        entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:] if fire.get("rated") else ()
+        if fire.get("rated"):
+            entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:]
+        elif not run.by_hand:
+            entry.launches_us = ()
     if fire.get("ends_job", True):
         entry.jobs.pop(generation, None)
 

@@ -88,6 +88,7 @@ class Watching:
             now: microseconds since the epoch.
             planned_us: the time that the run is named by, if a fire by time made the trigger hold.
         """
+        self.too_old(entry, now)
         self._latch_all(entry, self._taking(entry, now), {number: latch}, now, planned_us)
 
     def grew(self, entry: Entry, number: int, latch: Latch, now: int) -> None:
@@ -99,6 +100,7 @@ class Watching:
             latch: with all versions that no run has.
             now: microseconds since the epoch.
         """
+        self.too_old(entry, now)
         for job in entry.jobs.values():
             before = job.latches.get(number)
             if before is not None and goes_on(entry, number, before, latch):

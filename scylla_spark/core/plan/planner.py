@@ -587,9 +587,11 @@ class Planner:
             "schedule": name, "handler": handler, "key": str(fact.key), "outcome": fact.outcome,
             "result": fact.result, "planned": planned,
         }  # fmt: skip
-        for work in dict.fromkeys((name, handler)):
-            happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
-            self._tell(at, happened, now, "" if work == name else _SECOND)
+        both = (f"work:{name}", f"work:{handler}")
+        happened = Occurrence(both[0], {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""), also=both[1])
+        self._tell(at, happened, now)
+        if name != handler:
+            self._tell(at, happened._replace(key=both[1], also=both[0]), now, _SECOND)
 
     def _after(self, entry: Entry, run: Run, handler: str, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
@@ -609,11 +611,13 @@ class Planner:
             at: which input says so.
             occurrence: what happened.
             now: microseconds since the epoch.
-            prefix: of names in `at`, where one input tells of two things.
+            prefix: of names in `at`, where one input tells of two things: those who listen to the other one as well know already.
         """
         resume = self._resume
         done = resume.name if resume is not None and resume[:3] == at[:3] else ""
-        for name in sorted(self._definitions.listeners.get(occurrence.key, ())):
+        listeners = self._definitions.listeners
+        told = listeners.get(occurrence.also, set()) if prefix else set()
+        for name in sorted(listeners.get(occurrence.key, set()) - told):
             entry = self.state.entries.get(name)
             if prefix + name <= done or entry is None:
                 continue

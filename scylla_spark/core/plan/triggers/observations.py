@@ -27,6 +27,7 @@ class Occurrence(NamedTuple):
         seen: for partitions: how many.
         rows: … with so many rows.
         size: … and bytes.
+        also: another key of the same: who listens to both is told once.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Occurrence(NamedTuple):
     seen: int = 1
     rows: int = 0
     size: int = 0
+    also: str = ""
 
 
 class Watching:
@@ -68,7 +70,7 @@ class Watching:
         job = self._taking(entry, now)
         counted: dict[int, Latch] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):
-            if key_of(leaf) != occurrence.key:
+            if key_of(leaf) not in (occurrence.key, occurrence.also):
                 continue
             if isinstance(leaf, OnAbsence):
                 if _matches(leaf.of, occurrence):

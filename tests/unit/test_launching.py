@@ -7,6 +7,7 @@ import pytest
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.task import Failure
 from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
 
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
@@ -212,3 +213,55 @@ def test_a_time_that_finds_a_job_too_old_begins_anew() -> None:
     plan.pass_s(8 * 3600)
     plan.event("orders")
     assert plan.verdicts() == ["obsolete", "launched"]
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [
+        ('{"rows":[1,{"n":2}]}', {"all": {"rows": [1, {"n": 2}]}, "rows": [1, {"n": 2}], "text": 'of [1, {"n": 2}]'}),
+        ('{"rows":"\\ud800"}', {"all": '{"rows":"\\ud800"}'}),
+        ("[" * 40 + "]" * 40, {"all": "[" * 40 + "]" * 40}),
+        ("[" * 100_000, {"all": "[" * 100_000}),
+        ("7", {"all": 7}),
+        (None, {"all": None}),
+    ],
+)
+def test_what_a_run_has_returned_is_a_value_to_those_that_come_after(result: str | None, known: dict[str, Any]) -> None:
+    plan = PlannerHarness()
+    places = {
+        "all": "{{ upstream.result }}",
+        "rows": "{{ upstream.result.rows }}",
+        "text": "of {{ upstream.result.rows }}",
+    }
+    for name in known:
+        plan.put(name, {"kind": "after", "work": "a"}, handler="other", payload={name: places[name]})
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    plan.end(result=result)
+    made = {name: value for one in plan.sent[1:] for name, value in one["taskData"].items()}
+    assert made == {name: value for name, value in known.items() if value is not None}
+
+
+def test_those_that_come_after_know_why_a_run_has_failed() -> None:
+    plan = PlannerHarness()
+    payload = {"why": "{{ upstream.error.kind }}: {{ upstream.error.message }}", "times": "{{ upstream.attempts }}"}
+    plan.put("alarm", {"kind": "after", "work": "a", "on": ["failed"]}, handler="other", payload=payload)
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    key = key_of(plan.sent[0])
+    plan.ends(Fact(key, 3, "failed", key.time_us, plan.now, key.time_us, 3, failure=Failure("KeyError", "'x'")))
+    assert plan.sent[1]["taskData"] == {"why": "KeyError: 'x'", "times": 3}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["upstream.payload", "upstream.key.time", "table.from", "partitions.sum", "planned.year", "table.rows.n"],
+)
+def test_a_field_that_no_fire_has_is_refused_when_the_schedule_is_put(place: str) -> None:
+    plan = PlannerHarness()
+    leaves = [
+        {"kind": "after", "work": "x"}, {"kind": "table", "table": "/t"}, {"kind": "partitions", "dataset": "d"},
+    ]  # fmt: skip
+    answer = plan.put("a", {"kind": "all", "of": leaves}, payload={"x": f"{{{{ {place} }}}}"})
+    assert answer[0] == "argument"
+    assert place in answer[1]

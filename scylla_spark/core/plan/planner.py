@@ -6,7 +6,8 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -58,6 +59,8 @@ _MOST_WORDS_BYTES: Final = 8_192
 _MOST_ANSWER_BYTES: Final = 256 * 1024
 _SECOND: Final = "~"  # is greater than all that names begin with
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
+_MOST_VALUE_CHARS: Final = 64 * 1024  # of a result that is read
+_MOST_LEVELS: Final = 30  # … and what it may go through
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
     "succeeded": "succeeded",
@@ -561,8 +564,7 @@ class Planner:
         if self._was_run(fact.key):  # a run that has ended is told of once
             return
         upstream = {
-            "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
-            "planned": iso(fact.key.time_us),
+            "schedule": "", "handler": fact.handler, "planned": iso(fact.key.time_us), **_ended_so(fact),
         }  # fmt: skip
         happened = Occurrence(work, {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
         self._tell(at, happened, now)
@@ -583,11 +585,12 @@ class Planner:
         if entry is None:
             return
         handler = fact.handler or entry.handler  # which the schedule may have changed meanwhile
-        upstream = {
-            "schedule": name, "handler": handler, "key": str(fact.key), "outcome": fact.outcome,
-            "result": fact.result, "planned": planned,
-        }  # fmt: skip
         both = (f"work:{name}", f"work:{handler}")
+        if self._definitions.listeners.keys().isdisjoint(both):
+            return
+        upstream = {
+            "schedule": name, "handler": handler, "planned": planned, **_ended_so(fact),
+        }  # fmt: skip
         happened = Occurrence(both[0], {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""), also=both[1])
         self._tell(at, happened, now)
         if name != handler:
@@ -736,6 +739,42 @@ def _named(key: TaskKey) -> tuple[str, str]:
     """Name of the schedule whose run a task is, and the time it was planned for; empty: it is no run."""
     name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
     return (name, planned) if planned and number else ("", "")
+
+
+def _ended_so(fact: Fact) -> dict[str, Any]:
+    """What those that come after a run may know of its end."""
+    failure = fact.failure
+    error = {"kind": failure.kind, "message": cut(failure.message, _MOST_WORDS_BYTES)} if failure is not None else None
+    return {
+        "key": str(fact.key), "outcome": fact.outcome, "result": _value(fact.result), "error": error, "attempts": fact.attempt,
+    }  # fmt: skip
+
+
+def _value(result: str | None) -> Any:
+    """What a run has returned; the text of it, if it is too large, or nothing that a record of ours can hold."""
+    if result is None or len(result) > _MOST_VALUE_CHARS:
+        return result
+    try:
+        value = json.loads(result)
+        change_bytes([value])
+        return value if _levels(value) <= _MOST_LEVELS else result
+    except (ValueError, RecursionError):
+        return result
+
+
+def _levels(value: Any) -> int:
+    """How deep a value goes, at most one more than is allowed."""
+    within, levels = [value], 0
+    while within and levels <= _MOST_LEVELS:
+        within = [item for one in within for item in _items(one)]
+        levels += 1
+    return levels
+
+
+def _items(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _seconds(us: int) -> str:

@@ -614,6 +614,20 @@ def test_a_run_that_ends_twice_is_told_of_once_also_to_who_listens_to_its_handle
     assert len(plan.sent) == 2
 
 
+def test_who_waits_for_a_schedule_and_for_its_handler_is_told_of_one_end_once() -> None:
+    plan = PlannerHarness()
+    works = {"kind": "after", "work": "up"}, {"kind": "after", "work": "load"}
+    plan.put("any", {"kind": "any", "of": works}, payload={"by": "{{ upstream.schedule }}"})
+    plan.put("all", {"kind": "all", "of": works})
+    plan.put("other", {"kind": "any", "of": [{**works[0], "on": ["failed"]}, works[1]]})
+    plan.put("handler", works[1])
+    plan.put("up", ORDERS, handler="load")
+    plan.event("orders")
+    plan.end()
+    assert sorted(text.partition("/")[0] for text in plan.launched()[1:]) == ["all", "any", "handler", "other"]
+    assert {"by": "up"} in [one.get("taskData") for one in plan.sent]
+
+
 def test_the_end_of_a_task_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:
     plan = PlannerHarness()
     names = put_many(plan, {"kind": "after", "work": "load"})

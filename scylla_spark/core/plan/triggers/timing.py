@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
@@ -71,11 +71,22 @@ class Timing:
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
+            if len(entry.runs) >= MOST_RUNS and self._all_run(schedule, due):
+                return  # `room` goes on
             following = self._next(schedule, due.at_us)
             self._fire(entry, schedule, due, following, now)
             due = following
         if due is not None:
             self._timers.add(Timer(max(self._decided_us(schedule, due), entry.next_us), entry.name, "time"))
+
+    def room(self, entry: Entry, now: int) -> None:
+        """A run has ended: goes on with what was missed, where so much of it runs already that the rest waits for that."""
+        if not entry.paused and 0 < entry.next_us <= now:
+            self._timers.add(Timer(now, entry.name, "time"))
+
+    def _all_run(self, schedule: Schedule, due: Planned) -> bool:
+        """Whether a time is one that was missed, and all such are run."""
+        return schedule.policies.catch_up == "all" and due.starts_us < self._since_us
 
     def _fire(self, entry: Entry, schedule: Schedule, due: Planned, following: Planned | None, now: int) -> None:
         next_us = self._decided_us(schedule, following) if following is not None else 0
@@ -84,7 +95,8 @@ class Timing:
             self._watching.latch(entry, due.leaf, Latch(fired=True), now, due.at_us)
             return
         job = Job(entry.generation + 1, PENDING_TRIGGER, now, due.at_us)
-        self._launching.fired(entry, job, now, due.starts_us, timed=True, next_us=next_us)
+        caught_up = self._all_run(schedule, due)
+        self._launching.fired(entry, job, now, due.starts_us, caught_up=caught_up, timed=True, next_us=next_us)
 
     def _catch_up(self, entry: Entry, schedule: Schedule, first: Planned, now: int) -> Planned | None:
         """The next fire to run, of those that were missed or come after them; what is not run is noted."""

@@ -42,7 +42,7 @@ Chosen = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
-_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at")
+_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
 _ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
 _TOLD_OF_SOME = ("isolation", "worker", "progress", "heard_at", "lease_until", "deadline", "metrics")
 _COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
@@ -373,6 +373,7 @@ def _status(status: TaskStatus) -> dict[str, Any]:
         "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
         "expires_at": _us(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
+        "schedule": status.schedule, "planned_at": _us(status.planned_at),
         "ended_at": _us(status.ended_at), "result": status.result,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
     }  # fmt: skip

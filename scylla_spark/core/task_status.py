@@ -14,6 +14,7 @@ from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.run_name import run_name
 from scylla_spark.core.task import STARTED, Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -102,6 +103,18 @@ class TaskStatus:
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     attempt_details: tuple[Attempt, ...] = ()
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule whose run it is; None: it is none."""
+        run = run_name(self.key.uniqueness_key)
+        return None if run is None else run.schedule
+
+    @property
+    def planned_at(self) -> datetime | None:
+        """The time that its schedule planned it for; None: it is no run."""
+        run = run_name(self.key.uniqueness_key)
+        return None if run is None else from_us(run.planned_us)
 
     @property
     def open(self) -> bool:

@@ -8,10 +8,12 @@ from pydantic import BaseModel, Field
 
 from scylla_spark.client.tasks import arguments
 from scylla_spark.client.tasks.arguments import command
+from scylla_spark.clock import iso
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.run_name import run_name
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.core.task_tags import Tags
@@ -191,7 +193,14 @@ class AttemptView(BaseModel):
     deadline: Annotated[str | None, Field(description="When it is ended at the latest, while it runs")]
 
 
-class TaskView(KeyView):
+class RunView(KeyView):
+    """A task that may be a run of a schedule."""
+
+    schedule: Annotated[str | None, Field(description="The schedule whose run it is, by its key; null: none")]
+    planned_at: Annotated[str | None, Field(description="The time that its schedule planned it for")]
+
+
+class TaskView(RunView):
     """How a task stands."""
 
     state: State
@@ -236,9 +245,20 @@ def key_view(key: TaskKey) -> dict[str, Any]:
     }
 
 
+def run_view(key: TaskKey) -> dict[str, Any]:
+    """The parts of a key, and what it says of a run of a schedule."""
+    run = run_name(key.uniqueness_key)
+    said = (
+        {"schedule": None, "planned_at": None}
+        if run is None
+        else {"schedule": run.schedule, "planned_at": iso(run.planned_us)}
+    )
+    return key_view(key) | said
+
+
 def task_view(status: TaskStatus) -> dict[str, Any]:
     """How a task stands."""
-    return key_view(status.key) | {
+    return run_view(status.key) | {
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,

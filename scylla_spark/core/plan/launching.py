@@ -28,6 +28,7 @@ from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
+from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
@@ -331,7 +332,7 @@ class Launching:
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
-            **({"rated": True} if rated else {}), **_seen(job), **more,
+            **({"rated": True} if rated else {}), **_seen(entry, job), **more,
         )  # fmt: skip
         self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
         run = entry.runs[job.generation]
@@ -435,7 +436,7 @@ class Launching:
     ) -> None:
         self._journal.fire(
             entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
-            **_seen(job), **more, **others,
+            **_seen(entry, job), **more, **others,
         )  # fmt: skip
 
     def _watch(self, change: Change) -> None:
@@ -479,9 +480,7 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
         "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
         "generation": job.generation,
     }  # fmt: skip
-    for latch in job.latches.values():
-        values |= latch.values or {}
-    return values
+    return values | last_of_each(job.latches) | all_by_name(entry.schedule.trigger, job.latches)
 
 
 def can_be_ahead(schedule: Schedule) -> bool:
@@ -543,10 +542,11 @@ def _busy(active: list[Run]) -> str:
     return f"the run planned for {iso(first.planned_us)}{more} active"
 
 
-def _seen(job: Job) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for latch in job.latches.values():
-        values |= latch.values or {}
+def _seen(entry: Entry, job: Job) -> dict[str, Any]:
+    values = last_of_each(job.latches)
+    if len(job.latches) > 1:
+        several = all_by_name(entry.schedule.trigger, job.latches)
+        values |= {kind: named for kind, named in several.items() if len(named) > 1}
     texts = {name: json.dumps(value, separators=(",", ":"), ensure_ascii=False) for name, value in values.items()}
     kept = [f"{json.dumps(name)}:{text}" for name, text in texts.items() if len(text) <= _MOST_SEEN_CHARS]
     return {"values": f"{{{','.join(kept)}}}"} if kept else {}

@@ -442,7 +442,8 @@ class Planner:
         given = command.fields["partitions"]
         count = sum(one.get("count", 1) for one in given)
         rows, size = (sum(one.get(name, 0) for one in given) for name in ("rows", "bytes"))
-        values = {"partitions": {"dataset": command.fields["name"], "values": given[-1].get("values", {})}}
+        known = [one.get("values", {}) for one in given]
+        values = {"partitions": {"dataset": command.fields["name"], "values": known[-1], "all": known}}
         happened = Occurrence(f"dataset:{command.fields['name']}", values, seen=count, rows=rows, size=size)
         self._tell(Partly(COMMANDS, offset, 0, ""), happened, now)
         self._say_ok(command.id)

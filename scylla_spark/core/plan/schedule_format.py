@@ -185,7 +185,7 @@ _BASE_US, _CAP_US = 20_000_000, 120_000_000
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("planned", "started", "schedule", "revision", "generation"), frozenset[str]()),
-    "partitions": frozenset({"dataset", "values", "count", "rows", "bytes"}),
+    "partitions": frozenset({"dataset", "values", "all", "more", "count", "rows", "bytes"}),
     "table": frozenset(
         {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
     ),
@@ -260,13 +260,13 @@ def names_of(trigger: Trigger) -> frozenset[str]:
     for node, _ in nodes(trigger):
         match node:
             case OnTable():
-                names |= {"table"}
+                names |= {"table", "tables"}
             case OnPartitions():
-                names |= {"partitions"}
+                names |= {"partitions", "datasets"}
             case OnEvent():
-                names |= {"event"}
+                names |= {"event", "events"}
             case OnRuns():
-                names |= {"upstream"}
+                names |= {"upstream", "upstreams"}
     return frozenset(names)
 
 

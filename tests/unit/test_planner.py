@@ -229,7 +229,7 @@ def test_deleted_before_its_delay_is_over_nothing_runs_and_a_new_one_of_the_name
 
 def test_what_waits_for_too_long_is_dropped() -> None:
     plan = PlannerHarness()
-    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "2h"}], jobTimeout="1h")
+    plan.put("a", ORDERS, constraints=[{"kind": "time_range", "begin": "12:00", "end": "13:00"}], jobTimeout="1h")
     plan.event("orders")
     plan.pass_s(3 * 3600)
     assert plan.verdicts() == ["waiting", "obsolete"]

@@ -208,6 +208,7 @@ def read_schedule(value: Any) -> Schedule:
     schedule = stored_schedule(value)
     for place in schedule.work.payload.places():
         _check_fields(place)
+    _check_delays(schedule)
     return schedule
 
 
@@ -268,6 +269,21 @@ def names_of(trigger: Trigger) -> frozenset[str]:
             case OnRuns():
                 names |= {"upstream"}
     return frozenset(names)
+
+
+def _check_delays(schedule: Schedule) -> None:
+    """Whether jobs live long enough for their delays.
+
+    Raises:
+        ArgumentError: one is dropped before its delay is over.
+    """
+    timeout_us = schedule.policies.timeout_us
+    for one in schedule.constraints:
+        if isinstance(one, constraints.Delay) and one.delay_us >= timeout_us:
+            raise ArgumentError(
+                f"A delay of {one.delay_us / 1e6:g} s is never over: a job is dropped after {timeout_us / 1e6:g} s.",
+                hint="Make `job_timeout` (a day, by default) longer than the delay.",
+            )
 
 
 def _check_fields(place: Place) -> None:

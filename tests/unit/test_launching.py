@@ -10,6 +10,8 @@ from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.core.task import Failure
+from scylla_spark.core.task_filter import OneOf, read_filter
+from scylla_spark.core.task_tags import is_tag
 from scylla_spark.schemas import FIRES, JOBS, Table
 from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
@@ -309,3 +311,17 @@ def test_a_delay_that_no_job_outlives_is_refused() -> None:
     plan.event("orders")
     plan.pass_s(24 * 3600)
     assert plan.verdicts() == ["waiting", "launched"]
+
+
+@pytest.mark.parametrize("name", ["daily", "team/" + "x" * 150])
+def test_the_tasks_of_a_backfill_have_a_tag_of_its_own_and_the_answer_names_it(name: str) -> None:
+    plan = PlannerHarness()
+    plan.put(name, EVERY_MINUTE, tags=[f"t{number}" for number in range(16)])
+    spans = [(plan.now - number * 60 * SECOND, plan.now - (number - 2) * 60 * SECOND) for number in (4, 2)]
+    tags = [plan.ask("backfill", name=name, begin=begin, end=end)[3]["tag"] for begin, end in spans]
+    assert [one["tags"][:2] for one in plan.sent] == [[tags[0], "t0"]] * 2 + [[tags[1], "t0"]] * 2
+    assert tags[0] != tags[1]
+    assert all(is_tag(tag) and tag.startswith("backfill:") for tag in tags)
+    assert read_filter(f"tag:{tags[0]}", plan.now).conditions == (OneOf("tag", (tags[0],)),)
+    plan.ask("run", name=name)
+    assert tags[1] not in plan.sent[-1]["tags"]

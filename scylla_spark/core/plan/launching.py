@@ -28,6 +28,7 @@ from scylla_spark.core.plan.state.journal import Journal, fire_of
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.handing_over import handed_over
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
@@ -134,10 +135,10 @@ class Launching:
                 self._say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
                 return
             if not decision.launch:
-                self._wait(entry, job, now, "; ".join(decision.unmet), timed)
+                waiting = self._wait(entry, job, now, "; ".join(decision.unmet), timed)
                 again_us = decision.again_us
                 if again_us is not None:
-                    self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", job.generation))
+                    self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
                 return
         if caught_up and schedule.policies.overlap != "allow_all":
             given = _Given(lane=schedule.work.lane or _lane(entry))
@@ -145,14 +146,31 @@ class Launching:
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
-    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> None:
+    def collected(self, entry: Entry, job: Job) -> None:
+        """A job that waits to be launched has seen more.
+
+        Args:
+            entry: of its schedule.
+            job: as it is now.
+        """
+        self._journal.note("job", entry.name, job.generation, job.to_json())
+        self._limit_expiry(entry, job)
+
+    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
+        """Lets a job wait for its constraints; number of the job that does, which may be one of before."""
         known = entry.jobs.get(job.generation)
         if known is not None and known.state == PENDING_CONSTRAINT:
-            return
-        if len(entry.jobs) >= MOST_JOBS:
+            return job.generation
+        before = _replaced(entry, job)
+        if before is not None:
+            instead = f"the run planned for {iso(job.planned_us)} takes its place"
+            self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
+            job = job._replace(generation=before.generation, first_us=before.first_us)
+        elif len(entry.jobs) >= MOST_JOBS:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
-            return
+            return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
+        return job.generation
 
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
@@ -165,6 +183,10 @@ class Launching:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
         schedule = entry.schedule
         self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        self._limit_expiry(entry, job)
+
+    def _limit_expiry(self, entry: Entry, job: Job) -> None:
+        schedule = entry.schedule
         if schedule.work.expires_ms is not None:
             expires_us = job.planned_us + schedule.work.expires_ms * 1000
             self._timers.add(Timer(expires_us, entry.name, "again", job.generation))
@@ -315,7 +337,7 @@ class Launching:
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **_seen(job), **more,
         )  # fmt: skip
-        self._journal.note_together(fire, ("send", encode(command).decode()))
+        self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
         run = entry.runs[job.generation]
         if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
@@ -471,6 +493,20 @@ def can_be_ahead(schedule: Schedule) -> bool:
     if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
         return False
     return schedule.policies.overlap in ("allow_all", "buffer_all") or _is_exclusive(schedule)
+
+
+def may_wait_alone(schedule: Schedule) -> bool:
+    """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
+    return schedule.policies.overlap in ("skip", "buffer_one")
+
+
+def _replaced(entry: Entry, job: Job) -> Job | None:
+    """The job that waits for its constraints at an earlier planned time, and whose place a job of a later one takes; None: none does."""
+    schedule = entry.schedule
+    if job.latches or not may_wait_alone(schedule) or schedule.policies.catch_up == "all":
+        return None
+    waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
+    return next(waiting, None)
 
 
 def _is_exclusive(schedule: Schedule) -> bool:

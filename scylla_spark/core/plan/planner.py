@@ -586,15 +586,16 @@ class Planner:
         if entry is None:
             return
         handler = fact.handler or entry.handler  # which the schedule may have changed meanwhile
-        works = [work for work in dict.fromkeys((name, handler)) if f"work:{work}" in self._definitions.listeners]
-        if not works:
+        both = (f"work:{name}", f"work:{handler}")
+        if self._definitions.listeners.keys().isdisjoint(both):
             return
         upstream = {
             "schedule": name, "handler": handler, "planned": planned, **_ended_so(fact),
         }  # fmt: skip
-        for work in works:
-            happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
-            self._tell(at, happened, now, "" if work == name else _SECOND)
+        happened = Occurrence(both[0], {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""), also=both[1])
+        self._tell(at, happened, now)
+        if name != handler:
+            self._tell(at, happened._replace(key=both[1], also=both[0]), now, _SECOND)
 
     def _after(self, entry: Entry, run: Run, handler: str, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
@@ -614,11 +615,13 @@ class Planner:
             at: which input says so.
             occurrence: what happened.
             now: microseconds since the epoch.
-            prefix: of names in `at`, where one input tells of two things.
+            prefix: of names in `at`, where one input tells of two things: those who listen to the other one as well know already.
         """
         resume = self._resume
         done = resume.name if resume is not None and resume[:3] == at[:3] else ""
-        for name in sorted(self._definitions.listeners.get(occurrence.key, ())):
+        listeners = self._definitions.listeners
+        told = listeners.get(occurrence.also, set()) if prefix else set()
+        for name in sorted(listeners.get(occurrence.key, set()) - told):
             entry = self.state.entries.get(name)
             if prefix + name <= done or entry is None:
                 continue

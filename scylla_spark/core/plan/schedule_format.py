@@ -38,7 +38,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     nodes,
 )
 from scylla_spark.core.records.command import SomeMillis, WireRetry
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN
@@ -488,7 +488,7 @@ def _retry(found: Mapping[str, Any] | None) -> WireRetry | None:
     if found is None:
         return None
     base, cap = found.get("base", _BASE_US), found.get("cap", _CAP_US)
-    return WireRetry(found.get("maxRetries", 100), base // 1000, cap // 1000)
+    return WireRetry(found.get("maxRetries", RETRIES), base // 1000, cap // 1000)
 
 
 def _millis(micros: int | None) -> int | None:

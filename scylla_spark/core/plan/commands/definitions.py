@@ -20,6 +20,7 @@ from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.handing_over import leaves_kept
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.timing import Timing
@@ -125,7 +126,7 @@ class Definitions:
             "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused else self._timing.begin(schedule, now),
         }  # fmt: skip
-        self._journal.note("put", schedule.name, fields)
+        self._journal.note("put", schedule.name, fields, *_leaves_kept(old, schedule, _keys(schedule)))
         if not paused:
             self._begin(self._state.entries[schedule.name], now)
         return ("changed" if old is not None else "added"), taken_back
@@ -366,6 +367,15 @@ def _keys(schedule: Schedule) -> list[str]:
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
+
+
+def _leaves_kept(old: Entry | None, schedule: Schedule, keys: list[str]) -> list[list[tuple[int, int]]]:
+    """Which leaves go on where one of before stands, if older readers would not find that by themselves."""
+    if old is None or not old.tables:
+        return []
+    found = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables)
+    plain = {number: number for number in sorted(old.tables)} if list(old.keys) == keys else {}
+    return [list(found.items())] if found != plain else []
 
 
 def _read(value: Mapping[str, Any]) -> tuple[Schedule, str]:

@@ -125,9 +125,15 @@ def _put(state: PlanState, change: Change) -> None:
             old.last_success_us,
             old.launches_us,
         )
-        same = old.keys == entry.keys
-        entry.tables, entry.seen_us = (old.tables if same else {}), {}
+        entry.tables, entry.seen_us = _kept_tables(old, entry, change), {}
     state.entries[change[1]] = entry
+
+
+def _kept_tables(old: Entry, entry: Entry, change: Change) -> dict[int, Handed]:
+    """Where the tables of a changed schedule stand: as the change says by leaf, or as before if it listens to the same."""
+    if len(change) > 3:
+        return {new: old.tables[leaf] for new, leaf in change[3] if leaf in old.tables}
+    return old.tables if old.keys == entry.keys else {}
 
 
 def _entry(state: PlanState, change: Change) -> None:

@@ -335,7 +335,7 @@ class VirtualDispatcher:
             if outcome.outcome != SUCCEEDED:
                 behind += [Outcome(one.id, NOT_STARTED) for one in self._backlog.fail(item.key.ordering_id)]
         self._backlog.finish(call)
-        self._engine.finished(self._policies.judged([*outcomes, *behind], self._engine.runs), now)
+        self._engine.finished([*outcomes, *behind], now)
         self._begin_calls()
 
 

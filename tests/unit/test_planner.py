@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.clock import to_us
+from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
@@ -109,6 +110,24 @@ def test_a_restart_runs_the_last_missed_time_once() -> None:
     missed = plan.fires[1]
     assert plan.launched()[-1] == "a/2026-03-01T00:06:00Z/2"
     assert (missed["planned_us"], missed["until_us"]) == (START + 2 * MINUTE, START + 6 * MINUTE - 1)
+
+
+def test_a_planner_that_comes_back_after_a_month_goes_through_no_month_of_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The schedule ended within that month: its last missed time is looked for backwards, over days without any."""
+    plan = PlannerHarness()
+    day = 24 * 60 * MINUTE
+    end = {"endAt": iso(START + 20 * day)}
+    plan.put("a", {"kind": "every", "period": "1s"} | end, catchUpWindow="60d", overlap="buffer_one")
+    plan.pass_s(2)
+    steps, plain = [], Every.next_after
+    monkeypatch.setattr(Every, "next_after", lambda self, after_us: steps.append(0) or plain(self, after_us))
+    plan.restart(after_us=30 * day)
+    plan.pass_s(0)
+    missed = next(fire for fire in plan.fires if fire["verdict"] == "missed")
+    assert missed["until_us"] == START + 20 * day - 1, "the last one is run"
+    assert len(steps) < 1_000
 
 
 def test_a_kill_across_one_minute_runs_that_minute_once() -> None:
@@ -229,7 +248,7 @@ def test_deleted_before_its_delay_is_over_nothing_runs_and_a_new_one_of_the_name
 
 def test_what_waits_for_too_long_is_dropped() -> None:
     plan = PlannerHarness()
-    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "2h"}], jobTimeout="1h")
+    plan.put("a", ORDERS, constraints=[{"kind": "time_range", "begin": "12:00", "end": "13:00"}], jobTimeout="1h")
     plan.event("orders")
     plan.pass_s(3 * 3600)
     assert plan.verdicts() == ["waiting", "obsolete"]
@@ -781,7 +800,7 @@ def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> 
     plan.put("a", EVERY_MINUTE, payload={"at": "{{ planned }}"})
     begin, end = START - 5 * MINUTE, START
     code, *_, done = plan.ask("backfill", name="a", begin=begin, end=end, maxRunning=2, leaveOut=[START - 2 * MINUTE])
-    assert (code, done) == ("ok", {"planned": 5, "launched": 4})
+    assert (code, done) == ("ok", {"planned": 5, "launched": 4, "tag": "backfill:a/1"})
     assert [one["taskData"]["at"] for one in plan.sent] == [f"2026-02-28T23:5{n}:00Z" for n in (5, 6, 7, 9)]
     assert len({one["orderingId"] for one in plan.sent}) == 2
     plan.pass_s(61)

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.schedule import Schedule
@@ -52,6 +53,7 @@ class _Given(NamedTuple):
     payload: Mapping[str, Any] | None = None
     lane: str = ""
     priority: int | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Backfilled(NamedTuple):
@@ -282,10 +284,12 @@ class Launching:
             done: what was yielded last before the planner ended in the midst, or `Backfilled(0, entry.generation + 1, 0)`.
         """
         tried, first, launched = done
+        tags = (tag_of(entry.name, first),)
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
             lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
-            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
+            given = _Given(None, lane, priority, tags)
+            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
             launched += job.generation in entry.runs
             yield Backfilled(number + 1, first, launched)
 
@@ -326,7 +330,7 @@ class Launching:
             return
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
-            work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
+            work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
             expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)

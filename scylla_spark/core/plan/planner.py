@@ -16,7 +16,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.backfill import chosen, planned_between
+from scylla_spark.core.plan.backfill import chosen, planned_between, tag_of
 from scylla_spark.core.plan.commands.definitions import Definitions, Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.commands.queues import QueueCommands
@@ -436,7 +436,8 @@ class Planner:
             done = after
             self._part(at._replace(name="/".join(map(str, done))), now)
         if command.id is not None:
-            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": done.launched})
+            tag = tag_of(entry.name, done.first)
+            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": done.launched, "tag": tag})
 
     def _partitions(self, offset: int, command: PlanCommand, now: int) -> None:
         given = command.fields["partitions"]

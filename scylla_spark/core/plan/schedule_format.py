@@ -38,7 +38,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     nodes,
 )
 from scylla_spark.core.records.command import SomeMillis, WireRetry
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN
@@ -208,6 +208,7 @@ def read_schedule(value: Any) -> Schedule:
     schedule = stored_schedule(value)
     for place in schedule.work.payload.places():
         _check_fields(place)
+    _check_delays(schedule)
     return schedule
 
 
@@ -268,6 +269,21 @@ def names_of(trigger: Trigger) -> frozenset[str]:
             case OnRuns():
                 names |= {"upstream", "upstreams"}
     return frozenset(names)
+
+
+def _check_delays(schedule: Schedule) -> None:
+    """Whether jobs live long enough for their delays.
+
+    Raises:
+        ArgumentError: one is dropped before its delay is over.
+    """
+    timeout_us = schedule.policies.timeout_us
+    for one in schedule.constraints:
+        if isinstance(one, constraints.Delay) and one.delay_us >= timeout_us:
+            raise ArgumentError(
+                f"A delay of {one.delay_us / 1e6:g} s is never over: a job is dropped after {timeout_us / 1e6:g} s.",
+                hint="Make `job_timeout` (a day, by default) longer than the delay.",
+            )
 
 
 def _check_fields(place: Place) -> None:
@@ -472,7 +488,7 @@ def _retry(found: Mapping[str, Any] | None) -> WireRetry | None:
     if found is None:
         return None
     base, cap = found.get("base", _BASE_US), found.get("cap", _CAP_US)
-    return WireRetry(found.get("maxRetries", 100), base // 1000, cap // 1000)
+    return WireRetry(found.get("maxRetries", RETRIES), base // 1000, cap // 1000)
 
 
 def _millis(micros: int | None) -> int | None:

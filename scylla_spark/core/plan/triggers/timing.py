@@ -11,12 +11,12 @@ from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
+from scylla_spark.core.plan.times.planned_times import planned_before, times_of
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger, leaves
 
 MISSED: Final = "missed"
 MOST_AT_ONCE: Final = 100
-_FIRST_SPAN_US: Final = 120_000_000
 
 
 class Planned(NamedTuple):
@@ -119,16 +119,18 @@ class Timing:
         return kept
 
     def _last_missed(self, schedule: Schedule, cursor_us: int) -> int:
-        """The last planned time before somebody planned again; looked for backwards, since there may be millions."""
-        span = _FIRST_SPAN_US
-        while True:
-            begin_us = max(self._since_us - span, cursor_us)
-            found, after_us = 0, begin_us
-            while (one := self._next(schedule, after_us)) is not None and one.starts_us < self._since_us:
-                found = after_us = one.at_us
-            if found or begin_us <= cursor_us:
-                return found
-            span *= 8
+        """The last planned time that should have started before somebody planned again, later than an instant; 0: there is none.
+
+        It is looked for backwards, since there may be millions. What was planned within the longest jitter before is looked at forwards.
+        """
+        series = times_of(schedule.trigger)
+        certain_us = self._since_us - max((one.jitter_us for one in series), default=0)
+        before = planned_before(series, certain_us, self._journal.state.calendars, after_us=cursor_us)
+        found = next(before, 0)
+        after_us = max(found, cursor_us)
+        while (one := self._next(schedule, after_us)) is not None and one.starts_us < self._since_us:
+            found = after_us = one.at_us
+        return found
 
     def _next(self, schedule: Schedule, after_us: int) -> Planned | None:
         """The first planned time later than an instant."""

@@ -154,8 +154,10 @@ class Launching:
             entry: of its schedule.
             job: as it is now.
         """
+        before = entry.jobs[job.generation]
         self._journal.note("job", entry.name, job.generation, job.to_json())
-        self._limit_expiry(entry, job)
+        if job.planned_us != before.planned_us:
+            self._limit_expiry(entry, job)
 
     def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
         """Lets a job wait for its constraints; number of the job that does, which may be one of before."""

@@ -430,12 +430,13 @@ def _watching(chance: random.Random) -> list[dict[str, Any]]:
     limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
     again = [{"kind": "last_run", "within": "15s", "otherwise": chance.choice(("wait", "abort"))}]
     late = [{"kind": "delay", "delay": "10s"}]
+    rare = [{"kind": "rate", "most": 1, "per": "20s"}]
     return [
         {"name": "t-skip", "trigger": table, "overlap": "skip"},
         {"name": "t-one", "trigger": table, "overlap": "buffer_one"},
         {"name": "t-limit", "trigger": table, "constraints": limit, "handler": "narrow"},
         {"name": "t-again", "trigger": table, "constraints": again, "overlap": chance.choice(("skip", "buffer_all"))},
-        {"name": "t-late", "trigger": table, "constraints": limit, "handler": "narrow", "jobTimeout": "4s"},
+        {"name": "t-late", "trigger": table, "constraints": rare, "jobTimeout": chance.choice(("9s", "12s"))},
         {"name": "t-both", "trigger": {"kind": "all", "of": [event, table]}, "constraints": late, "jobTimeout": "30s"},
         {"name": "t-per", "trigger": {**table, "per": "part"}, "constraints": limit, "handler": "narrow"},
         {

@@ -103,10 +103,28 @@ def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
     """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between."""
     for name in ("table", "both", *(one["name"] for one in world.watching)):
         seen = [json.loads(row.get("values", "{}")) for row in fires.get(name, []) if row["verdict"] == "launched"]
-        edges = [(one["table"]["from_version"], one["table"]["to_version"]) for one in seen if "table" in one]
+        found = [one["table"] for one in seen if "table" in one]
+        if name in ("t-per", "t-parts"):
+            _partitions(world, name, found)
+            continue
+        edges = [(one["from_version"], one["to_version"]) for one in found]
         _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
         _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
         _hold(name != "table" or edges[-1][1] == world.versions, f"{name}: {world.versions} versions, and {edges[-1:]}")
+
+
+def _partitions(world: PlanWorld, name: str, found: list[dict[str, Any]]) -> None:
+    """Each version belongs to one launch of its partition, up to the last of these."""
+    for part in "abc":
+        spans = [(one["from_version"], one["to_version"]) for one in found if one["partition"] == part]
+        last = max((to for _, to in spans), default=0)
+        owners = {
+            version: sum(after < version <= to for after, to in spans)
+            for version in range(1, last + 1)
+            if world.parts[version] == part
+        }
+        wrong = {version: count for version, count in owners.items() if count != 1}
+        _hold(not wrong, f"{name}: versions of {part} and how many runs they have: {wrong}, of {spans}")
 
 
 def pauses(world: PlanWorld) -> None:

@@ -20,9 +20,10 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.entry import Handed
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.core.records.fact import (
     Fact,
     Fence,
@@ -178,9 +179,23 @@ class Process:
         for place, wanted in planner.watched().items():
             if wanted.handed is None:
                 planner.tables.begins(place, "table", 0)
+            elif wanted.trigger.per:
+                if chance.random() < 0.3:
+                    self._partitions(planner, place, wanted.handed)
             elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
                 newest = chance.randint(wanted.handed.version + 1, self.world.versions)
                 planner.tables.grew(place, Growth("table", wanted.handed.version, newest), self.world.now)
+
+    def _partitions(self, planner: Planner, place: Place, handed: Handed) -> None:
+        """Tells of one partition of a table: all its versions up to one of the latest that no run has."""
+        newest = self.world.chance.randint(0, self.world.versions)
+        parts = [
+            part for version, part in enumerate(self.world.parts[: newest + 1]) if version > handed.of_part(part)[0]
+        ]
+        if parts:
+            part = self.world.chance.choice(parts)
+            growth = Growth("table", handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
+            planner.tables.grew(place, growth, self.world.now)
 
     def _snapshots(self, planner: Planner) -> None:
         if self.snapshot is None and self.world.chance.random() < 0.01:
@@ -261,6 +276,7 @@ class PlanWorld:
         self.late: list[tuple[int, bytes]] = []
         self.engine = Engine(self)
         self.versions = 0
+        self.parts = [""]  # of each version, the partition that it is of
         self.faulty = True
         self.processes: list[Process] = []
         self._names = 0
@@ -374,6 +390,7 @@ class PlanWorld:
             self.ask("event", name="e")
         elif dice < 0.05:
             self.versions += 1
+            self.parts.append(self.chance.choice("abc"))
         elif dice < 0.056:
             self.ask("pause", names=["stopped"])
         elif dice < 0.066:
@@ -413,13 +430,21 @@ def _watching(chance: random.Random) -> list[dict[str, Any]]:
     limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
     again = [{"kind": "last_run", "within": "15s", "otherwise": chance.choice(("wait", "abort"))}]
     late = [{"kind": "delay", "delay": "10s"}]
+    rare = [{"kind": "rate", "most": 1, "per": "20s"}]
     return [
         {"name": "t-skip", "trigger": table, "overlap": "skip"},
         {"name": "t-one", "trigger": table, "overlap": "buffer_one"},
         {"name": "t-limit", "trigger": table, "constraints": limit, "handler": "narrow"},
         {"name": "t-again", "trigger": table, "constraints": again, "overlap": chance.choice(("skip", "buffer_all"))},
-        {"name": "t-late", "trigger": table, "constraints": late, "jobTimeout": chance.choice(("9s", "12s"))},
+        {"name": "t-late", "trigger": table, "constraints": rare, "jobTimeout": chance.choice(("9s", "12s"))},
         {"name": "t-both", "trigger": {"kind": "all", "of": [event, table]}, "constraints": late, "jobTimeout": "30s"},
+        {"name": "t-per", "trigger": {**table, "per": "part"}, "constraints": limit, "handler": "narrow"},
+        {
+            "name": "t-parts",
+            "trigger": {**table, "per": "part"},
+            "overlap": chance.choice(("skip", "buffer_one")),
+            "constraints": late,
+        },
         {"name": "t-or", "trigger": {"kind": "any", "of": [event, table]}, "overlap": "skip", "constraints": late},
     ]
 

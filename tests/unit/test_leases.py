@@ -345,6 +345,7 @@ def test_a_partition_is_left_when_all_that_its_leases_told_is_recorded(world, to
     assert [link.bytes for link in read_links(recorded(world).outputs)] == [24]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heavy", ["checkpoint", "error", "payload"])
 def test_an_answer_is_never_longer_than_its_reader_takes_whatever_makes_its_leases_long(world, heavy):
     text = json.dumps({"rows": '"' * 32_000})

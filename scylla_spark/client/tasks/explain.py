@@ -45,16 +45,22 @@ def explain(status: TaskStatus, address: str) -> dict[str, Any]:
     return answer | {"why": _why(status, address, asked), "conditions": _known_conditions(status, address, asked)}
 
 
-def ask(address: str, path: str, **query: str) -> dict[str, Any] | None:
+def ask(address: str, path: str, *, timeout_s: float = _TIMEOUT_S, **query: str) -> dict[str, Any] | None:
     """One read-only question to a dispatcher; None if nobody answers.
 
     The address stands in a fence, and whoever may write to `outcomes` may write any: so only plain http is asked, no
     redirect is followed, time and size are bounded, and what comes back is data that may say anything.
+
+    Args:
+        address: of the dispatcher; "" if none is known.
+        path: of the question.
+        timeout_s: how long to wait for the answer, seconds.
+        **query: what is asked about.
     """
     if not _ADDRESS.fullmatch(address):
         return None
     try:
-        answer = json.loads(fetch(f"{address}/{path}?{urlencode(query)}", timeout_s=_TIMEOUT_S, largest=_LARGEST))
+        answer = json.loads(fetch(f"{address}/{path}?{urlencode(query)}", timeout_s=timeout_s, largest=_LARGEST))
     except (AnswerError, ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None

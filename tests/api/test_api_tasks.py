@@ -66,6 +66,21 @@ def test_a_task_is_found_by_either_form_of_its_key(client, name):
     assert found["fresh"] is False, "no broker answers"
 
 
+def test_a_run_tells_its_schedule_and_the_time_it_was_planned_for(client, site, tmp_path):
+    run = LATER._replace(uniqueness_key="night ly/2026-01-01T08:00:00Z/3")
+    append(f"{tmp_path}/tables", TASKS, [task(run, 9)])
+    told = [client.get(f"/v1/tasks/{id_of(run)}").json(), *_of(client, 'schedule:"night ly"')]
+    assert [(one["id"], one["schedule"], one["planned_at"]) for one in told] == [
+        (id_of(run), "night ly", "2026-01-01T08:00:00Z")
+    ] * 2
+    other = client.get(f"/v1/tasks/{id_of(LATER)}").json()
+    assert (other["schedule"], other["planned_at"]) == (None, None)
+
+
+def _of(client, text: str) -> list[dict]:
+    return client.get("/v1/tasks", params={"filter": text}).json()["tasks"]
+
+
 def test_attempts_are_listed_in_order(client):
     found = client.get(f"/v1/tasks/{id_of(KEY)}/attempts").json()["attempts"]
     assert [(one["attempt"], one["outcome"]) for one in found] == [(1, "failed"), (2, "failed")]

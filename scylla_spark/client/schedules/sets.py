@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 MAX_PART_BYTES: Final = 400 * 1024
 
 
-def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str) -> dict[str, str]:
+def put(
+    plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str, *, only_new: bool = False
+) -> dict[str, str]:
     """Stores schedules; name → what became of it.
 
     Args:
@@ -24,16 +26,21 @@ def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, aut
         schedules: all of the set.
         prune: an owner whose other schedules are removed.
         author: who changes them.
+        only_new: those that are stored stay as they are, whatever they say.
 
     Raises:
         ArgumentError: one is refused, or two are of one name.
+        ConflictError: only new ones are to be stored, and one that was new is stored by now.
     """
     names = _names(schedules)
     _check_owner(schedules, prune)
-    parts = list(_parts([schedule.definition for schedule in schedules]))
     done: dict[str, str] = {}
+    if only_new:
+        known = compared(plan.state(), schedules, None, only_new=True)
+        done = {name: verdict for name, verdict in known.items() if verdict != "added"}
+    parts = list(_parts([schedule.definition for schedule in schedules if schedule.name not in done]))
     for part in parts:
-        done |= plan.ask("put", schedules=part, author=author or None).done
+        done |= plan.ask("put", schedules=part, author=author or None, ifAbsent=True if only_new else None).done
     if prune is not None:
         gone = [name for name in compared(plan.state(), schedules, prune) if name not in names]
         if gone:
@@ -41,24 +48,27 @@ def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, aut
     return done
 
 
-def compared(state: PlanState, schedules: Sequence[Schedule], prune: str | None) -> dict[str, str]:
-    """What would become of each; name → "added", "changed", "unchanged" or "removed".
+def compared(
+    state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
+) -> dict[str, str]:
+    """What would become of each; name → "added", "changed", "unchanged", "removed", or "kept" where another definition is stored.
 
     Args:
         state: what the planner knows.
         schedules: all of the set.
         prune: an owner whose other schedules are removed.
+        only_new: those that are stored stay as they are.
 
     Raises:
         ArgumentError: two are of one name.
     """
     names = _names(schedules)
     _check_owner(schedules, prune)
-    done = {}
+    done, differs = {}, "kept" if only_new else "changed"
     for schedule in schedules:
         entry = state.entries.get(schedule.name)
         same = entry is not None and json.loads(entry.text) == schedule.definition
-        done[schedule.name] = "unchanged" if same else "changed" if entry is not None else "added"
+        done[schedule.name] = "unchanged" if same else differs if entry is not None else "added"
     if prune is not None:
         mine = f"owner:{prune}"
         done |= {

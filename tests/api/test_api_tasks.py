@@ -107,6 +107,22 @@ def test_a_put_sends_the_task_of_the_path(client, site):
     assert sent.retry.max_retries is None
 
 
+def test_a_put_of_a_task_that_has_ended_changes_nothing_and_says_so(client, site):
+    key = TaskKey(now_us() - 3_600_000_000, "cust-2", "u")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5)])
+    append(f"{site.settings.data_dir}/tables", COMPLETIONS, [fact(key, 1, "succeeded", 9, result="7")])
+    before = client.get(f"/v1/tasks/{id_of(key)}").json()
+    body = {"handler": "other", "queue": "mail", "payload": {"b": 1}}
+    whole = {"scheduled_time": iso(key.time_us), "ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key}
+    for told in (client.put(f"/v1/tasks/{id_of(key)}", json=body), client.post("/v1/tasks", json=body | whole)):
+        assert (told.status_code, told.json()["id"], told.json()["repeated"]) == (200, id_of(key), True)
+        assert "has ended (succeeded)" in told.json()["warning"]
+    done = client.put(f"/v1/tasks/{id_of(key)}?wait=done", json=body).json()
+    assert (done["ended"], done["state"], done["result"]) == (True, "succeeded", 7)
+    assert site.connection.sent == []
+    assert client.get(f"/v1/tasks/{id_of(key)}").json() == before
+
+
 def test_a_post_makes_up_what_is_not_given(client, site):
     first, second = (client.post("/v1/tasks", json={"handler": "h"}).json() for _ in range(2))
     assert first["uniqueness_key"] < second["uniqueness_key"]

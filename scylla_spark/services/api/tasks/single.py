@@ -71,7 +71,7 @@ async def put(
     api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
 ) -> Response:  # fmt: skip
     """Enqueue the task of a key, or overwrite its data. The same request again changes nothing; an ended task stays as it is."""
-    return await _enqueued(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
+    return await _put(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
 
 
 @routes.post(
@@ -89,7 +89,8 @@ async def post(
     elif unique:
         return await _enqueued(api, _unique(task, idempotency_key), wait, wait_ms, api.unique_keys.send)
     if idempotency_key is None:
-        return await _enqueued(api, task.new_command(now_us()), wait, wait_ms)
+        send = _put if task.uniqueness_key is not None and task.scheduled_time is not None else _enqueued
+        return await send(api, task.new_command(now_us()), wait, wait_ms)
     command = _named(task, idempotency_key)
     if await run_in_threadpool(_is_repeated, api, command):
         return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
@@ -178,6 +179,17 @@ def _without_others(said: dict[str, Any]) -> dict[str, Any]:
 
     told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
     return said | {"why": plain(said["why"], "It waits for what is before it in its lane."), "conditions": told}
+
+
+async def _put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """Sends a command unless its key has ended: it would run nothing, and what is shown of the task would be about no run of it."""
+    ended = await run_in_threadpool(api.tasks.ended, command.key, now_us())
+    if ended is None:
+        return await _enqueued(api, command, wait, wait_ms)
+    if wait == "done":
+        return answer(result_view(ended))
+    warning = f"Nothing was sent: the task of this key has ended ({ended.state}), and no key runs twice."
+    return answer(key_view(command.key) | {"receipt": None, "repeated": True, "warning": warning})
 
 
 async def _enqueued(

@@ -123,6 +123,17 @@ def test_a_put_of_a_task_that_has_ended_changes_nothing_and_says_so(client, site
     assert client.get(f"/v1/tasks/{id_of(key)}").json() == before
 
 
+def test_a_put_of_a_task_that_is_open_is_repeated_after_the_grace_and_not_overwritten(client, site):
+    key = TaskKey(now_us() - 3_600_000_000, "cust-2", "open")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5, payload='{"a": 1}', tags=["t"])])
+    body = {"handler": "h", "payload": {"a": 1}, "tags": ["t"]}
+    again = client.put(f"/v1/tasks/{id_of(key)}", json=body)
+    assert (again.status_code, again.json()["repeated"], again.json()["id"]) == (202, True, id_of(key))
+    other = client.put(f"/v1/tasks/{id_of(key)}", json=body | {"tags": []})
+    assert (kind(other), other.json()["reason"]) == ("/problems/invalid", "too_late")
+    assert site.connection.sent == []
+
+
 def test_a_post_makes_up_what_is_not_given(client, site):
     first, second = (client.post("/v1/tasks", json={"handler": "h"}).json() for _ in range(2))
     assert first["uniqueness_key"] < second["uniqueness_key"]
@@ -148,8 +159,9 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
     body = {"handler": "h", "payload": {"a": 1}, "scheduled_time": iso(at(12))}
     same = client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
     assert (same.status_code, same.json()["repeated"], site.connection.sent) == (202, True, [])
-    other = client.post("/v1/tasks", json=body | {"payload": {"a": 2}}, headers={"Idempotency-Key": "k"})
-    assert kind(other) == "/problems/idempotency-key-reused"
+    for more in ({"payload": {"a": 2}}, {"timeout": "3s"}, {"tags": ["t"]}, {"retry": {"max_retries": 1}}):
+        other = client.post("/v1/tasks", json=body | more, headers={"Idempotency-Key": "k"})
+        assert kind(other) == "/problems/idempotency-key-reused"
 
 
 @pytest.mark.slow

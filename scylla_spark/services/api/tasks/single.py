@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
@@ -11,11 +11,12 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from scylla_spark.client.tasks.repeats import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.scopes import ALL_QUEUES
-from scylla_spark.errors import NotFoundError
+from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, WaitMs, answer, answers, router
@@ -93,7 +94,7 @@ async def post(
         return await send(api, task.new_command(now_us()), wait, wait_ms)
     command = _named(task, idempotency_key)
     if await run_in_threadpool(_is_repeated, api, command):
-        return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
+        return await _repeated(api, command, wait, wait_ms)
     return await _enqueued(api, command, wait, wait_ms)
 
 
@@ -185,11 +186,28 @@ async def _put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
     """Sends a command unless its key has ended: it would run nothing, and what is shown of the task would be about no run of it."""
     ended = await run_in_threadpool(api.tasks.ended, command.key, now_us())
     if ended is None:
-        return await _enqueued(api, command, wait, wait_ms)
+        return await _open_put(api, command, wait, wait_ms)
     if wait == "done":
         return answer(result_view(ended))
     warning = f"Nothing was sent: the task of this key has ended ({ended.state}), and no key runs twice."
     return answer(key_view(command.key) | {"receipt": None, "repeated": True, "warning": warning})
+
+
+async def _open_put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """Sends a command; what is refused as too late, and was accepted before, is a repeat."""
+    try:
+        return await _enqueued(api, command, wait, wait_ms)
+    except ArgumentError as error:
+        if not await api.slowly(partial(stands, api.scheduler.connection, command, error)):
+            raise
+    return await _repeated(api, command, wait, wait_ms)
+
+
+async def _repeated(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """What is answered about a task that was accepted before, by the same command."""
+    if wait == "done" and await api.waits.ended(command.key, api.tasks.partition(command.key), wait_ms / 1000):
+        return answer(result_view(await run_in_threadpool(api.tasks.status, command.key)))
+    return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
 
 
 async def _enqueued(
@@ -247,12 +265,10 @@ def _is_repeated(api: Api, command: Command) -> bool:
         Problem: another was.
     """
     try:
-        before = api.tasks.status(command.key)
+        before = api.tasks.command(command.key)
     except NotFoundError:
         return False
-    handler = command.handler or api.scheduler.connection.rules.default_handler
-    wanted = (handler, command.queue, command.priority, json.loads(command.payload))
-    if (before.handler, before.queue, before.priority, before.payload) == wanted:
+    if is_same(before, command, api.scheduler.connection.rules.default_handler):
         return True
     raise Problem(
         problems.KEY_REUSED, "Another task was enqueued with this Idempotency-Key.", hint="Choose another key."

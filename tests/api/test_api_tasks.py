@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
@@ -162,6 +166,63 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
     for more in ({"payload": {"a": 2}}, {"timeout": "3s"}, {"tags": ["t"]}, {"retry": {"max_retries": 1}}):
         other = client.post("/v1/tasks", json=body | more, headers={"Idempotency-Key": "k"})
         assert kind(other) == "/problems/idempotency-key-reused"
+
+
+@pytest.mark.parametrize("act", [":reschedule", ":run_now"])
+def test_a_task_that_has_ended_is_not_moved_and_the_answer_says_how_it_ended(client, act):
+    told = client.post(f"/v1/tasks/{id_of(KEY)}{act}", **({"json": {"delay": 5}} if act == ":reschedule" else {}))
+    assert (kind(told), told.json()["state"], told.json()["detail"]) == (
+        "/problems/conflict", "failed", "The task has ended: failed.",
+    )  # fmt: skip
+    assert ":retry" in told.json()["hint"]
+
+
+def test_a_task_that_is_open_is_not_retried_and_the_answer_says_how_it_stands(client):
+    told = client.post(f"/v1/tasks/{id_of(LATER)}:retry")
+    assert (kind(told), told.json()["state"]) == ("/problems/conflict", "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "hint"),
+    [
+        (":cancel", "running", "running=true"),
+        (":run_now", "running", "running=true"),
+        (":cancel", "succeeded", ":retry"),
+        (":cancel", "retry_wait", "Ask again"),
+    ],
+)
+def test_a_cancel_that_came_to_nothing_says_how_the_task_stands_and_what_is_allowed(client, site, act, state, hint):
+    key = TaskKey(at(13), "cust-3", "u")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5)])
+    outcome = {"running": "started", "retry_wait": "failed"}.get(state, state)
+    later = {"next_at": from_us(at(14))} if state == "retry_wait" else {}
+
+    @asynccontextmanager
+    async def answered(*names):
+        append(
+            f"{site.settings.data_dir}/tables",
+            ATTEMPTS if outcome != state else COMPLETIONS,
+            [fact(key, 1, outcome, 6, **later)],
+        )
+        heard = asyncio.get_running_loop().create_future()
+        heard.set_result(True)
+        yield heard
+
+    site.app.state.api.waits = SimpleNamespace(waiting=answered)
+    told = client.post(f"/v1/tasks/{id_of(key)}{act}")
+    assert (kind(told), told.json()["state"], hint in told.json()["hint"]) == ("/problems/conflict", state, True)
+
+
+def test_a_task_that_cannot_be_leased_says_why(client, site):
+    async def call(asked):
+        return Answer(0, ())
+
+    site.app.state.api.leases = SimpleNamespace(call=call)
+    for key, state, why in ((KEY, "failed", "It has ended: failed"), (LATER, "scheduled", "It is scheduled for 2099")):
+        told = client.post(f"/v1/tasks/{id_of(key)}:lease", json={})
+        assert (kind(told), told.json()["state"], why in told.json()["detail"]) == ("/problems/not-ready", state, True)
+    nobody = TaskKey(at(10), "cust-0", "nobody")
+    assert kind(client.post(f"/v1/tasks/{id_of(nobody)}:lease", json={})) == "/problems/not-found"
 
 
 @pytest.mark.slow

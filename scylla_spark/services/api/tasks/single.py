@@ -14,8 +14,9 @@ from starlette.responses import Response
 from scylla_spark.client.tasks.repeats import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.scopes import ALL_QUEUES
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
@@ -151,9 +152,7 @@ class ExplanationView(BaseModel):
 )
 async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
-    said = await api.slowly(api.scheduler.task(key_of(key)).explain)
-    if own != ALL_QUEUES:
-        said = _without_others(said)
+    said = await explained(api, own, key_of(key))
     return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
 
 
@@ -170,6 +169,22 @@ async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 
         await api.waits.ended(task, api.tasks.partition(task), wait_ms / 1000)
         status = await run_in_threadpool(api.tasks.status, task)
     return answer(result_view(status), 202 if status.open else 200)
+
+
+async def explained(api: Api, own: QueueBounds, key: TaskKey) -> dict[str, Any]:
+    """Why a task is not running, for who may ask about some queues; `task_state` is one of a task, `state` may be one of its lane.
+
+    Args:
+        api: to ask through.
+        own: queues that the caller may ask about.
+        key: of the task.
+
+    Raises:
+        NotFoundError: there is no such task.
+    """
+    said = await api.slowly(api.scheduler.task(key).explain)
+    state = (await run_in_threadpool(api.tasks.status, key)).state
+    return (said if own == ALL_QUEUES else _without_others(said)) | {"task_state": state}
 
 
 def _without_others(said: dict[str, Any]) -> dict[str, Any]:

@@ -511,7 +511,8 @@ class Scheduler:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
 
         Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
-        Times are judged against the moment Kafka takes the record.
+        Times are judged against the moment Kafka takes the record: what is overdue by more than the grace then, such as after an
+        outage of the stream, is refused; docs/operations.md#limits-worth-knowing says how it runs all the same.
 
         Args:
             df: streaming frame.

@@ -69,6 +69,17 @@ class TaskReader:
         except NotFoundError:  # it was purged a moment ago
             return None
 
+    def command(self, key: TaskKey) -> Command:
+        """The newest enqueue of a key; whether its name is unique is what the first one said.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self._look(key)
+        if found is None or found[0].data is None or found[0].first is None:
+            return TaskHandle(self._connection, key).command()
+        return found[0].data._replace(unique=found[0].first.unique)
+
     def attempts(self, key: TaskKey) -> list[Attempt]:
         """All recorded attempts, in order.
 

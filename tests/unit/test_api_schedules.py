@@ -51,7 +51,7 @@ def test_names_may_hold_what_paths_set_apart(client, name):
 
 
 def test_a_put_of_a_stored_one_must_say_which_version_it_replaces(client):
-    missing = client.put("/v1/schedules/nightly", json=NIGHTLY)
+    missing = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"})
     assert (kind(missing), missing.status_code) == ("/problems/if-match-needed", 428)
     etag = missing.headers["etag"]
     changed = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
@@ -72,7 +72,18 @@ def test_what_changes_between_the_look_and_the_planner_is_noticed_by_the_planner
 
     site.connection.plan.ask = late
     etag = client.get("/v1/schedules/nightly").headers["etag"]
-    assert kind(client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": etag})) == "/problems/changed"
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
+    assert kind(other) == "/problems/changed"
+
+
+@pytest.mark.parametrize("match", [{}, {"If-Match": '"1.1"'}], ids=["no version", "the version before"])
+def test_a_put_that_is_repeated_changes_nothing(client, match):
+    first = client.get("/v1/schedules/nightly")
+    again = client.put("/v1/schedules/nightly", json=dict(reversed(NIGHTLY.items())), headers=match)
+    assert (again.status_code, again.headers["etag"], again.json()) == (200, first.headers["etag"], first.json())
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": 1}}, headers={"If-Match": "*"})
+    assert other.headers["etag"] != first.headers["etag"]
+    assert client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": True}}).status_code == 428
 
 
 def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):

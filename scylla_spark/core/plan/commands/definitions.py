@@ -351,9 +351,14 @@ def _keys(schedule: Schedule) -> list[str]:
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
 
 
+def text_of(definition: Mapping[str, Any]) -> str:
+    """A definition as it is stored: two that are the same have the same text."""
+    return json.dumps(definition, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
 def _read(value: Mapping[str, Any]) -> tuple[Schedule, str]:
     schedule = read_schedule(value)
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    text = text_of(value)
     if len(text.encode()) > MAX_DEFINITION_BYTES:
         raise ArgumentError(f"The schedule {schedule.name!r} has more than {MAX_DEFINITION_BYTES} bytes.")
     return schedule, text

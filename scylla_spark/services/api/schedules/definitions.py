@@ -17,6 +17,7 @@ from scylla_spark.client.schedules.answers import missing
 from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import now_us
+from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
@@ -124,7 +125,7 @@ def get(api: Asked, name: Name) -> Response:
 async def put(
     api: Asked, name: Name, definition: Definition, if_match: IfMatch = None, author: Author = ""
 ) -> Response:
-    """Store a schedule, whole; what is left out is at its default. One that is stored needs If-Match; it keeps whether it is paused."""
+    """Store a schedule, whole; what is left out is at its default. One that is stored otherwise needs If-Match, and stays paused."""
     plain = name_of(name)
     return await api.planned(lambda: _put(api, plain, lambda _: definition, if_match, author, needs_match=True))
 
@@ -211,21 +212,39 @@ class _Stored(NamedTuple):
     etag: str
     changed_us: int
 
+    def check(self, name: str, if_match: str | None, *, needs_match: bool) -> None:
+        """Returns if the client means this version.
+
+        Args:
+            name: of the schedule.
+            if_match: as the client sent it.
+            needs_match: where one is stored, the client must say which it means.
+
+        Raises:
+            Problem: another version is stored, or which is meant is not said.
+        """
+        there = self.text is not None
+        check(f"schedule {name!r}", self.etag, if_match, stored=there, needs_match=needs_match)
+
 
 def _put(
     api: Api, name: str, make: Callable[[str | None], Any], if_match: str | None, author: str, *, needs_match: bool
 ) -> Response:
-    stored = _stored(api, name, if_match, needs_match=needs_match)
+    stored = _stored(api, name)
     definition = definition_of({"name": name} | make(stored.text))
     if definition.get("name") != name:
         raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
     schedule = Schedule.of(definition)
+    if needs_match and stored.text == text_of(schedule.definition):
+        return _shown(api, name)  # a PUT that is repeated, perhaps since its answer got lost
+    stored.check(name, if_match, needs_match=needs_match)
     ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
     return _shown(api, name, 201 if stored.text is None else 200)
 
 
 def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response:
-    stored = _stored(api, name, if_match, needs_match=False)
+    stored = _stored(api, name)
+    stored.check(name, if_match, needs_match=False)
     if stored.text is None:
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
@@ -233,23 +252,14 @@ def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response
     return answer({"name": name, "change": done[name]})
 
 
-def _stored(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> _Stored:
-    """The schedule that is stored.
-
-    Raises:
-        Problem: another version is stored, or which is meant is not said.
-    """
-
+def _stored(api: Api, name: str) -> _Stored:
     def look(plan: PlanState) -> _Stored:
         entry = plan.entries.get(name)
         if entry is None:
             return _Stored(None, etag_of(None), 0)
         return _Stored(entry.text, etag_of(entry), entry.changed_us)
 
-    stored = api.plan.ask(look)
-    there = stored.text is not None
-    check(f"schedule {name!r}", stored.etag, if_match, stored=there, needs_match=needs_match)
-    return stored
+    return api.plan.ask(look)
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:

@@ -99,6 +99,18 @@ def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
     assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
 
 
+def test_a_patch_replaces_a_payload_and_what_an_event_must_say_whole(client):
+    def patched(fields):
+        return client.request("PATCH", "/v1/schedules/nightly", json=fields).json()["definition"]
+
+    patched({"payload": {"a": 1, "b": {"x": 1}}, "event": "stock", "where": {"site": 3, "kind": "a"}})
+    found = patched({"payload": {"b": {"y": None}}, "trigger": {"where": {"site": 4}}})
+    assert found["payload"] == {"b": {"y": None}}
+    assert found["trigger"] == {"kind": "event", "name": "stock", "where": {"site": 4}}
+    assert patched({"note": "n"})["payload"] == {"b": {"y": None}}
+    assert "payload" not in patched({"payload": None})
+
+
 @pytest.mark.slow
 def test_a_schedule_is_paused_resumed_and_run(client, site):
     assert (

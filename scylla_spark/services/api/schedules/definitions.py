@@ -135,18 +135,14 @@ async def put(
     responses=answers({200: ScheduleView}, problems.NOT_FOUND, *_WRITES),
 )  # fmt: skip
 async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Change some fields, and keep the others: a JSON merge patch (RFC 7396) of the definition. null takes a field out."""
+    """Change some fields, and keep the others: a JSON merge patch (RFC 7396); `payload` and `where` are replaced whole."""
     plain = name_of(name)
     changed = _camel(fields)
 
     def patched(text: str | None) -> dict[str, Any]:
         if text is None:
             raise missing(plain)
-        before = json.loads(text)
-        if isinstance(changed.get("trigger"), Mapping) and "kind" in changed["trigger"]:
-            del before["trigger"]  # of another kind nothing can stay
-        found: dict[str, Any] = merged(before, changed)
-        return found
+        return _patched(json.loads(text), changed)
 
     return await api.planned(lambda: _put(api, plain, patched, if_match, author, needs_match=False))
 
@@ -190,6 +186,17 @@ def name_of(text: str) -> str:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise ArgumentError("The name is not UTF-8.", hint="Percent-encode it.") from None
+
+
+def _patched(before: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with some fields changed; keys of a payload or of an event's `where` belong together, so those are replaced."""
+    trigger, payload = fields.get("trigger"), fields.get("payload")
+    if isinstance(trigger, Mapping) and "kind" in trigger:
+        del before["trigger"]  # of another kind nothing can stay
+    elif isinstance(trigger, Mapping) and "where" in trigger:
+        before["trigger"].pop("where", None)
+    found: dict[str, Any] = merged(before, fields)
+    return found if payload is None else found | {"payload": payload}
 
 
 def merged(before: Any, patch: Any) -> Any:

@@ -42,7 +42,9 @@ Chosen = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
-_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at")
+_TIMES = ("scheduled_time", "next_attempt_at", "enqueued_at", "expires_at", "ended_at", "planned_at")
+_ATTEMPT_TIMES = ("planned_at", "started_at", "finished_at", "next_at", "heard_at", "lease_until", "deadline")
+_TOLD_OF_SOME = ("isolation", "worker", "progress", "heard_at", "lease_until", "deadline", "metrics")
 _COLUMNS = ("scheduled_time", "ordering_id", "uniqueness_key", "state", "handler", "attempts")
 _BULK = 10_000
 
@@ -89,11 +91,11 @@ def import_(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(help="jsonl, csv or parquet file; - for stdin")],
     form: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet; default: by the name")] = None,
-    handler: Annotated[str | None, typer.Option(help="For rows that name none")] = None,
+    handler: Annotated[str | None, typer.Option(help="For rows that name none; default: none, as on the wire")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`."""
+    """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`, and others are refused."""
     from scylla_spark.cli import imports
 
     cli = context(ctx)
@@ -186,9 +188,9 @@ def show(ctx: typer.Context, key: Key) -> None:
     cli.output.record(record)
     if attempts and cli.output.form == "table" and not cli.output.columns:
         cli.output.say("")
-        levels = ("isolation",) if any(attempt.isolation for attempt in attempts) else ()
-        columns = ("attempt", "outcome", "started_at", "finished_at", *levels, "error")
-        cli.output.rows([_attempt(attempt) for attempt in attempts], columns)
+        rows = [_attempt(attempt) for attempt in attempts]
+        told = [name for name in _TOLD_OF_SOME if any(row[name] is not None for row in rows)]
+        cli.output.rows(rows, ("attempt", "outcome", "started_at", "finished_at", *told, "error"))
 
 
 @app.command()
@@ -371,6 +373,7 @@ def _status(status: TaskStatus) -> dict[str, Any]:
         "payload": status.payload, "enqueued_at": _us(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": _us(status.next_attempt_at), "cancel_requested": status.cancel_requested,
         "expires_at": _us(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
+        "schedule": status.schedule, "planned_at": _us(status.planned_at),
         "ended_at": _us(status.ended_at), "result": status.result,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
     }  # fmt: skip
@@ -385,8 +388,11 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "error": f"{error.kind}: {error.message}" if error else None,
         "error_class": error.kind if error else None, "error_message": error.message if error else None,
         "error_stack": error.stack if error else None, "isolation": attempt.isolation,
+        "worker": attempt.worker, "progress": attempt.progress, "metrics": attempt.metrics,
+        "heard_at": _us(attempt.heard_at) if attempt.finished_at is None else None,
+        "lease_until": _us(attempt.lease_until), "deadline": _us(attempt.deadline),
     }  # fmt: skip
-    return printable(row, ("planned_at", "started_at", "finished_at", "next_at"))
+    return printable(row, _ATTEMPT_TIMES)
 
 
 def _us(moment: Any) -> int | None:

@@ -34,8 +34,8 @@ _NUMBER_CHARS: Final = 9
 class OneOf(NamedTuple):
     """A field has one of some values.
 
-    `tag`: among the tags. `error`: as a part of the last failure's class or code, in any letters. `fingerprint`: that of the last
-    failure begins with one.
+    `tag`: among the tags. `schedule`: whose run it is. `worker`: that leased its newest attempt. `error`: as a part of the last failure's
+    class or code, in any letters. `fingerprint`: that of the last failure begins with one.
     """
 
     field: str
@@ -276,7 +276,7 @@ def _wrong(message: str, place: int, hint: str) -> ArgumentError:
 
 FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
     "state": _state, "queue": _text, "handler": _text, "lane": _text, "key": _text, "tag": _text, "error": _text,
-    "fingerprint": _fingerprint,
+    "fingerprint": _fingerprint, "schedule": _text, "worker": _text,
     "late": _duration, "scheduled": _instant, "enqueued": _instant, "ended": _instant, "attempts": _number, "priority": _number,
 }  # fmt: skip
 """Field → how its terms are read."""

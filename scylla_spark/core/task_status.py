@@ -14,7 +14,8 @@ from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import Failure
+from scylla_spark.core.run_name import run_name
+from scylla_spark.core.task import STARTED, Failure
 from scylla_spark.core.task_state import OPEN, attempts_of, completion_of, state_of
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import TaskFailed
@@ -36,6 +37,12 @@ class Attempt:
         error: why it did not succeed.
         isolation: level at which it ran, where its handler asks for one; None: it asks for none, or it has not ended yet.
         outputs: files that it left behind.
+        worker: name of the worker that leased the task for it; None: its dispatcher runs it.
+        progress: from 0 to 1, as far as its handler or worker has said; None: neither has.
+        metrics: JSON that its worker reported with its end; None: none.
+        heard_at: its last sign of life: its end, or while it runs what its dispatcher says; None: nobody says.
+        lease_until: when its lease ends unless its worker gives another sign of life; None: not a lease, ended, or nobody says.
+        deadline: when it is ended at the latest; None: it has ended, or nobody says.
     """
 
     number: int
@@ -47,6 +54,12 @@ class Attempt:
     error: Failure | None
     isolation: str | None = None
     outputs: tuple[OutputLink, ...] = ()
+    worker: str | None = None
+    progress: float | None = None
+    metrics: Any = None
+    heard_at: datetime | None = None
+    lease_until: datetime | None = None
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,18 @@ class TaskStatus:
     tags: tuple[str, ...] = ()
     traceparent: str | None = None
     attempt_details: tuple[Attempt, ...] = ()
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule whose run it is; None: it is none."""
+        run = run_name(self.key.uniqueness_key)
+        return None if run is None else run.schedule
+
+    @property
+    def planned_at(self) -> datetime | None:
+        """The time that its schedule planned it for; None: it is no run."""
+        run = run_name(self.key.uniqueness_key)
+        return None if run is None else from_us(run.planned_us)
 
     @property
     def open(self) -> bool:
@@ -137,10 +162,12 @@ def status_of(key: TaskKey, folded: Folded, facts: Sequence[Fact], now: int, *, 
 
 def attempt_of(fact: Fact) -> Attempt:
     """An attempt as it stands after a fact."""
-    work = fact.work or WorkNote()
+    work, runs = fact.work or WorkNote(), fact.outcome == STARTED
     return Attempt(
         fact.attempt, fact.outcome, _instant(fact.started_us), _instant(fact.finished_us), _instant(fact.planned_us),
         _instant(fact.next_us or 0), fact.failure, work.isolation, read_links(work.outputs),
+        work.worker, work.progress, _read(work.metrics), heard_at=_instant(fact.finished_us),
+        deadline=_instant(work.until_us) if runs else None,
     )  # fmt: skip
 
 
@@ -160,6 +187,14 @@ def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | Non
         key=str(key), outcome=outcome, attempt=attempt,
         error_class=why.kind, error_message=why.message, error_stack=why.stack,
     )  # fmt: skip
+
+
+def _read(text: str | None) -> Any:
+    """What a worker reported, if that is JSON: any program may have written the fact."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _instant(us: int) -> datetime | None:

@@ -18,6 +18,7 @@ from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
 from scylla_spark.executors.local.attempt_spans import opened
+from scylla_spark.executors.local.surroundings import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
@@ -103,10 +104,12 @@ def main(
     with Printed(alone=True) if wants_lines else nullcontext() as printed:
         if wants_lines:
             choose_level()
+        surroundings = Surroundings()
         while True:
             lease = orders.get()
             heard = None if printed is None else printed.by(partial(channel.say, LINE, lease.token))
             work(handlers, lease, spans, heard)
+            surroundings.restore()
             channel.say(DONE, lease.token)
 
 

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.explain import explain
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
@@ -67,14 +68,16 @@ class TaskHandle(Generic[R_co]):
             NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
         """
         folded, facts, fresh = self._look()
-        return status_of(self.key, folded, facts, now_us(), fresh=fresh)
+        status = status_of(self.key, folded, facts, now_us(), fresh=fresh)
+        return with_word_of_owner(status, lambda: self._connection.owner_address(self._partition))
 
     def attempts(self) -> list[Attempt]:
-        """Every recorded attempt in order: one entry each, with how it ended."""
+        """Every recorded attempt in order: one entry each, with how it ended, or how far it is by the word of its dispatcher."""
         with self._log.watching(self.key):
             self._caught_up()
             facts = self._facts()
-        return [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
+        attempts = [attempt_of(fact) for fact in attempts_of(self._stored() + facts)]
+        return told_by_owner(attempts, self.key, lambda: self._connection.owner_address(self._partition))
 
     def result(self, timeout: object = None) -> R_co:
         """Waits for the end of the task and returns what its handler returned, as the type that the handler declares.

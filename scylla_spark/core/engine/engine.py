@@ -23,6 +23,7 @@ from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
 from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
 from scylla_spark.core.engine.judging import Judging
+from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.leasing import Leasing
 from scylla_spark.core.engine.leases.pull_queue import PullQueues
@@ -331,6 +332,10 @@ class Engine:
     def leases(self) -> Iterable[Lease]:
         """What workers have."""
         return self._book.all()
+
+    def lease_of(self, entry: Entry) -> Lease | None:
+        """The lease of a task."""
+        return self._book.of(entry)
 
     @property
     def sessions(self) -> Iterable[WorkerSession]:

@@ -31,7 +31,13 @@ class OpenLine:
         self.begun = False
 
     def add(self, text: str, start: int, stop: int) -> None:
-        """Adds a piece of a text."""
+        """Adds a piece of a text.
+
+        Args:
+            text: of which it is a piece.
+            start: where it begins.
+            stop: behind its last character.
+        """
         self.begun = self.begun or stop > start
         room = self._most - self._chars
         if room > 0 and stop > start:

@@ -9,7 +9,7 @@ from scylla_spark.clock import from_us
 if TYPE_CHECKING:
     import polars as pl
 
-_OF_ATTEMPTS: Final = ("ended", "ended_at", "last_outcome", "error_class", "fingerprint")
+_OF_ATTEMPTS: Final = ("ended", "ended_at", "last_outcome", "error_class", "fingerprint", "worker")
 
 
 def as_it_was(rows: pl.DataFrame, moment_us: int) -> pl.DataFrame | None:

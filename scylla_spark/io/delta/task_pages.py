@@ -20,7 +20,7 @@ from scylla_spark.io.delta.rows import IDENTITY, after_key, around, folded, in_u
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.delta.task_status_rows import (
     LISTED,
-    asks_for_prints,
+    asks_for_details,
     passing,
     scheduled_within,
     status_rows,
@@ -193,7 +193,7 @@ class TaskPages:
         """Rows of `status_rows` in key order: so many tasks first, then twice as many, and so on up to a bound."""
         import polars as pl
 
-        view, printed = self._view(), asks_for_prints(wanted)
+        view, detailed = self._view(), asks_for_details(wanted)
         begin_us, end_us = scheduled_within(wanted)
         first = max(begin_us, after.time_us if after is not None else 0) // HOUR_US
         shares = [share for share in view.shares() if share >= first and (share == _FAR or share * HOUR_US < end_us)]
@@ -203,7 +203,7 @@ class TaskPages:
         for number, share in enumerate(shares, 1):
             group.append(share)
             if sum(map(view.size, group)) >= least or number == len(shares):
-                yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us, printed=printed)])
+                yield pl.concat([frame.lazy() for frame in self._frames(view, group, as_of_us, detailed=detailed)])
                 group, least = [], min(2 * least, _READ_ROWS)
 
     def _view(self) -> _View:
@@ -216,30 +216,32 @@ class TaskPages:
                     self._files[table.name] = _by_hour(version, found)
             return _View(edge_us, dict(self._files))
 
-    def _frames(self, view: _View, shares: Sequence[int], as_of_us: int | None, *, printed: bool) -> list[pl.DataFrame]:
-        """Rows of shares; those with fingerprints are made and kept beside those without, as few ask for them."""
+    def _frames(
+        self, view: _View, shares: Sequence[int], as_of_us: int | None, *, detailed: bool
+    ) -> list[pl.DataFrame]:
+        """Rows of shares; those with fingerprints and workers are made and kept beside those without, as few ask for them."""
         if as_of_us is not None:
-            return self._past(view, shares, as_of_us, printed=printed)
+            return self._past(view, shares, as_of_us, detailed=detailed)
         with self._lock:
-            missing = [share for share in shares if self._kept.get((share, printed), (None,))[0] != view.mark(share)]
-            found = dict(self._read(view, missing, None, printed=printed))
+            missing = [share for share in shares if self._kept.get((share, detailed), (None,))[0] != view.mark(share)]
+            found = dict(self._read(view, missing, None, detailed=detailed))
             for share, frame in found.items():
-                self._keep((share, printed), view.mark(share), frame)
+                self._keep((share, detailed), view.mark(share), frame)
             for share in shares:
                 if share not in found:
-                    found[share] = self._kept[share, printed][1]
-                    self._kept.move_to_end((share, printed))
+                    found[share] = self._kept[share, detailed][1]
+                    self._kept.move_to_end((share, detailed))
             self._trim()
         return [found[share] for share in shares]
 
-    def _past(self, view: _View, shares: Sequence[int], as_of_us: int, *, printed: bool) -> list[pl.DataFrame]:
+    def _past(self, view: _View, shares: Sequence[int], as_of_us: int, *, detailed: bool) -> list[pl.DataFrame]:
         """Shares as they were; of most, what is kept of now tells enough."""
         found = {
             share: as_it_was(frame, as_of_us)
-            for share, frame in zip(shares, self._frames(view, shares, None, printed=printed), strict=True)
+            for share, frame in zip(shares, self._frames(view, shares, None, detailed=detailed), strict=True)
         }
         unknown = [share for share, frame in found.items() if frame is None]
-        found |= dict(self._read(view, unknown, as_of_us, printed=printed))
+        found |= dict(self._read(view, unknown, as_of_us, detailed=detailed))
         return [frame for share in shares if (frame := found[share]) is not None]
 
     def _keep(self, share: tuple[int, bool], mark: tuple[Any, ...], frame: pl.DataFrame) -> None:
@@ -253,7 +255,7 @@ class TaskPages:
             self._bytes -= _size(frame)
 
     def _read(
-        self, view: _View, shares: Sequence[int], until_us: int | None, *, printed: bool
+        self, view: _View, shares: Sequence[int], until_us: int | None, *, detailed: bool
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         """Reads shares, many small hours together."""
         group: list[int] = []
@@ -261,13 +263,13 @@ class TaskPages:
         for number, hour in enumerate(hours, 1):
             group.append(hour)
             if sum(map(view.size, group)) >= _READ_ROWS or number == len(hours):
-                yield from self._hours(view, group, until_us, printed=printed)
+                yield from self._hours(view, group, until_us, detailed=detailed)
                 group = []
         if _FAR in shares:
-            yield _FAR, self._far(view, until_us, printed=printed)
+            yield _FAR, self._far(view, until_us, detailed=detailed)
 
     def _hours(
-        self, view: _View, hours: list[int], until_us: int | None, *, printed: bool
+        self, view: _View, hours: list[int], until_us: int | None, *, detailed: bool
     ) -> Iterator[tuple[int, pl.DataFrame]]:
         import polars as pl
 
@@ -275,7 +277,7 @@ class TaskPages:
         tasks = read(TASKS)
         if view.edge_us < ALL_FOLDED_US:
             tasks = tasks.filter(~stands_far(view.edge_us))
-        rows = status_rows(tasks, read(COMPLETIONS), read(ATTEMPTS), until_us, printed=printed).sort(*IDENTITY)
+        rows = status_rows(tasks, read(COMPLETIONS), read(ATTEMPTS), until_us, detailed=detailed).sort(*IDENTITY)
         hour = (pl.col("scheduled_time").dt.epoch("us") // HOUR_US).alias("hour")
         parts = rows.with_columns(hour).collect().partition_by("hour", as_dict=True, include_key=False)
         empty = rows.limit(0).collect() if len(parts) < len(hours) else None
@@ -284,14 +286,14 @@ class TaskPages:
             assert found is not None
             yield one, found
 
-    def _far(self, view: _View, until_us: int | None, *, printed: bool) -> pl.DataFrame:
+    def _far(self, view: _View, until_us: int | None, *, detailed: bool) -> pl.DataFrame:
         edge_us = view.edge_us
         read = self._of([[("hour", ">=", edge_us // HOUR_US)]])
         far = stands_far(edge_us)
         operations = self._readers.deferred(around(edge_us, None)).filter(far)
         tasks = folded(read(TASKS).filter(far), operations)
         ends = [read(table).filter(far) for table in (COMPLETIONS, ATTEMPTS)]
-        return status_rows(tasks, ends[0], ends[1], until_us, printed=printed).sort(*IDENTITY).collect()
+        return status_rows(tasks, ends[0], ends[1], until_us, detailed=detailed).sort(*IDENTITY).collect()
 
     def _of(self, pruning: Any) -> Callable[[Table], pl.LazyFrame]:
         return lambda table: self._readers.frame(table, pruning)

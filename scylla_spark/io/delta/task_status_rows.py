@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.error_fingerprint import fingerprint_of
+from scylla_spark.core.run_name import AFTER_NAME
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import OneOf, Range, TaskFilter
 from scylla_spark.core.task_state import READY, STATE_SQL
@@ -25,7 +26,9 @@ _TEXTS: Final = {
     "handler": "handler",
     "lane": "ordering_id",
     "key": "uniqueness_key",
+    "worker": "worker",
 }
+_DETAILS: Final = ("fingerprint", "worker")
 _INSTANTS: Final = {"scheduled": "scheduled_time", "enqueued": "enqueued_at", "ended": "ended_at"}
 _NUMBERS: Final = {"attempts": "attempts", "priority": "priority"}
 _LATEST_US: Final = 1 << 62
@@ -37,7 +40,7 @@ def status_rows(
     attempts: pl.LazyFrame,
     until_us: int | None = None,
     *,
-    printed: bool = False,
+    detailed: bool = False,
 ) -> pl.LazyFrame:
     """One row per task, with all that its state at any later moment follows from.
 
@@ -47,7 +50,8 @@ def status_rows(
         attempts: of these tasks.
         until_us: leave out what rows date after this, microseconds since the epoch; an overwritten or cancelled task shows its newest
             data and mark all the same, because rows keep no older ones.
-        printed: with `fingerprint`, of the error; each message that differs costs 4 microseconds, or up to 80 where it is long.
+        detailed: with `fingerprint`, of the error; each message that differs costs 4 microseconds, or up to 80 where it is long; and with
+            `worker`, that leased the newest attempt, which stands among what handlers and workers left behind.
     """
     import polars as pl
 
@@ -56,6 +60,7 @@ def status_rows(
         tasks = tasks.filter(pl.col("enqueued_at").is_null() | (pl.col("enqueued_at") <= moment))
         completions = completions.filter(pl.col("finished_at") <= moment)
         attempts = attempts.filter(pl.coalesce("finished_at", "started_at") <= moment)
+    worker = {"worker": pl.col("work").struct.field("worker")} if detailed else {}
     ends = first_completions(completions).select(
         *IDENTITY,
         ended="outcome",
@@ -63,14 +68,17 @@ def status_rows(
         ended_at="finished_at",
         end_error="error_class",
         end_message="error_message",
+        **{f"end_{name}": one for name, one in worker.items()},
     )
-    newest = newest_attempts(attempts, "error_class", "error_message")
+    newest = newest_attempts(attempts, "error_class", "error_message").with_columns(**worker).drop("work")
     newest = newest.rename({"error_class": "last_error", "error_message": "last_message"})
     rows = tasks.join(ends, on=IDENTITY, how="left").join(newest, on=IDENTITY, how="left")
     is_open = pl.col("ended").is_null()
     error = pl.when(is_open).then("last_error").otherwise("end_error")
     message = pl.when(is_open).then("last_message").otherwise("end_message")
-    prints = {"fingerprint": pl.struct(kind=error, message=message).map_batches(_prints, pl.String)} if printed else {}
+    prints = {"fingerprint": pl.struct(kind=error, message=message).map_batches(_prints, pl.String)} if detailed else {}
+    # an end of its own (a cancel, an expiry) bears the number of the attempt before, and no worker
+    who = {name: pl.coalesce(f"end_{name}", name) for name in worker}
     return rows.select(
         *IDENTITY, "handler", "priority", "tags", "enqueued_at", "ended", "ended_at", "last_outcome",
         queue=pl.col("queue").fill_null(DEFAULT_QUEUE),
@@ -78,13 +86,13 @@ def status_rows(
         due_at=pl.max_horizontal("scheduled_time", "next_at"),
         attempts=pl.max_horizontal(pl.col("last").fill_null(0), pl.col("attempt").fill_null(0)),
         error_class=error,
-        **prints,
+        **prints, **who,
     )  # fmt: skip
 
 
-def asks_for_prints(wanted: TaskFilter) -> bool:
-    """Whether a filter needs rows with fingerprints."""
-    return any(one.field == "fingerprint" for one in wanted.conditions)
+def asks_for_details(wanted: TaskFilter) -> bool:
+    """Whether a filter needs rows with fingerprints or workers."""
+    return any(one.field in _DETAILS for one in wanted.conditions)
 
 
 def _prints(errors: pl.Series) -> pl.Series:
@@ -157,6 +165,9 @@ def _one_of(one: OneOf) -> pl.Expr:
     if one.field == "fingerprint":
         begins = pl.any_horizontal(pl.col("fingerprint").str.starts_with(value) for value in one.values)
         return begins.fill_null(value=False)
+    if one.field == "schedule":
+        key = pl.col("uniqueness_key")
+        return pl.any_horizontal(_is_run_of(key, name) for name in one.values)
     if one.field == "tag":
         return pl.any_horizontal(pl.col("tags").list.contains(value) for value in one.values).fill_null(value=False)
     if one.field != "error":
@@ -165,6 +176,12 @@ def _one_of(one: OneOf) -> pl.Expr:
     return pl.any_horizontal(known.str.contains(value.lower(), literal=True) for value in one.values).fill_null(
         value=False
     )
+
+
+def _is_run_of(key: pl.Expr, schedule: str) -> pl.Expr:
+    """Whether a uniqueness key is one of a run of a schedule; see `core.run_name`."""
+    beginning = f"{schedule}/"
+    return key.str.starts_with(beginning) & key.str.strip_prefix(beginning).str.contains(f"^{AFTER_NAME}$")
 
 
 def _range(one: Range, now: int) -> pl.Expr:

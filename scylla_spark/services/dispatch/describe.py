@@ -15,6 +15,7 @@ from scylla_spark.core.engine.lane import NEVER_EXPIRES_US, Entry, Lane, LaneSta
 from scylla_spark.core.engine.partition import Partition, PartitionState
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
+from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.start_conditions import conditions
@@ -26,7 +27,7 @@ _SHOWN = 50
 
 
 class Description:
-    """Shows metrics, `/status`, `/handlers`, `/lane?ordering_id=` and `/explain?…` of one dispatcher, read-only.
+    """Shows metrics, `/status`, `/handlers`, `/lane?ordering_id=`, `/explain?…` and `/attempt?…` of one dispatcher, read-only.
 
     Args:
         dispatcher: whose state it is.
@@ -45,6 +46,7 @@ class Description:
             "/handlers": Route(lambda _query: self._ask(self._handlers)),
             "/lane": Route(self._lane, ("ordering_id",)),
             "/explain": Route(self._explain, ("scheduled_time", "ordering_id", "uniqueness_key")),
+            "/attempt": Route(self._attempt, ("scheduled_time", "ordering_id", "uniqueness_key")),
         }
 
     def _status(self, engine: Engine, now: int) -> dict[str, Any]:
@@ -59,6 +61,10 @@ class Description:
     def _explain(self, query: Mapping[str, str]) -> Reply:
         key = _key(query)  # here, not in the engine's thread: what was asked wrongly is no trouble of the engine
         return self._ask(lambda engine, now: explain(engine, now, key))
+
+    def _attempt(self, query: Mapping[str, str]) -> Reply:
+        key = _key(query)
+        return self._ask(lambda engine, now: describe_attempt(engine, now, key, self._dispatcher.begun()))
 
     def _ask(self, question: Callable[[Engine, int], dict[str, Any]]) -> Reply:
         engine = self._dispatcher.engine
@@ -89,9 +95,10 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
         if lane is not None:
             entries = sorted(lane.entries.values(), key=lambda entry: entry.key)[:_SHOWN]
             tasks = [
-                {"key": str(e.key), "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
+                {"key": str(e.key), "scheduled_time": iso(e.key.time_us), "uniqueness_key": e.key.uniqueness_key,
+                 "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
                 for e in entries
-            ]
+            ]  # fmt: skip
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
                 "why": _why(engine, partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,

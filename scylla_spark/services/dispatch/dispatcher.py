@@ -288,10 +288,7 @@ class Dispatcher:
             message(now)
         now = self._clock()
         if self.engine.asks_who_runs(now):
-            began: dict[int, int] = {}
-            for executor in self.executors.values():
-                began |= executor.running()
-            self.engine.running(began, now)
+            self.engine.running(self.begun(), now)
         self._take_notes(now)
         room = {name: executor.room() for name, executor in self.executors.items()}
         start_by_us = self._certain_until_us()
@@ -308,6 +305,13 @@ class Dispatcher:
             self._questions.look_up(tenure, keys)
         self._report_defects()
         self._glance = _Glance(self.engine.choked, len(self.engine.runs))
+
+    def begun(self) -> dict[int, int]:
+        """Which invocations run, and since when (id → microseconds since the epoch)."""
+        began: dict[int, int] = {}
+        for executor in list(self.executors.values()):
+            began |= executor.running()
+        return began
 
     def _take_notes(self, now: int) -> None:
         """What handlers say of their work; also where nobody has said anything, because of what waits to be recorded."""
@@ -487,7 +491,7 @@ class Dispatcher:
 
         def report(now: int) -> None:
             self.measures.finished(outcomes, self.engine.runs)
-            self.engine.finished(self._policies.judged(outcomes, self.engine.runs), now)
+            self.engine.finished(outcomes, now)
 
         self.mailbox.post(report)
 

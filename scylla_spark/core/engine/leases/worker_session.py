@@ -22,10 +22,11 @@ class Lease:
         held: its fact counts.
         confirmed: its worker has said to have got it.
         number: grows with every lease; the more urgent ones of a call come first.
+        heard_us: when its worker gave the last sign of life, microseconds since the epoch; 0: none yet, to this owner.
         deadline_us: when it ends without a sign of life, microseconds since the epoch.
     """
 
-    __slots__ = ("confirmed", "deadline_us", "digest", "held", "note", "number", "run", "session", "token")
+    __slots__ = ("confirmed", "deadline_us", "digest", "heard_us", "held", "note", "number", "run", "session", "token")
 
     def __init__(self, run: Run, note: WorkNote, digest: str, token: str | None, session: WorkerSession | None) -> None:
         self.run = run
@@ -35,11 +36,13 @@ class Lease:
         self.session = session
         self.held = False
         self.confirmed = False
+        self.heard_us = 0
         self.deadline_us = NEVER
         self.number = 0
 
     def extend(self, now: int) -> None:
         """A sign of life."""
+        self.heard_us = now
         self.deadline_us = min(now + self.note.lease_ms * 1000, self.note.until_us)
 
 

@@ -22,7 +22,7 @@ from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.services.api.tasks.ids import id_of, key_of
-from scylla_spark.services.api.tasks.views import KeyView, State, key_view
+from scylla_spark.services.api.tasks.views import RunView, State, run_view
 
 routes = router()
 
@@ -36,7 +36,7 @@ DryRun = Annotated[bool, Query(description="Only count what would be done")]
 AsOf = Annotated[Instant | None, Query(description="As it was then, as far as the rows of the tables tell")]
 
 
-class ListedView(KeyView):
+class ListedView(RunView):
     """How a task stands, as the tables say."""
 
     state: State
@@ -222,7 +222,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
         for name in ("state", "queue", "handler", "priority", "attempts", "cancel_requested", "error_class")
     }
     times = {name: iso_us(row[name]) for name in ("next_attempt_at", "enqueued_at", "ended_at")}
-    return key_view(_key(row)) | plain | times | {"tags": row["tags"] or []}
+    return run_view(_key(row)) | plain | times | {"tags": row["tags"] or []}
 
 
 def _key(row: dict[str, Any]) -> TaskKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import now_us
 from scylla_spark.core.fold import Folded
@@ -48,7 +49,7 @@ class TaskReader:
         found = self._look(key)
         if found is None:
             return TaskHandle(self._connection, key).status()
-        return status_of(key, *found, now_us())
+        return with_word_of_owner(status_of(key, *found, now_us()), lambda: self._owner(key))
 
     def attempts(self, key: TaskKey) -> list[Attempt]:
         """All recorded attempts, in order.
@@ -61,7 +62,10 @@ class TaskReader:
             handle = TaskHandle(self._connection, key)
             handle.status()
             return handle.attempts()
-        return [attempt_of(fact) for fact in attempts_of(found[1])]
+        return told_by_owner([attempt_of(fact) for fact in attempts_of(found[1])], key, lambda: self._owner(key))
+
+    def _owner(self, key: TaskKey) -> str:
+        return self._connection.owner_address(self.partition(key))
 
     def _look(self, key: TaskKey) -> tuple[Folded, list[Fact]] | None:
         """Everything known of a key; None where the tail does not know enough."""

@@ -8,15 +8,17 @@ from pydantic import BaseModel, Field
 
 from scylla_spark.client.tasks import arguments
 from scylla_spark.client.tasks.arguments import command
+from scylla_spark.clock import iso
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.run_name import run_name
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.core.task_tags import Tags
 from scylla_spark.core.trace_context import Traceparent, is_traceparent
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.services.api.context import Body, Instant, iso_of
 from scylla_spark.services.api.tasks.ids import id_of
 
@@ -31,11 +33,9 @@ State = Literal[
 class RetryBody(Body):
     """When a failed task runs again."""
 
-    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever; left out: 3")] = (
-        None
-    )
-    base: Span | None = None
-    cap: Span | None = None
+    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever")] = RETRIES
+    base: Annotated[Span | None, Field(description=f"Wait before the second attempt; null: {RETRY_BASE}")] = None
+    cap: Annotated[Span | None, Field(description=f"Longest wait; null: {RETRY_CAP}")] = None
 
     def policy(self) -> Retry:
         """The policy."""
@@ -153,27 +153,6 @@ class AcceptedView(KeyView):
     ] = None
 
 
-class TaskView(KeyView):
-    """How a task stands."""
-
-    state: State
-    handler: str | None
-    queue: str
-    priority: int
-    payload: dict[str, Any]
-    enqueued_at: str | None
-    attempts: Annotated[int, Field(description="How many were begun")]
-    next_attempt_at: str | None
-    cancel_requested: bool
-    expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
-    tags: list[str]
-    traceparent: str | None
-    ended_at: str | None
-    result: Any
-    error: ErrorView | None
-    fresh: Annotated[bool, Field(description="False where Kafka does not answer, so that this is what the tables say")]
-
-
 class OutputView(BaseModel):
     """A file that an attempt has left behind."""
 
@@ -197,6 +176,50 @@ class AttemptView(BaseModel):
         str | None, Field(description="level at which it ran, where its handler asks for one; told when it has ended")
     ]
     outputs: Annotated[list[OutputView], Field(description="Files that it has left behind")]
+    worker: Annotated[str | None, Field(description="That leased it; null: its dispatcher runs it")]
+    progress: Annotated[float | None, Field(description="From 0 to 1, as its handler or worker says")]
+    metrics: Annotated[Any, Field(description="What its worker reported with its end")]
+    heard_at: Annotated[
+        str | None,
+        Field(
+            description="Its last sign of life: its end, or while it runs what its dispatcher says; null: nobody says"
+        ),
+    ]
+    lease_until: Annotated[
+        str | None, Field(description="When its lease ends unless its worker gives another sign of life")
+    ]
+    deadline: Annotated[str | None, Field(description="When it is ended at the latest, while it runs")]
+
+
+class RunView(KeyView):
+    """A task that may be a run of a schedule."""
+
+    schedule: Annotated[str | None, Field(description="The schedule whose run it is, by its key; null: none")]
+    planned_at: Annotated[str | None, Field(description="The time that its schedule planned it for")]
+
+
+class TaskView(RunView):
+    """How a task stands."""
+
+    state: State
+    handler: str | None
+    queue: str
+    priority: int
+    payload: dict[str, Any]
+    enqueued_at: str | None
+    attempts: Annotated[int, Field(description="How many were begun")]
+    next_attempt_at: str | None
+    cancel_requested: bool
+    expires_at: Annotated[str | None, Field(description="When it expires unless it has begun; null: never")]
+    tags: list[str]
+    traceparent: str | None
+    ended_at: str | None
+    result: Any
+    error: ErrorView | None
+    fresh: Annotated[bool, Field(description="False where Kafka does not answer, so that this is what the tables say")]
+    last_attempt: Annotated[
+        AttemptView | None, Field(description="The newest that is recorded: who has it, how far it is; null: none")
+    ]
 
 
 class ResultView(KeyView):
@@ -220,15 +243,27 @@ def key_view(key: TaskKey) -> dict[str, Any]:
     }
 
 
+def run_view(key: TaskKey) -> dict[str, Any]:
+    """The parts of a key, and what it says of a run of a schedule."""
+    run = run_name(key.uniqueness_key)
+    said = (
+        {"schedule": None, "planned_at": None}
+        if run is None
+        else {"schedule": run.schedule, "planned_at": iso(run.planned_us)}
+    )
+    return key_view(key) | said
+
+
 def task_view(status: TaskStatus) -> dict[str, Any]:
     """How a task stands."""
-    return key_view(status.key) | {
+    return run_view(status.key) | {
         "state": status.state, "handler": status.handler, "queue": status.queue, "priority": status.priority,
         "payload": status.payload, "enqueued_at": iso_of(status.enqueued_at), "attempts": status.attempts,
         "next_attempt_at": iso_of(status.next_attempt_at), "cancel_requested": status.cancel_requested,
         "expires_at": iso_of(status.expires_at), "tags": list(status.tags), "traceparent": status.traceparent,
         "ended_at": iso_of(status.ended_at), "result": status.result,
         "error": error_view(status.error), "fresh": status.fresh,
+        "last_attempt": attempt_view(status.attempt_details[-1]) if status.attempt_details else None,
     }  # fmt: skip
 
 
@@ -247,6 +282,8 @@ def attempt_view(attempt: Attempt) -> dict[str, Any]:
         "started_at": iso_of(attempt.started_at), "finished_at": iso_of(attempt.finished_at), "next_at": iso_of(attempt.next_at),
         "error": error_view(attempt.error), "isolation": attempt.isolation,
         "outputs": [output_view(link) for link in attempt.outputs],
+        "worker": attempt.worker, "progress": attempt.progress, "metrics": attempt.metrics,
+        "heard_at": iso_of(attempt.heard_at), "lease_until": iso_of(attempt.lease_until), "deadline": iso_of(attempt.deadline),
     }  # fmt: skip
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 
 from scylla_spark.clock import from_us, now_us
-from scylla_spark.schemas import FIRES
+from scylla_spark.core.key import TaskKey
+from scylla_spark.schemas import FIRES, TASKS
+from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent
-from tests.support.delta_tables import append, make
+from tests.support.delta_tables import append, at, make, task
 
 NAME, PATH = "team-a/nightly:run", "team-a%2Fnightly%3Arun"
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin"}
@@ -65,6 +69,14 @@ def test_many_schedules_stand_on_pages(client):
     page = client.get("/ui/schedules")
     assert 'href="/ui/schedules?after=s199"' in page.text
     assert "s204" in seen(client.get("/ui/schedules?after=s199"))
+
+
+def test_a_schedule_leads_to_its_runs_and_a_run_to_its_schedule(client, tmp_path):
+    run = TaskKey(at(8), "lane", f"{NAME}/2026-01-01T08:00:00Z/1")
+    append(f"{tmp_path}/tables", TASKS, [task(run)])
+    (link,) = re.findall(r'href="([^"]+)">All its runs', client.get(f"/ui/schedules/{PATH}").text)
+    assert id_of(run) in client.get(unescape(link)).text
+    assert f'href="/ui/schedules/{PATH}"' in client.get(f"/ui/tasks/{id_of(run)}").text
 
 
 def test_a_schedule_shows_when_its_runs_expire(client):

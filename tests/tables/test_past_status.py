@@ -23,8 +23,8 @@ MOMENTS = [at(hour, minute) for hour in (7, 8, 9, 10, 11) for minute in (0, 20, 
 class Reading(TaskPages):
     """Reads every moment from the tables."""
 
-    def _past(self, view, shares, as_of_us, *, printed):
-        return [frame for _, frame in self._read(view, shares, as_of_us, printed=printed)]
+    def _past(self, view, shares, as_of_us, *, detailed):
+        return [frame for _, frame in self._read(view, shares, as_of_us, detailed=detailed)]
 
 
 def history(path: str, seed: int, *, patient: bool) -> None:
@@ -79,7 +79,7 @@ def test_hours_that_are_over_are_not_read_again_for_an_earlier_moment(tmp_path):
     pages = TaskPages(TableReader(str(tmp_path)))
     pages.totals(TaskFilter(), now=NOW)
     read = []
-    pages._read = lambda view, shares, until_us, printed: read.append(list(shares)) or []
+    pages._read = lambda view, shares, until_us, detailed: read.append(list(shares)) or []
     pages.totals(TaskFilter(), now=NOW, as_of_us=at(9, 30))
     assert len(read[-1]) <= 2, "the hour of the moment, and perhaps one whose tasks were tried again"
 

@@ -252,3 +252,49 @@ def test_tasks_are_found_by_the_fingerprint_of_their_last_error(path):
     assert found(f"fingerprint:{print_}", as_of_us=at(8)) == []
     append(path, COMPLETIONS, [fact(keys[3], 1, "failed", 7, **same[1])])
     assert found(f"fingerprint:{print_}") == ["u0", "u120000000", "u180000000"], "what changed is read again"
+
+
+def test_runs_of_a_schedule_are_found_whatever_launched_them(path):
+    names = [
+        "n/2026-01-01T08:00:00Z/1",
+        "n/2026-01-01T08:00:00.250Z/2",
+        "n/m/2026-01-01T08:00:00Z/1",
+        "n/x",
+        "n",
+        "nn/2026-01-01T08:00:00Z/1",
+    ]
+    append(path, TASKS, [task(key(8, lane=f"l{number}", unique=name)) for number, name in enumerate(names)])
+    pages = TaskPages(TableReader(path))
+
+    def found(text: str) -> list[str]:
+        return sorted(row["uniqueness_key"] for row in pages.page(read_filter(text, NOW), 100, now=NOW))
+
+    assert found("schedule:n") == sorted(names[:2])
+    assert found("schedule:n/m") == names[2:3]
+    assert found("schedule:nn,n/m state:open") == sorted([names[2], names[5]])
+    assert found("schedule:.") == []
+
+
+def test_tasks_are_found_by_the_worker_of_their_newest_attempt(path):
+    work = {"worker": "w1", "lease": "d", "lease_ms": 1, "since_us": 1, "until_us": 2}
+    keys = {name: key(8, unique=name) for name in ("runs", "done", "other", "nobody", "cancelled")}
+    append(path, TASKS, [task(one) for one in keys.values()])
+    started = [fact(keys[name], 1, "started", 1, work=work) for name in ("runs", "cancelled")]
+    append(path, ATTEMPTS, [*started, fact(keys["done"], 1, "failed", 1, work=work | {"worker": "w0"})])
+    ends = [
+        fact(keys["done"], 2, "succeeded", 2, work=work),
+        fact(keys["other"], 1, "failed", 2, work=work | {"worker": "w2"}),
+    ]
+    append(
+        path, COMPLETIONS, [*ends, fact(keys["nobody"], 1, "succeeded", 2), fact(keys["cancelled"], 1, "cancelled", 3)]
+    )
+    pages = TaskPages(TableReader(path))
+
+    def found(text: str) -> set[str]:
+        return {row["uniqueness_key"] for row in pages.page(read_filter(text, NOW), 100, now=NOW)}
+
+    assert found("worker:w1") == {"runs", "done", "cancelled"}
+    assert found("worker:w1 state:running") == {"runs"}
+    assert found("worker:w2,w0") == {"other"}
+    moment = at(8, 0) - 1
+    assert pages.count(read_filter("worker:w1", NOW), now=NOW, as_of_us=moment) == 0

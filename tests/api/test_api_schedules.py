@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from scylla_spark.core.plan.times.fire_times import FireTimes
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
 
@@ -258,3 +259,25 @@ def test_a_schedule_shows_its_trigger_as_a_tree_with_what_has_come(client):
     assert [(one["depth"], one["progress"]) for one in client.get("/v1/schedules/both").json()["tree"]] == [
         (0, "0 of 2"), (1, ""), (1, ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/schedules", "/v1/schedules/nightly"])
+def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, client, monkeypatch, path):
+    asking, reckoned = [], []
+    api, reckon = site.app.state.api, FireTimes.next_after
+    ask = api.plan.ask
+
+    def asked(question):
+        asking.append(question)
+        try:
+            return ask(question)
+        finally:
+            asking.pop()
+
+    monkeypatch.setattr(api.plan, "ask", asked)
+    monkeypatch.setattr(
+        FireTimes, "next_after", lambda self, *given: reckoned.append(len(asking)) or reckon(self, *given)
+    )
+    assert client.get(path).status_code == 200
+    assert reckoned
+    assert not any(reckoned)

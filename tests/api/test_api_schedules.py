@@ -205,9 +205,23 @@ def test_a_set_is_compared_then_stored(client):
     assert client.post("/v1/schedules:apply", json=other).json()["changes"] == {"s": "removed"}
 
 
+def test_a_delete_names_all_others_that_lose_something_and_may_be_tried_before(client):
+    client.put("/v1/schedules/lone", json={"handler": "h", "after": "nightly"})
+    client.put("/v1/schedules/either", json={"handler": "h", "any": [{"after": "nightly"}, {"cron": "0 1 * * *"}]})
+    also = {"lone": "removed", "either": "changed"}
+    would = client.request("DELETE", "/v1/schedules/nightly?dry_run=true")
+    assert would.json() == {"name": "nightly", "change": "removed", "also": also, "dry_run": True}
+    assert client.get("/v1/schedules/lone").status_code == 200
+    assert client.request("DELETE", "/v1/schedules/nightly").json()["also"] == also
+    assert kind(client.get("/v1/schedules/lone")) == "/problems/not-found"
+    assert kind(client.request("DELETE", "/v1/schedules/nightly?dry_run=true")) == "/problems/not-found"
+
+
 def test_a_schedule_is_deleted_once(client):
     assert kind(client.request("DELETE", "/v1/schedules/nightly", headers={"If-Match": '"1.1"'})) == "/problems/changed"
-    assert client.request("DELETE", "/v1/schedules/nightly").json() == {"name": "nightly", "change": "removed"}
+    assert client.request("DELETE", "/v1/schedules/nightly").json() == {
+        "name": "nightly", "change": "removed", "also": {}, "dry_run": False
+    }  # fmt: skip
     assert kind(client.request("DELETE", "/v1/schedules/nightly")) == "/problems/not-found"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Body as JsonBody
@@ -19,6 +19,7 @@ from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
+from scylla_spark.core.plan.commands.removal import losses
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
@@ -58,11 +59,15 @@ class SchedulesView(BaseModel):
     next: Annotated[str | None, Field(description="The `after` of the next page; null: there is none")]
 
 
-class ChangeView(BaseModel):
-    """What became of a schedule."""
+class RemovalView(BaseModel):
+    """What became, or would become, of a schedule, and of others that wait for it."""
 
     name: str
-    change: Annotated[str, Field(description="added, changed, unchanged or removed")]
+    change: Literal["removed"]
+    also: Annotated[
+        dict[str, str], Field(description="Other schedules: changed, since they lost a branch, or removed with it")
+    ]
+    dry_run: bool
 
 
 class ApplyBody(Body):
@@ -148,11 +153,19 @@ async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = 
 @routes.delete(
     "/v1/schedules/{name}",
     operation_id="delete_a_schedule",
-    responses=answers({200: ChangeView}, problems.NOT_FOUND, *_WRITES),
+    responses=answers({200: RemovalView}, problems.NOT_FOUND, *_WRITES),
 )
-async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Forget a schedule; what it has run stays in the tables."""
+async def delete(
+    api: Asked,
+    name: Name,
+    if_match: IfMatch = None,
+    author: Author = "",
+    dry_run: Annotated[bool, Query(description="Only say what would become of which")] = False,
+) -> Response:
+    """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too."""
     plain = name_of(name)
+    if dry_run:
+        return api.plan.ask(lambda plan: _would_go(plan, plain))
     return await api.planned(lambda: _deleted(api, plain, if_match, author))
 
 
@@ -254,7 +267,18 @@ def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
     done = ask(api, "delete", expect=expect, names=[name], author=author or None)
-    return answer({"name": name, "change": done[name]})
+    return answer(_removal(name, {other: became for other, became in done.items() if other != name}))
+
+
+def _would_go(plan: PlanState, name: str) -> Response:
+    if name not in plan.entries:
+        raise missing(name)
+    also = {other: loss.becomes for other, loss in losses(plan.entries, [name]).items()}
+    return answer(_removal(name, also, dry_run=True))
+
+
+def _removal(name: str, also: Mapping[str, str], *, dry_run: bool = False) -> dict[str, Any]:
+    return {"name": name, "change": "removed", "also": also, "dry_run": dry_run}
 
 
 def _stored(api: Api, name: str) -> _Stored:

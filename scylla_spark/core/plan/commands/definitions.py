@@ -276,8 +276,8 @@ class Definitions:
             now: microseconds since the epoch.
         """
         fields = {
-            "paused": False, "note": "", "author": author, "changed_us": now, "until_us": 0, "cursor_us": now, "failures": 0,
-            "next_us": self._timing.begin(entry.schedule, now),
+            "paused": False, "note": entry.schedule.note, "author": author, "changed_us": now, "until_us": 0, "cursor_us": now,
+            "failures": 0, "next_us": self._timing.begin(entry.schedule, now),
         }  # fmt: skip
         self._journal.note("set", entry.name, fields)
         self._begin(entry, now)

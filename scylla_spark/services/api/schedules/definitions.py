@@ -75,6 +75,9 @@ class ApplyBody(Body):
 
     schedules: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
     prune: Annotated[str | None, Field(description="An owner: what else of theirs is stored is removed")] = None
+    only_new: Annotated[
+        bool, Field(description="Those that are stored stay as they are; where they differ, their change is `kept`")
+    ] = False
     dry_run: bool = False
 
 
@@ -178,8 +181,12 @@ async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
 
     def done() -> dict[str, str]:
         if wanted.dry_run:
-            return api.plan.ask(lambda plan: schedule_sets.compared(plan, schedules, wanted.prune))
-        return schedule_sets.put(api.scheduler.connection.plan, schedules, wanted.prune, author)
+            return api.plan.ask(
+                lambda plan: schedule_sets.compared(plan, schedules, wanted.prune, only_new=wanted.only_new)
+            )
+        return schedule_sets.put(
+            api.scheduler.connection.plan, schedules, wanted.prune, author, only_new=wanted.only_new
+        )
 
     return answer({"changes": await api.planned(done), "dry_run": wanted.dry_run})
 

@@ -54,6 +54,13 @@ def test_a_queue_is_put_changed_paused_and_deleted(client):
     assert kind(client.request("DELETE", "/v1/queues/mail")) == "/problems/not-found"
 
 
+def test_a_put_that_is_repeated_changes_nothing(client):
+    put = client.put("/v1/queues/mail", json={"concurrency": 5})
+    again = client.put("/v1/queues/mail", json={"concurrency": 5})
+    assert (again.status_code, again.headers["etag"]) == (200, put.headers["etag"])
+    assert kind(client.put("/v1/queues/mail", json={"concurrency": 6})) == "/problems/if-match-needed"
+
+
 @pytest.mark.parametrize("name", ["team/mail", "a:pause", "x:y"])
 def test_names_may_hold_what_paths_set_apart(client, name):
     from urllib.parse import quote

@@ -85,6 +85,11 @@ def limits_per_schedule(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(launching.Launching, "_situation", situation)
 
 
+def runs_go_with_their_schedules(patch: pytest.MonkeyPatch) -> None:
+    """Of which handler the runs of a schedule are that goes, or runs something else, is not kept in mind."""
+    patch.setattr(launching.Launching, "outlive", lambda self, entry: None)
+
+
 def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
     """What was launched ahead of its time is not taken back."""
     patch.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
@@ -198,7 +203,8 @@ RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
-        cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
+        cursor_is_not_written, limits_per_schedule, runs_go_with_their_schedules,
+        a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
         versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
         a_claim_must_begin_where_its_table_stands, a_partition_alone_takes_back_what_others_have,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,

@@ -351,6 +351,7 @@ class PlanWorld:
         limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
         definitions: list[dict[str, Any]] = [
             {"name": "skip", "trigger": tick},
+            {"name": "caught", "trigger": tick, "catchUp": "all"},
             {"name": "all", "trigger": tick, "overlap": "allow_all", "catchUp": "all"},
             {"name": "lane", "trigger": tick, "overlap": "buffer_all", "catchUp": self.chance.choice(("latest", "none", "all"))},
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
@@ -395,23 +396,37 @@ class PlanWorld:
             self.ask("pause", names=["stopped"])
         elif dice < 0.066:
             self.ask("resume", names=["stopped"])
-        elif dice < 0.068:
-            self.ask(
-                "put",
-                schedules=[
-                    {
-                        "name": f"n{self.chance.randrange(3)}",
-                        "handler": "work",
-                        "trigger": {"kind": "event", "name": "e"},
-                    }
-                ],
-            )
-        elif dice < 0.069:
-            self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
-        elif dice < 0.074:
+        elif dice < 0.07:
+            self._put_another()
+        elif dice < 0.073:
+            self.ask("delete", names=[f"n{self.chance.randrange(2)}"])
+        elif dice < 0.08 and self._running_guests():
+            self._take_away(self.chance.choice(self._running_guests()))
+        elif dice < 0.085:
             self._backfill()
-        elif dice < 0.09:
+        elif dice < 0.1:
             self._disturb(self.chance.choice(self.watching))
+
+    def _put_another(self) -> None:
+        """A schedule that comes, runs something else, and goes, while its runs go on."""
+        limit = {"constraints": [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]}
+        narrow = self.chance.random() < 0.5
+        event = {"name": f"n{self.chance.randrange(2)}", "trigger": {"kind": "event", "name": "n"}}
+        self.ask("put", schedules=[event | {"handler": "narrow" if narrow else "work"} | (limit if narrow else {})])
+        self.ask("event", name="n")
+
+    def _running_guests(self) -> list[str]:
+        """Those of these schedules that have a run."""
+        names = {key.uniqueness_key.split("/")[0] for key, _, _ in self.engine.running.values()}
+        return sorted(name for name in names if name in ("n0", "n1"))
+
+    def _take_away(self, name: str) -> None:
+        """A schedule is deleted, or runs something else, while its run goes on."""
+        if self.chance.random() < 0.5:
+            self.ask("delete", names=[name])
+        else:
+            self.ask("put", schedules=[{"name": name, "handler": "other", "trigger": {"kind": "event", "name": "n"}}])
+        self.ask("event", name="e")
 
     def _disturb(self, definition: dict[str, Any]) -> None:
         """Pauses, resumes or changes a schedule that watches a table."""

@@ -325,3 +325,15 @@ def test_the_tasks_of_a_backfill_have_a_tag_of_its_own_and_the_answer_names_it(n
     assert read_filter(f"tag:{tags[0]}", plan.now).conditions == (OneOf("tag", (tags[0],)),)
     plan.ask("run", name=name)
     assert tags[1] not in plan.sent[-1]["tags"]
+
+
+def test_all_missed_times_run_also_where_a_constraint_makes_them_wait() -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "01:00", "end": "02:00"}]
+    plan.put("a", EVERY_MINUTE, catchUp="all", constraints=night)
+    plan.restart(5 * 60 * SECOND + SECOND)
+    plan.pass_s(2)
+    assert plan.verdicts() == ["waiting"] * 5
+    plan.to(plan.now - plan.now % (3600 * SECOND) + 3600 * SECOND)
+    assert plan.launched()[:5] == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}

@@ -123,7 +123,8 @@ class Launching:
             job: whose trigger holds.
             now: microseconds since the epoch.
             starts_us: when the run is to start, if that is later.
-            caught_up: it is one of all the times that were missed, which run one after the other, whatever runs.
+            caught_up: it is one of all the times that were missed, or has waited for constraints where all such run: they run one after
+                the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
@@ -208,7 +209,8 @@ class Launching:
         if job.first_us + entry.schedule.policies.timeout_us <= now:
             self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
             return
-        self.fired(entry, job, now)
+        waited = job.state == PENDING_CONSTRAINT and not job.latches
+        self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")
 
     # -- other runs of the schedule --------------------------------------------------------------------------------------
 

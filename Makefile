@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test unit fuzz simulate faults lint format bench bench-peers screenshots lock clean
+.PHONY: help setup java demo test unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,11 +70,14 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 	@$(BIN)/scylla-spark demo $(ARGS)
 
 WORKERS ?= 0
-test: setup ## all tests: unit, spark, integration, isolation, browser, acceptance (no benchmarks); WORKERS=2 runs folders side by side
-	@$(PYTEST) -m "not benchmark" -n $(WORKERS) --dist loadscope --costs 20 --durations=20 --durations-min=5 tests/unit tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
+test: setup ## all tests: unit, api, tables, spark, integration, isolation, browser, acceptance (no benchmarks); WORKERS=2 runs folders side by side
+	@$(PYTEST) -m "not benchmark" -n $(WORKERS) --dist loadscope --costs 20 --durations=20 --durations-min=5 tests/unit tests/api tests/tables tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
 
-unit: setup ## the quick tests that need no JVM, side by side
+unit: setup ## the quick tests of single parts, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)
+
+api: setup ## tests of the HTTP API and the dashboard without Kafka, and of tables without a JVM, side by side
+	@$(PYTEST) -q -n auto --dist worksteal tests/api tests/tables $(ARGS)
 
 INPUTS ?= 200000
 fuzz: setup ## throw so many records of both topics at their readers, and play the life of leases as long: INPUTS=n

@@ -17,6 +17,7 @@ from scylla_spark.errors import ArgumentError, SchedulerError
 if TYPE_CHECKING:
     from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.tasks.enqueue_result import Refused
+    from scylla_spark.core.task import Retry
 
 _NAMES: Final = {
     "orderingId": "ordering_id", "uniquenessKey": "uniqueness_key", "scheduledTime": "at", "scheduled_time": "at", "taskData": "payload",
@@ -24,11 +25,14 @@ _NAMES: Final = {
 }  # fmt: skip
 _KNOWN: Final = frozenset(
     {
-        "handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "timeout", "expires", "tags",
-        "traceparent",
+        "handler", "payload", "ordering_id", "uniqueness_key", "at", "delay", "queue", "priority", "retry", "timeout", "expires", "tags",
+        "traceparent", "unique",
     }
 )  # fmt: skip
-_SAYS_NOTHING: Final = frozenset({"version", "type", "enqueuedAt", "enqueued_at"})  # fields of the wire format
+_SAYS_NOTHING: Final = frozenset(
+    {"version", "type", "enqueuedAt", "enqueued_at", "requestId", "grace"}
+)  # fields of the wire format
+_OF_RETRY: Final = {"maxRetries": "max_retries"}
 
 
 def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, Any]]:
@@ -37,7 +41,7 @@ def tasks(file: str, form: str | None, handler: str | None) -> list[dict[str, An
     Args:
         file: path, or "-" for stdin.
         form: jsonl, csv or parquet; None: by the name's ending, jsonl for stdin.
-        handler: for rows that name none.
+        handler: for rows that name none; None: the default handler runs them, or a worker leases them.
 
     Raises:
         ArgumentError: the file cannot be read or a row cannot be understood; the message names the row.
@@ -89,10 +93,9 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
         raise ArgumentError(
             f"there is no field {', '.join(sorted(unknown))}.", hint=f"Fields: {', '.join(sorted(_KNOWN))}."
         )
-    if handler is not None:
-        values.setdefault("handler", handler)
-    if "handler" not in values:
-        raise ArgumentError("it names no handler.", hint="Add the field, or pass --handler.")
+    values.setdefault("handler", handler)
+    if "retry" in values:
+        values["retry"] = _retry(values["retry"])
     if isinstance(values.get("payload"), str):
         values["payload"] = json.loads(values["payload"])
     if isinstance(values.get("at"), str):
@@ -102,6 +105,19 @@ def _keywords(row: object, handler: str | None) -> dict[str, Any]:
     if isinstance(values.get("priority"), str):
         values["priority"] = int(values["priority"])
     return values
+
+
+def _retry(value: object) -> Retry:
+    """A retry policy by the names of the wire format or of `Retry`; what it leaves out is at its default, and null retries are for ever."""
+    from scylla_spark.core.task import Retry
+
+    found = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(found, Mapping):
+        raise ArgumentError("retry is no object.", hint='Write {"maxRetries": 5, "base": "20s", "cap": "2m"}.')
+    named = {_OF_RETRY.get(str(name), str(name)): item for name, item in found.items()}
+    if unknown := named.keys() - {"max_retries", "base", "cap"}:
+        raise ArgumentError(f"retry has no field {', '.join(sorted(unknown))}.", hint="Fields: maxRetries, base, cap.")
+    return Retry(**{name: item for name, item in named.items() if item is not None or name == "max_retries"})
 
 
 def _jsonl(raw: bytes) -> Iterable[object]:

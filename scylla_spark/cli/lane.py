@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from scylla_spark.cli.context import context
 from scylla_spark.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from scylla_spark.client.tasks.explain import LaneTask
 
 app = typer.Typer(help="Look at lanes.", no_args_is_help=True)
 
@@ -24,7 +27,7 @@ def show(
     limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
 ) -> None:
     """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
-    from scylla_spark.client.tasks.explain import ask_lane
+    from scylla_spark.client.tasks.explain import LaneTask, ask_lane
     from scylla_spark.clock import iso
     from scylla_spark.core.key import partition_of
     from scylla_spark.io.delta.task_queries import check_limit
@@ -40,10 +43,10 @@ def show(
         raise NotFoundError(
             f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
         )
-    tasks: list[dict[str, Any]] = [
-        {"key": str(row.command.key), "attempts": row.attempt, "next_start": iso(max(row.next_us, row.command.key.time_us)),
-         "cancelled": row.cancelled} for row in stored
-    ]  # fmt: skip
+    tasks = [
+        LaneTask(row.command.key, row.attempt, iso(max(row.next_us, row.command.key.time_us)), row.cancelled)
+        for row in stored
+    ]
     if asked is not None and loaded:
         tasks = asked.tasks[:limit]
     state, why = (
@@ -53,15 +56,16 @@ def show(
     if cli.output.form == "table" and not cli.output.columns:
         cli.output.record(record)
         cli.output.say("")
-        rows = [_apart(task) for task in tasks]
+        rows = [_row(task) for task in tasks]
         cli.output.rows(rows, ("scheduled_time", "uniqueness_key", "attempts", "next_start", "cancelled"))
     else:
-        cli.output.record(record | {"tasks": tasks})
+        cli.output.record(record | {"tasks": [_row(task) for task in tasks]})
 
 
-def _apart(task: dict[str, Any]) -> dict[str, Any]:
+def _row(task: LaneTask) -> dict[str, Any]:
     from scylla_spark.clock import iso
-    from scylla_spark.core.key import TaskKey
 
-    key = TaskKey.parse(task["key"])
-    return {"scheduled_time": iso(key.time_us), "uniqueness_key": key.uniqueness_key} | task
+    return {
+        "scheduled_time": iso(task.key.time_us), "uniqueness_key": task.key.uniqueness_key, "key": str(task.key),
+        "attempts": task.attempts, "next_start": task.next_start, "cancelled": task.cancelled,
+    }  # fmt: skip

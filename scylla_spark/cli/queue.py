@@ -59,7 +59,7 @@ def put(
     weight: Annotated[list[str] | None, typer.Option(metavar="GROUP=N", help="Share of a group; all are replaced")] = None,
     ageing: Annotated[bool | None, typer.Option("--ageing/--no-ageing", help="Waiting makes urgent")] = None,
     lease: Annotated[str | None, typer.Option(help="How long a lease lasts, such as 30s; 0s: delivered once")] = None,
-    max_run: Annotated[str | None, typer.Option(help="Longest that a lease is extended to")] = None,
+    max_run: Annotated[str | None, typer.Option(help="Longest that a lease is extended to; a task's own timeout goes before")] = None,
     max_retries: Annotated[str | None, typer.Option(help="Attempts after the first, or forever")] = None,
     retry_base: Annotated[str | None, typer.Option(help="Wait before the second attempt")] = None,
     retry_cap: Annotated[str | None, typer.Option(help="Longest wait before an attempt")] = None,

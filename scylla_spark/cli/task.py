@@ -91,11 +91,11 @@ def import_(
     ctx: typer.Context,
     file: Annotated[str, typer.Argument(help="jsonl, csv or parquet file; - for stdin")],
     form: Annotated[str | None, typer.Option("--format", help="jsonl, csv or parquet; default: by the name")] = None,
-    handler: Annotated[str | None, typer.Option(help="For rows that name none")] = None,
+    handler: Annotated[str | None, typer.Option(help="For rows that name none; default: none, as on the wire")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`."""
+    """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`, and others are refused."""
     from scylla_spark.cli import imports
 
     cli = context(ctx)

@@ -37,6 +37,7 @@ def run(
     slots: Annotated[int, typer.Option(help="Tasks at once")] = 4,
     processes: Annotated[bool, typer.Option("--processes", help="In child processes instead of threads")] = False,
     spans: Annotated[bool, typer.Option("--spans", help="Each attempt is a span of OpenTelemetry; OTEL_… says where they go")] = False,
+    logs: Annotated[bool, typer.Option(help="What handlers print goes to the logs of their tasks, too")] = True,
     name: Name = None,
     lease: LeaseTime = None,
     grace: Grace = "30s",
@@ -51,7 +52,7 @@ def run(
         url, queues=queue, name=name, token=token_of(token_file), slots=slots, lease=lease, ca=ca
     )  # fmt: skip
     cli.output.say(f"worker {worker.name} leases from {', '.join(queue)} at {url}")
-    worker.run(handlers, processes=processes, spans=spans, grace=grace)
+    worker.run(handlers, processes=processes, spans=spans, lines=logs, grace=grace)
 
 
 @app.command()

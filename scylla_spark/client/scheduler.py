@@ -163,21 +163,25 @@ class Scheduler:
             tasks: keyword arguments of `enqueue`, one mapping per task.
 
         Returns:
-            How many Kafka acknowledged, and those that were refused.
+            How many Kafka acknowledged, their keys, and those that were refused.
 
         Raises:
             UnreachableError: some were not acknowledged; `fields["sent"]` were.
         """
         refused: list[Refused] = []
+        keys: list[TaskKey] = []
         futures, sender = [], self.connection.sender
         for index, task in enumerate(tasks):
             try:
-                record = sender.record(arguments.command(now_us(), **arguments.keywords(task)))
+                command = arguments.command(now_us(), **arguments.keywords(task))
+                record = sender.record(command)
             except ArgumentError as error:
                 refused.append(Refused(index, str(error.fields.get("reason", "wrong_value")), str(error)))
                 continue
             futures.append(sender.begin(record))
-        return EnqueueResult(self.connection, len(futures), sender.finish(futures), tuple(refused))
+            keys.append(command.key)
+        ends = sender.finish(futures)
+        return EnqueueResult(self.connection, len(futures), ends, tuple(refused), keys=tuple(keys))
 
     def enqueue_unique(
         self, handler: Any, payload: Any = None, *, key: str, **options: Unpack[EnqueueOptions]
@@ -206,7 +210,7 @@ class Scheduler:
             tasks: as in `enqueue_many`; each names its `uniqueness_key`.
 
         Returns:
-            How many Kafka acknowledged, and those that were refused; reason "key_exists": the key is held.
+            How many Kafka acknowledged, their keys, and those that were refused; reason "key_exists": the key is held.
 
         Raises:
             UnreachableError: some were not acknowledged; those that were, stand.

@@ -235,7 +235,9 @@ class Queue(Section):
         duration(LEASE),
         description="how long a lease lasts without a sign of life; 0s: a task is delivered once, and gone when handed out",
     )
-    max_run: Duration = Field(duration(MAX_RUN), description="longest that a lease may be extended to")
+    max_run: Duration = Field(
+        duration(MAX_RUN), description="longest that a lease may be extended to; a task's own timeout goes before"
+    )
     max_retries: _Retries = Field(
         "deployment", description='attempts after the first; "forever": no end; left out: as handler or deployment say'
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from functools import lru_cache
@@ -12,7 +13,8 @@ from scylla_spark.core.instant import is_storable
 from scylla_spark.errors import ArgumentError
 
 HOUR_US = 3_600_000_000
-_TEXT = re.compile(r"TaskKey\(([^,]+),(.*),([^,]*)\)", re.DOTALL)
+_PART = r'("(?:[^"\\]|\\.)*"|[^,"]*)'
+_TEXT = re.compile(rf"TaskKey\(([^,]+),{_PART},{_PART}\)", re.DOTALL)
 
 
 class TaskKey(NamedTuple):
@@ -44,17 +46,17 @@ class TaskKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskKey:
-        """Reads the text form `TaskKey(time,orderingId,uniquenessKey)`; the last comma ends the ordering id.
+        """Reads the text form `TaskKey(time,orderingId,uniquenessKey)`, in which a part that holds a comma or a quote is a JSON text.
 
         Raises:
             ArgumentError: the text has another form, or its time is no RFC 3339 instant with a zone.
         """
         match = _TEXT.fullmatch(text.strip())
-        hint = "Write TaskKey(2026-01-31T09:00:00Z,orderingId,uniquenessKey)."
+        hint = "Write TaskKey(2026-01-31T09:00:00Z,orderingId,uniquenessKey), and a part with a comma in double quotes."
         if match is None:
             raise ArgumentError(f"{text!r} is not a task key.", hint=hint)
         try:
-            return cls.of(datetime.fromisoformat(match[1].strip()), match[2], match[3])
+            return cls.of(datetime.fromisoformat(match[1].strip()), _part_of(match[2]), _part_of(match[3]))
         except ValueError as error:
             raise ArgumentError(f"{text!r} is not a task key: {error}.", hint=hint) from None
 
@@ -69,7 +71,23 @@ class TaskKey(NamedTuple):
         return self.time_us // HOUR_US
 
     def __str__(self) -> str:
-        return f"TaskKey({iso(self.time_us)},{self.ordering_id},{self.uniqueness_key})"
+        return f"TaskKey({iso(self.time_us)},{_part_text(self.ordering_id)},{_part_text(self.uniqueness_key)})"
+
+
+def _part_text(part: str) -> str:
+    """A part in the text form of its key: as it is, or as a JSON text where it could be taken for two parts or for such a text."""
+    return json.dumps(part, ensure_ascii=False) if "," in part or '"' in part else part
+
+
+def _part_of(text: str) -> str:
+    """The inverse of `_part_text`.
+
+    Raises:
+        ValueError: it begins with a quote and is no JSON text, or has half of a character.
+    """
+    part = str(json.loads(text)) if text.startswith('"') else text
+    part.encode()
+    return part
 
 
 def instant_us(moment: datetime) -> int:

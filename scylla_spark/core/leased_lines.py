@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 MOST_LINES: Final = 2_000  # of one request
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 class LeasedLine(NamedTuple):

@@ -57,7 +57,7 @@ class QueueDefinition:
         weights: group → its share where several wait; of others 1.
         ageing: tasks become more urgent while they wait.
         lease_us: how long a lease lasts without a sign of life, in microseconds; 0: a task is delivered once, and gone when handed out.
-        max_run_us: longest that a lease may be extended to, in microseconds.
+        max_run_us: longest that the lease of a task without a timeout may be extended to, in microseconds.
         max_retries: attempts after the first; None: for ever; "deployment": as the handler or the deployment says.
         retry_base_us: wait before the second attempt, in microseconds; None: likewise.
         retry_cap_us: longest wait before an attempt, in microseconds; None: likewise.
@@ -92,6 +92,11 @@ class QueueDefinition:
     default_handler: str | None = None
     description: str = ""
     isolation: IsolationAsked = "handler"
+
+    @property
+    def redelivers(self) -> bool:
+        """Whether a task whose result is false comes again; not of a queue that delivers each once."""
+        return self.on_false == "redeliver" and self.lease_us > 0
 
     def retry(self, otherwise: Retry) -> Retry:
         """The policy of its tasks that bring none of their own: what it says, and of the rest what another policy says."""

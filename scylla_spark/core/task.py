@@ -29,6 +29,9 @@ TIMED_OUT: Final = "timed_out"
 YIELDED: Final = "yielded"
 STARTED: Final = "started"  # a start fact; not an outcome
 CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the handler is gone
+WORKER_FAULT: Final = "worker_fault"  # likewise: a worker could not run it
+CONTAINER_LOST: Final = "container_lost"
+CONTAINER_NOT_STARTED: Final = "container_not_started"
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})
@@ -395,6 +398,11 @@ class Failure(NamedTuple):
     def raised(self) -> bool:
         """Whether the handler raised it: only exceptions have a stack, and processes that died in the midst of something."""
         return bool(self.stack) and self.kind != CHILD_DIED
+
+    @property
+    def reported(self) -> bool:
+        """Whether a worker reports it of the work, and not of itself; what consumers report has codes of theirs, and often no stack."""
+        return self.kind not in (CHILD_DIED, WORKER_FAULT, CONTAINER_LOST, CONTAINER_NOT_STARTED)
 
     @property
     def brief(self) -> LastError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +36,7 @@ _POLL_S = 0.05
 
 
 class Deployment:
-    """The services of this process; a context manager.
+    """The services of this process; a context manager, which starts them if that was not done.
 
     Args:
         settings: without a broker address the embedded broker is started on `data_dir`.
@@ -55,32 +55,38 @@ class Deployment:
         self._services: dict[str, Service] = {}  # in the order in which they were started
         self._server: MetricsServer | None = None
         self._own_session = False
+        self._begun = False
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        return self if self._begun else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
 
-    def start(self) -> Self:
+    def start(self, stop: threading.Event | None = None) -> Self:
         """Starts broker, services and session; returns when all services have begun with all that they do.
+
+        Args:
+            stop: once it is set, nothing more is begun.
 
         Raises:
             ConflictError: another process serves the same data directory.
             SchedulerError: something is missing or contradicts the stored deployment.
         """
+        self._begun, stop = True, stop or threading.Event()
         try:
-            self._start()
+            for _ in self._steps(stop):
+                if stop.is_set():
+                    break
         except BaseException:
             self.stop()
             raise
         return self
 
-    def _start(self) -> None:
+    def _steps(self, stop: threading.Event) -> Iterator[None]:
         data_dir = self.settings.data_dir
         if make_folder(data_dir):
             log.warning("other users may enter the data folder; close it: chmod 700", data=str(data_dir))
@@ -92,14 +98,18 @@ class Deployment:
             launch_jvm(self.settings, services=True)  # it takes seconds to start: let that begin
         if embedded:
             self.broker = self._start_broker()
+            yield
         self._ends.callback(self._close_session)
         server = self._server = MetricsServer(self._shown_at())
         self._ends.callback(server.stop)
         server.start()
         for role in self.roles:
             self._start_service(role, server)
+            yield
         if wants_session:
-            self._attach(self._session())
+            spark = self._session()
+            yield
+            self._attach(spark, stop)
         if self.broker is not None:
             facts = {"kafka": self.broker.bootstrap, "auth": self.settings.broker.auth}
             announce(data_dir, facts | {"metrics": self.metrics, "pid": os.getpid()} | self.addresses)
@@ -145,12 +155,14 @@ class Deployment:
             self.spark.stop()
             self.spark = None
 
-    def _attach(self, spark: SparkSession) -> None:
+    def _attach(self, spark: SparkSession, stop: threading.Event) -> None:
         """Attaches the services that need the session, the last started first, each once those before are ready or a while is over."""
         attached: list[Service] = []
         for role in reversed(self.roles):
             if ROLES[role].needs_session(self.settings):
-                self._await(attached, _PATIENCE_S)
+                self._await(attached, _PATIENCE_S, stop)
+                if stop.is_set():
+                    return
                 self._services[role].attach(spark)
                 attached.append(self._services[role])
 
@@ -213,6 +225,7 @@ class Deployment:
     def stop(self) -> None:
         """Drains and ends everything that `start` began, in the opposite order."""
         self._ends.close()
+        self._begun = False
         self._services.clear()
         self.broker = None
 

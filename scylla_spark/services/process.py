@@ -66,7 +66,7 @@ def serve(deployment: Deployment, ready: Callable[[Deployment], None]) -> None:
             raise
         raise UnreachableError(
             f"The broker or the JVM ended before all was drained ({type(error).__name__}). Nothing is lost: the next start goes on.",
-            hint="Send the signal to this process alone; under systemd, set KillMode=mixed.",
+            hint="Send the signal to this process or its group, not to each process; under systemd, set KillMode=mixed.",
         ) from error
 
 
@@ -79,8 +79,7 @@ def favour_latency() -> None:
 
 def _serve(deployment: Deployment, ready: Callable[[Deployment], None], stop: threading.Event) -> None:
     favour_latency()
-    with deployment:
-        _stop_on_signals(stop)  # the new SparkContext has put its own handler for SIGINT: cancel all jobs
+    with deployment.start(stop):
         if deployment.await_ready(stop=stop):
             ready(deployment)
             deployment.serve(stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import BinaryIO, Final
 
 from scylla_spark.config.settings import Settings
@@ -22,7 +22,17 @@ from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_defi
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.stored_task_records import Known
-from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Session
+from scylla_spark.core.task import (
+    CANCELLED,
+    FAILED,
+    NOT_STARTED,
+    SUCCEEDED,
+    TIMED_OUT,
+    Failure,
+    Invocation,
+    Outcome,
+    Session,
+)
 from scylla_spark.core.task_state import attempts_of, completion_of
 from scylla_spark.core.task_status import TaskStatus, status_of
 from scylla_spark.core.tenure import Basis, Tenure
@@ -221,10 +231,12 @@ class VirtualDispatcher:
                 engine.followed_up(item.number, self._follow_up(item), now)
             case action.Answered(answer):
                 self.answers[answer.number] = answer
+            case action.Kill(_, ids, grace_ms):
+                self._kill(ids, now + grace_ms * 1000)
             case action.Listen(number):
                 engine.listened(number)
             case _:
-                raise AssertionError(f"nothing is cut, lost or killed in this world: {item}")
+                raise AssertionError(f"nothing is cut or lost in this world: {item}")
 
     def _append(self, tenure: Tenure, fence: Fence, records: Sequence[OutcomeRecord | Unreadable]) -> None:
         """The records stand in the log, and are read back."""
@@ -298,6 +310,16 @@ class VirtualDispatcher:
             for item, one in zip(call, found, strict=True)
         ]  # fmt: skip
 
+    def _kill(self, ids: Sequence[int], at_us: int) -> None:
+        """Calls that somebody cancels end by then; what their handlers had to say is lost, as that of a process that is killed."""
+        for place, (end_us, number, call, _) in enumerate(self._ends):
+            if end_us > at_us and {item.id for item in call} <= set(ids):
+                failure = Failure(CANCELLED, "It was cancelled, and killed after the grace.")
+                killed = [Outcome(one.id, FAILED, self._began_us[one.id], at_us, failure=failure) for one in call]
+                self._noted(call, killed)
+                self._ends[place] = at_us, number, call, killed
+        heapify(self._ends)
+
     def _end_calls(self, now: int) -> bool:
         ended = False
         while self._ends and self._ends[0][0] <= now:
@@ -313,7 +335,7 @@ class VirtualDispatcher:
             if outcome.outcome != SUCCEEDED:
                 behind += [Outcome(one.id, NOT_STARTED) for one in self._backlog.fail(item.key.ordering_id)]
         self._backlog.finish(call)
-        self._engine.finished(self._policies.judged([*outcomes, *behind], self._engine.runs), now)
+        self._engine.finished([*outcomes, *behind], now)
         self._begin_calls()
 
 

@@ -27,7 +27,7 @@ class VirtualTables:
         self._planner = planner
         self._clock = clock
         self._commits: dict[str, list[Commit]] = {}
-        self._told: dict[tuple[Place, int], int] = {}  # what was handed over so far → up to where growth was told
+        self._told: dict[tuple[Place, int], int] = {}  # what was handed over so far → how many commits since were told
 
     def commit(self, table: str, rows: int, operation: str, size: int) -> None:
         """A table has a new version.
@@ -64,9 +64,9 @@ class VirtualTables:
                 self._planner.tables.begins(place, trigger.table, self._first(trigger))
                 continue
             for one in self._ranges(trigger, handed):
-                if one.due_us <= now and self._told.get((place, handed.version)) != one.to_version:
-                    self._told[place, handed.version] = one.to_version
-                    grown = one.grown
+                grown = one.grown
+                if one.due_us <= now and self._told.get((place, handed.version)) != grown.commits:
+                    self._told[place, handed.version] = grown.commits
                     growth = Growth(
                         handed.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes
                     )

@@ -60,6 +60,7 @@ class World:
     def __init__(self, handlers: Handlers = None, now: datetime = START, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else DefaultSettings()
         self.runs: list[HandlerRun] = []
+        self._places: dict[int, int] = {}  # of runs, by the number of their invocation
         self._handlers = chosen(handlers)
         self._here = VirtualDeployment(self.settings, self._handlers, instant_us(now), self._note)
         self._worker = VirtualWorker(self._here)
@@ -304,12 +305,12 @@ class World:
 
     def _note(self, call: Sequence[Invocation], outcomes: Sequence[Outcome]) -> None:
         for item, one in zip(call, outcomes, strict=True):
-            self.runs.append(
-                HandlerRun(
-                    item.key, item.handler, item.queue, decoded(item.payload), item.attempt, from_us(one.started_us),
-                    from_us(one.finished_us), one.outcome, decoded(one.result), one.failure,
-                )
+            run = HandlerRun(
+                item.key, item.handler, item.queue, decoded(item.payload), item.attempt, from_us(one.started_us),
+                from_us(one.finished_us), one.outcome, decoded(one.result), one.failure,
             )  # fmt: skip
+            place = self._places.setdefault(item.id, len(self.runs))
+            self.runs[place : place + 1] = [run]
 
 
 @contextmanager

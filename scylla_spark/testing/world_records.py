@@ -10,7 +10,7 @@ from scylla_spark.core.task import Failure
 
 
 class HandlerRun(NamedTuple):
-    """One attempt of a task, as a handler had it; written down when it begins.
+    """One attempt of a task, as a handler had it; written down when it begins, and anew if it is killed.
 
     Attributes:
         key: of the task.

@@ -66,6 +66,7 @@ def _put(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
     fields = change[2]
     yield SCHEDULES.name, {
         "name": change[1], "revision": fields["revision"], "changed_at": iso(fields["changed_us"]), "change": "put",
+        "until": _iso(fields.get("until_us", 0)),
         "definition": fields["text"], "handler": fields["handler"], "paused": fields["paused"], "note": fields["note"],
         "author": fields["author"],
     }  # fmt: skip

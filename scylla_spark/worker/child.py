@@ -8,6 +8,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Final
@@ -16,15 +18,18 @@ from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
 from scylla_spark.executors.local.attempt_spans import opened
+from scylla_spark.executors.local.surroundings import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
+from scylla_spark.worker.printed import Printed, choose_level
 from scylla_spark.worker.run_lease import work
 
 READY: Final = "ready"
 BROKEN: Final = "broken"
 REPORT: Final = "report"
 SIGN: Final = "sign"
+LINE: Final = "line"
 OUTPUT: Final = "output"
 STORED: Final = "stored"
 DONE: Final = "done"
@@ -64,13 +69,15 @@ class _Channel:
             raise error
 
     def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
-        """Nobody tells lines here: what handlers print goes where the worker's own output goes."""
+        """Nobody tells lines here by themselves: what handlers print is heard, and numbered by the parent."""
 
     def refuse(self) -> SchedulerError | None:
         return None
 
 
-def main(connection: Connection, parent: int, source: Source, *, wants_spans: bool = False) -> None:
+def main(
+    connection: Connection, parent: int, source: Source, *, wants_spans: bool = False, wants_lines: bool = True
+) -> None:
     """Serves until the parent ends.
 
     Args:
@@ -78,6 +85,7 @@ def main(connection: Connection, parent: int, source: Source, *, wants_spans: bo
         parent: its process id.
         source: what the handlers are made of.
         wants_spans: whether each attempt is a span of OpenTelemetry.
+        wants_lines: whether what handlers print goes to the logs of their attempts.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent says when it ends
@@ -93,10 +101,16 @@ def main(connection: Connection, parent: int, source: Source, *, wants_spans: bo
     orders: SimpleQueue[Lease] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, channel, orders), daemon=True).start()
     channel.say(READY)
-    while True:
-        lease = orders.get()
-        work(handlers, lease, spans)
-        channel.say(DONE, lease.token)
+    with Printed(alone=True) if wants_lines else nullcontext() as printed:
+        if wants_lines:
+            choose_level()
+        surroundings = Surroundings()
+        while True:
+            lease = orders.get()
+            heard = None if printed is None else printed.by(partial(channel.say, LINE, lease.token))
+            work(handlers, lease, spans, heard)
+            surroundings.restore()
+            channel.say(DONE, lease.token)
 
 
 def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease]) -> None:

@@ -194,10 +194,9 @@ class Conversation:
 
     def lines(self, lease: Lease, lines: Sequence[LeasedLine]) -> None:
         """Lines for the logs of the attempt; see `Reporter`. They have a connection of their own: calls do not wait for them."""
-        rows = [{"seq": one.seq, "at": iso(one.at_us), "stream": one.stream, "text": one.text} for one in lines]
         connection = Connection(self._site)
         try:
-            body = json.dumps({"lines": rows}).encode()
+            body = json.dumps({"lines": [_line(one) for one in lines]}).encode()
             reply = connection.request("POST", f"/v1/leases/{segment(lease.token)}/logs", body, _LINES_S)
         finally:
             connection.close()
@@ -378,3 +377,10 @@ class Conversation:
             pass  # it ends by itself, when no heartbeats come
         finally:
             connection.close()
+
+
+def _line(one: LeasedLine) -> dict[str, Any]:
+    fields = None if one.fields is None else json.loads(one.fields)
+    return {
+        "seq": one.seq, "at": iso(one.at_us), "stream": one.stream, "level": one.level, "text": one.text, "fields": fields,
+    }  # fmt: skip

@@ -18,8 +18,9 @@ from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID
 from scylla_spark.worker import child
+from scylla_spark.worker.attempt_lines import AttemptLines
 from scylla_spark.worker.handlers import Source
-from scylla_spark.worker.lease import Lease
+from scylla_spark.worker.lease import Lease, Output
 from scylla_spark.worker.run_lease import handler_of
 
 _LOOK_S: Final = 0.1
@@ -36,10 +37,13 @@ class ChildPlace:
         source: what the handlers are made of, in the child.
         handlers: the same, here.
         wants_spans: whether each attempt is a span of OpenTelemetry.
+        wants_lines: whether what handlers print goes to the logs of their attempts.
     """
 
-    def __init__(self, source: Source, handlers: Mapping[str, Handler], *, wants_spans: bool = False) -> None:
-        self._wants_spans = wants_spans
+    def __init__(
+        self, source: Source, handlers: Mapping[str, Handler], *, wants_spans: bool = False, wants_lines: bool = True
+    ) -> None:
+        self._wants_spans, self._wants_lines = wants_spans, wants_lines
         self._source = source
         self._handlers = handlers
         self._process: Any = None
@@ -60,7 +64,7 @@ class ChildPlace:
             self._process = _SPAWN.Process(
                 target=child.main,
                 args=(theirs, os.getpid(), self._source),
-                kwargs={"wants_spans": self._wants_spans},
+                kwargs={"wants_spans": self._wants_spans, "wants_lines": self._wants_lines},
                 name="worker-child",
                 daemon=True,
             )
@@ -76,41 +80,27 @@ class ChildPlace:
 
     def work(self, lease: Lease) -> None:
         """Runs the handler of a lease; if the child dies of it, the task has failed, and the next one gets a new child."""
-        handler = handler_of(self._handlers, lease)
-        timeout_ms = handler.info.timeout_ms if handler is not None else None
-        begun_us, lost_us = boot_us(), None
         channel = self._channel
         if channel is None:
             return
+        run = _Run(lease, handler_of(self._handlers, lease), channel)
         try:
             try:
                 channel.send((child.TASK, lease.view))
             except RecursionError:
                 lease.fail(PAYLOAD_INVALID, "The payload is nested too deep to be handed to a child process.")
                 return
-            while (said := self._said(_LOOK_S)) is None or said[0] != child.DONE:
-                if said is not None and said[0] == child.OUTPUT:
-                    channel.send((child.STORED, _sent(lease, said)))
-                    continue
+            while (why := run.too_long()) is None:  # also while it says one thing after the other
+                said = self._said(_LOOK_S)
+                if said is not None and said[0] == child.DONE:
+                    return
                 if said is not None:
-                    _pass_on(lease, said)
-                    continue
-                if lost_us is None and lease.lost.is_set():
-                    lost_us = boot_us()
-                    channel.send((child.LOST, lease.token, lease.cancelled.is_set()))
-                if lost_us is not None and boot_us() - lost_us > _CANCEL_US:
-                    self._kill_for(lease, child.LOST, "Its lease was lost, and it went on.")
-                    break
-                if timeout_ms is not None and boot_us() - begun_us > timeout_ms * 1000:
-                    self._kill_for(
-                        lease, "timed_out", f"It had not ended after {timeout_ms / 1000:g} s and was killed."
-                    )
-                    break
-            else:
-                return
+                    run.take(said)
+            self._process.kill()
+            run.fail(*why)
         except (EOFError, OSError):
-            if not self._closed and not lease.reported:
-                lease.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
+            if not self._closed:
+                run.fail(CHILD_DIED, f"The child process {self._exit()} while it ran this task.")
         except Exception:  # the child may be at work on it still: the next task gets another one
             self._end()
             self.open()
@@ -141,11 +131,6 @@ class ChildPlace:
             raise EOFError
         return None
 
-    def _kill_for(self, lease: Lease, code: str, why: str) -> None:
-        self._process.kill()
-        if not lease.reported:
-            lease.fail(code, why)
-
     def _exit(self) -> str:
         self._process.join(5)
         status = self._process.exitcode
@@ -164,6 +149,57 @@ class ChildPlace:
             channel.close()
 
 
+class _Run:
+    """A task that a child works on.
+
+    Args:
+        lease: the task.
+        handler: its handler; None: there is none.
+        channel: to the child.
+    """
+
+    def __init__(self, lease: Lease, handler: Handler | None, channel: Connection) -> None:
+        self._lease = lease
+        self._lines = AttemptLines(lease.tell_lines)
+        self._channel = channel
+        self._timeout_ms = handler.info.timeout_ms if handler is not None else None
+        self._begun_us = boot_us()
+        self._lost_us: int | None = None
+
+    def take(self, said: tuple[Any, ...]) -> None:
+        """Passes on what the child says."""
+        kind, token, *what = said
+        if kind == child.OUTPUT:
+            self._channel.send((child.STORED, _sent(self._lease, token, what[0])))
+        elif token != self._lease.token:
+            return
+        elif kind == child.LINE:
+            self._lines.add(*what)
+        elif kind == child.SIGN:
+            self._lease.forward_sign(what[0])
+        elif kind == child.REPORT:
+            self._lines.end()  # what was written before the end stands before it
+            self._lease.forward_report(what[0])
+
+    def too_long(self) -> tuple[str, str] | None:
+        """Why the child is to be ended, as code and words; None: it may go on. A lease that is lost is told of."""
+        now = boot_us()
+        if self._lost_us is None and self._lease.lost.is_set():
+            self._lost_us = now
+            self._channel.send((child.LOST, self._lease.token, self._lease.cancelled.is_set()))
+        if self._lost_us is not None and now - self._lost_us > _CANCEL_US:
+            return child.LOST, "Its lease was lost, and it went on."
+        if self._timeout_ms is not None and now - self._begun_us > self._timeout_ms * 1000:
+            return "timed_out", f"It had not ended after {self._timeout_ms / 1000:g} s and was killed."
+        return None
+
+    def fail(self, code: str, why: str) -> None:
+        """It has failed, unless it has said already how it ended."""
+        self._lines.end()
+        if not self._lease.reported:
+            self._lease.fail(code, why)
+
+
 def _say_goodbye(process: Any, channel: Connection) -> None:
     """Gives a child a moment to tear down what its handlers share."""
     with contextlib.suppress(OSError):
@@ -171,19 +207,8 @@ def _say_goodbye(process: Any, channel: Connection) -> None:
         process.join(_GOODBYE_S)
 
 
-def _pass_on(lease: Lease, said: tuple[Any, ...]) -> None:
-    kind, token, what = said
-    if token != lease.token:
-        return
-    if kind == child.REPORT:
-        lease.forward_report(what)
-    elif kind == child.SIGN:
-        lease.forward_sign(what)
-
-
-def _sent(lease: Lease, said: tuple[Any, ...]) -> Exception | None:
+def _sent(lease: Lease, token: str, output: Output) -> Exception | None:
     """Sends a file that a handler leaves behind; why it was not, as an exception that travels."""
-    _, token, output = said
     try:
         if token != lease.token:
             return ArgumentError("The attempt is over.")

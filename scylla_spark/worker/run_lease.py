@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 from scylla_spark.clock import from_us, now_us
@@ -20,20 +21,27 @@ def handler_of(handlers: Mapping[str, Handler], lease: Lease) -> Handler | None:
     return handlers.get(lease.task.handler) or handlers.get(ANY)
 
 
-def work(handlers: Mapping[str, Handler], lease: Lease, spans: Spans | None = None) -> None:
+def work(
+    handlers: Mapping[str, Handler],
+    lease: Lease,
+    spans: Spans | None = None,
+    heard: AbstractContextManager[object] | None = None,
+) -> None:
     """Runs the handler of a leased task, and reports how it ended. Nothing that it raises gets through.
 
     Args:
         handlers: by name.
         lease: the task.
         spans: makes a span of the attempt; None: nobody asks for one.
-    """
+        heard: in which the handler runs: its lines have been told when it is left.
+    """  # fmt: skip
     handler = handler_of(handlers, lease)
     if handler is None:
         name = lease.task.handler
         lease.report_verdict(failed("handler_unknown", f"This worker has no handler {name!r}."))
         return
-    verdict = _called(handler, lease) if spans is None else _traced(handler, lease, spans)
+    with heard or nullcontext():
+        verdict = _called(handler, lease) if spans is None else _traced(handler, lease, spans)
     if not lease.reported:
         lease.report_verdict(verdict)
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.task import WORKER_FAULT
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.local.handler_call import describe
 from scylla_spark.worker.conversation import Conversation
 from scylla_spark.worker.lease import Lease
 
 _log = logging.getLogger(__name__)
-WORKER_FAULT: Final = "worker_fault"
 _MOST_FAULTS: Final = 3  # of a slot, in a row: it is the worker then, and its queue must not be failed task by task
 _FLUSH_S: Final = 10.0
 _LOOK_S: Final = 0.5

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from scylla_spark.worker.conversation import Conversation, Wishes
 from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
 from scylla_spark.worker.messages import item_text
+from scylla_spark.worker.printed import Printed
 from scylla_spark.worker.processes import ChildPlace
 from scylla_spark.worker.slot_runner import Runner, Workplace
 from scylla_spark.worker.threads import HerePlace
@@ -118,6 +120,7 @@ class Worker:
         *,
         processes: bool = False,
         spans: bool = False,
+        lines: bool = True,
         grace: object = "30s",
     ) -> None:
         """Runs handlers on leases until SIGTERM, Ctrl-C or `stop`: as many at once as there are slots.
@@ -130,6 +133,7 @@ class Worker:
             processes: in child processes instead of threads. A child that dies fails its task, and nothing else; a script that
                 asks for it needs the line `if __name__ == "__main__":`, because children import it.
             spans: whether each attempt is a span of OpenTelemetry, which goes where its environment variables say.
+            lines: whether what handlers print and log goes to the logs of their attempts, too.
             grace: how long what runs may go on after the signal (a duration).
 
         Raises:
@@ -141,14 +145,15 @@ class Worker:
         source = source_of(handlers)
         known = resolved(source)
         place: Callable[[], Workplace]
-        if processes:
-            place = partial(ChildPlace, source, known, wants_spans=spans)
-        else:
-            place = partial(HerePlace, known, opened() if spans else None)
-        try:
-            self.run_at(place, handlers=asked_for(known), grace=grace)
-        finally:
-            resources.end_all()
+        with Printed(alone=False) if lines and not processes else nullcontext() as printed:
+            if processes:
+                place = partial(ChildPlace, source, known, wants_spans=spans, wants_lines=lines)
+            else:
+                place = partial(HerePlace, known, opened() if spans else None, printed)
+            try:
+                self.run_at(place, handlers=asked_for(known), grace=grace)
+            finally:
+                resources.end_all()
 
     def run_at(
         self, place: Callable[[], Workplace], *, handlers: Sequence[str] | None = None, grace: object = "30s"

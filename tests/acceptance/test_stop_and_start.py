@@ -1,6 +1,8 @@
 """Stop, wait, start: nothing runs meanwhile, what is overdue runs once, what has finished stays finished, retries go on."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -70,3 +72,20 @@ def test_after_a_stop_overdue_tasks_run_once_and_retries_go_on_where_they_were(p
     planned = int(stored.timestamp() * 1_000_000)
     assert again[1].start >= planned
     assert again[1].start < max(planned, back) + 2 * SECOND, "at the stored time, or once we are back"
+
+
+def test_a_signal_to_all_processes_of_a_terminal_or_a_service_drains_too(place):
+    """Ctrl-C in a shell goes to the whole process group: nobody may take away from the driver what it drains with."""
+    starting = place.up()
+    eventually(lambda: "starting Spark" in starting.told(), PATIENCE)
+    os.killpg(starting.pid, signal.SIGTERM)
+    assert starting.ended() == 0, starting.told()[-3000:]
+    assert eventually(lambda: not place.left(), 10, "nothing is left", place.left) is True
+
+    running = place.up()
+    running.ready()
+    task = place.client().enqueue("work", {}, ordering_id="stop-group")
+    place.completed([task.key])
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.ended() == 0, running.told()[-3000:]
+    assert "Traceback" not in running.told() + starting.told()

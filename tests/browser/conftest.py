@@ -11,12 +11,12 @@ from playwright.sync_api import Browser
 
 from scylla_spark.client.handlers import gathered
 from scylla_spark.services.dashboard.words import segment
+from tests.api.test_handler_catalogue import row
+from tests.api.test_payload_form import SCHEMA
 from tests.browser.visit import Visit
 from tests.support.api_site import Site
 from tests.support.browser_site import opened, served
 from tests.support.dashboard_tables import fill
-from tests.unit.test_handler_catalogue import row
-from tests.unit.test_payload_form import SCHEMA
 
 SCHEDULE = "team-a/x:y@" + "z" * 180
 

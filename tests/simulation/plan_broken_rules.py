@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from scylla_spark.core.plan import launching, planner
+from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import plan_state
 from scylla_spark.core.plan.tables import watch as table_watch
-from scylla_spark.core.plan.triggers import observations as watching
 from scylla_spark.core.plan.triggers import timing
 from scylla_spark.core.records.fact import FenceLog
 from tests.simulation import plan_world
@@ -89,8 +89,25 @@ def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
 
 
 def versions_are_handed_over_twice(patch: pytest.MonkeyPatch) -> None:
-    """A table's cursor stays where it is when a job takes versions."""
-    patch.setattr(watching.Watching, "hand_over", lambda self, entry, leaf, grown, now: None)
+    """A table's cursor stays where it is when a run takes versions."""
+    patch.setattr(launching, "handed_over", lambda entry, job, now: [])
+
+
+def versions_go_with_what_has_fired(patch: pytest.MonkeyPatch) -> None:
+    """A table's cursor moves when the trigger holds, whether or not a run comes of it."""
+
+    def fired(self: Any, entry: Any, job: Any, now: int, *more: Any, **timed: Any) -> None:
+        for change in launching.handed_over(entry, job, now):
+            self._journal.note(*change)
+        original(self, entry, job, now, *more, **timed)
+
+    original = launching.Launching.fired
+    patch.setattr(launching.Launching, "fired", fired)
+
+
+def a_change_forgets_where_tables_stand(patch: pytest.MonkeyPatch) -> None:
+    """Where a table stands is kept only if a schedule goes on listening to all that it listened to, such as its tags."""
+    patch.setattr(definitions, "_leaves_kept", lambda old, schedule, keys: [])
 
 
 def any_version_is_believed(patch: pytest.MonkeyPatch) -> None:
@@ -160,6 +177,7 @@ RULES: dict[str, Break] = {
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
         cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
+        versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst,
     )

@@ -100,12 +100,13 @@ def _most(runs: list[Any]) -> int:
 
 
 def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
-    """Each version of a table belongs to one launch, and ranges touch."""
-    for name in ("table", "both"):
-        found = [json.loads(row["values"])["table"] for row in fires.get(name, []) if row["verdict"] == "launched"]
-        edges = [(one["from_version"], one["to_version"]) for one in found]
+    """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between."""
+    for name in ("table", "both", *(one["name"] for one in world.watching)):
+        seen = [json.loads(row.get("values", "{}")) for row in fires.get(name, []) if row["verdict"] == "launched"]
+        edges = [(one["table"]["from_version"], one["table"]["to_version"]) for one in seen if "table" in one]
         _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
         _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
+        _hold(name != "table" or edges[-1][1] == world.versions, f"{name}: {world.versions} versions, and {edges[-1:]}")
 
 
 def pauses(world: PlanWorld) -> None:
@@ -119,7 +120,8 @@ def pauses(world: PlanWorld) -> None:
         for change in group.changes:
             if change[0] == "answer" and change[2] == "ok":
                 answered[int(change[1][1:])] = group.at_us
-    kinds = [json.loads(text)["type"] for text in world.commands]
+    commands = [json.loads(text) for text in world.commands]
+    kinds = [one["type"] if "stopped" in one.get("names", ()) else "" for one in commands]
     spans: list[tuple[int, int]] = []
     for number in sorted(answered):
         if kinds[number] == "pause":

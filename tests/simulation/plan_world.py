@@ -268,6 +268,7 @@ class PlanWorld:
         self.paused: dict[str, list[tuple[int, int]]] = {}
         self.events = 0
         self.backfills = 0
+        self.watching = _watching(self.chance)
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
@@ -346,6 +347,7 @@ class PlanWorld:
             {"name": "after", "trigger": {"kind": "after", "work": "count", "on": ["succeeded", "failed"]}},
             {"name": "table", "trigger": {"kind": "table", "table": "/t"}},
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
+            *self.watching,
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
         ends = ["failed", "succeeded"]
@@ -391,6 +393,35 @@ class PlanWorld:
             self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
         elif dice < 0.074:
             self._backfill()
+        elif dice < 0.09:
+            self._disturb(self.chance.choice(self.watching))
+
+    def _disturb(self, definition: dict[str, Any]) -> None:
+        """Pauses, resumes or changes a schedule that watches a table."""
+        what = self.chance.choice(("pause", "resume", "resume", "put"))
+        if what == "put":
+            changes = {"tags": [f"t{len(self.commands)}"], "owner": f"o{self.chance.randrange(2)}"}
+            self.ask("put", schedules=[{"handler": "work", **definition, **changes}])
+        else:
+            self.ask(what, names=[definition["name"]])
+
+
+def _watching(chance: random.Random) -> list[dict[str, Any]]:
+    """Schedules of a table whose jobs are skipped, wait, and are too old."""
+    table = {"kind": "table", "table": "/t"}
+    event = {"kind": "event", "name": "e"}
+    limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+    again = [{"kind": "last_run", "within": "15s", "otherwise": chance.choice(("wait", "abort"))}]
+    late = [{"kind": "delay", "delay": "10s"}]
+    return [
+        {"name": "t-skip", "trigger": table, "overlap": "skip"},
+        {"name": "t-one", "trigger": table, "overlap": "buffer_one"},
+        {"name": "t-limit", "trigger": table, "constraints": limit, "handler": "narrow"},
+        {"name": "t-again", "trigger": table, "constraints": again, "overlap": chance.choice(("skip", "buffer_all"))},
+        {"name": "t-late", "trigger": table, "constraints": late, "jobTimeout": chance.choice(("9s", "12s"))},
+        {"name": "t-both", "trigger": {"kind": "all", "of": [event, table]}, "constraints": late, "jobTimeout": "30s"},
+        {"name": "t-or", "trigger": {"kind": "any", "of": [event, table]}, "overlap": "skip", "constraints": late},
+    ]
 
 
 def facts_of(value: bytes) -> tuple[Fact, ...]:

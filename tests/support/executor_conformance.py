@@ -266,6 +266,13 @@ class ExecutorConformance:
         assert "SIGSEGV" in outcome.failure.message
         assert "in segfault" in outcome.failure.stack
 
+    def test_variables_folder_and_mask_that_a_task_changes_are_not_those_of_the_next(self, running):
+        found = [tuple(json.loads(running.one("rearrange").result)) for _ in range(8)]
+        alike = Counter(found)
+        assert max(alike.values()) > 1, "some ran in the same process"
+        assert {one[1] for one in found} == {None}
+        assert len({one[2:] for one in found}) == 1
+
     def test_copy_of_a_child_that_a_handler_forks_reports_nothing(self, running):
         assert running.one("fork").result == '"original"'
 

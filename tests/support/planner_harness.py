@@ -163,6 +163,7 @@ def assert_same(live: PlanState, folded: PlanState) -> None:
     assert live.runs == folded.runs
     assert live.calendars == folded.calendars
     assert live.graves == folded.graves
+    assert live.handlers == folded.handlers
     assert live.queues == folded.queues
     assert live.queue_revision == folded.queue_revision
     assert live.tokens == folded.tokens

@@ -344,3 +344,14 @@ def append(task: Task) -> None:
     """Appends a line to a file, so that the order of starts can be seen."""
     with Path(task.payload["file"]).open("a") as file:
         file.write(f"{task.payload['line']}\n")
+
+
+@handler("rearrange")
+def rearrange(task: Task) -> list[object]:
+    """Tells what it finds around it, and makes another of all that."""
+    mask = os.umask(0o123)
+    found = [os.getpid(), os.environ.get("TENANT"), "PATH" in os.environ, os.getcwd(), mask]
+    os.environ["TENANT"] = "red"
+    os.environ.pop("PATH", None)
+    os.chdir("/")
+    return found

@@ -6,9 +6,12 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
 
+_BY_FILE = ("tests/unit/", "tests/api/", "tests/tables/")
+"""Folders whose files share nothing."""
+
 
 class Folders(LoadScopeScheduling):
-    """Hands out folders, those of many tests first; of unit tests, files."""
+    """Hands out folders, those of many tests first; of those whose files share nothing, files."""
 
     def _split_scope(self, nodeid: str) -> str:
         return together(nodeid)
@@ -17,4 +20,4 @@ class Folders(LoadScopeScheduling):
 def together(nodeid: str) -> str:
     """What a test runs in one process with."""
     file = nodeid.partition("::")[0]
-    return file if file.startswith("tests/unit/") else str(PurePosixPath(file).parent)
+    return file if file.startswith(_BY_FILE) else str(PurePosixPath(file).parent)

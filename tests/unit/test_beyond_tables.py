@@ -75,6 +75,18 @@ def test_what_the_tables_hold_is_let_go_of(memory):
     assert memory.beyond(KEY, 0, Mark(13, 23)) is not None, "what was not read yet cannot be missing"
 
 
+def test_what_kafka_let_go_of_before_it_was_read_is_not_said_to_be_here(memory):
+    """Who follows from within that gap is told that it is missing, since the stream reads from the log what lies below a floor."""
+    memory.skip(0, 15, 30)
+    assert memory.positions() == {0: (15, 30)}
+    assert memory.floors() == {0: 30}
+    assert memory.beyond(KEY, 0, Mark(10, 30)) is None
+    assert memory.beyond(KEY, 0, Mark(15, 20)) is None
+    assert memory.beyond(KEY, 0, Mark(15, 30)) is not None
+    memory.skip(0, 3, 3)
+    assert (memory.positions(), memory.floors()) == ({0: (15, 30)}, {0: 30})
+
+
 def test_what_takes_too_much_room_is_let_go_of_and_said_to_be_missing():
     memory = BeyondTables({0: Mark(0, 0, FENCE)}, RULES, most_bytes=20_000)
     for offset in range(10):

@@ -15,9 +15,11 @@ from scylla_spark.cli.app import app
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
+from scylla_spark.client.tasks import arguments
 from scylla_spark.client.tasks.replay import repaired
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.records.command import Rules, validate
+from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
+from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import COMPLETIONS, REJECTED, TASKS
 from tests.support.delta_tables import append, at, fact, make, rejected, task
@@ -271,6 +273,23 @@ def test_lines_end_where_json_says_so_and_all_columns_are_known(tmp_path):
         read_tasks(str(tmp_path / "a.csv"), None, None)
 
 
+@pytest.mark.parametrize("retry", [None, WireRetry(None, 20_000, 120_000), WireRetry(3, 1_000, 2_000)])
+@pytest.mark.parametrize("handler", [None, "h"])
+def test_a_record_of_the_wire_is_imported_as_the_task_that_it_is(tmp_path, handler, retry):
+    command = Command(
+        "enqueue", KEYS[0], 0, handler, "q", '{"x":1}', 5, 1_000, retry, at(9), request_id="r", expires_ms=2_000, tags=("a",),
+        unique=True,
+    )  # fmt: skip
+    (tmp_path / "a.jsonl").write_bytes(encode(command))
+    (row,) = read_tasks(str(tmp_path / "a.jsonl"), None, None)
+    assert arguments.command(at(9), **arguments.keywords(row)) == command._replace(request_id=None)
+
+
+def test_a_retry_policy_of_a_row_leaves_out_what_others_may_leave_out(tmp_path):
+    (tmp_path / "a.csv").write_text('retry\n"{""base"": ""5s""}"\n')
+    assert read_tasks(str(tmp_path / "a.csv"), None, "h") == [{"handler": "h", "retry": Retry(base="5s")}]
+
+
 def test_parquet_rows_become_tasks(tmp_path):
     import polars as pl
 
@@ -289,7 +308,9 @@ def test_parquet_rows_become_tasks(tmp_path):
         ('{"handler":"h","type":"cancel"}', "row 2.*no task"),
         ("{", "Line 2"),
         ('{"handler":"h","x":1}', "row 2.*no field x"),
-        ("{}", "row 2.*no handler"),
+        ('{"retry":5}', "row 2.*retry is no object"),
+        ('{"retry":{"max":5}}', "row 2.*retry has no field max"),
+        ('{"retry":{"maxRetries":-1}}', "row 2.*max_retries"),
         ("1", "row 2"),
     ],
 )

@@ -1,6 +1,7 @@
 """What the client refuses before anything is sent, and what it sends."""
 
 import json
+import math
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -170,8 +171,35 @@ def test_many_are_sent_and_the_wrong_ones_named(scheduler, producer):
         ]
     )
     assert result.sent == len(producer.records) == 2
+    assert list(result.keys) == [read_back(record).key for record in producer.records], "keys that were made up, too"
     assert [refused.index for refused in result.refused] == [1, 2, 3]
     assert "prio" in result.refused[2].detail
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "handler",
+        "queue",
+        "priority",
+        "traceparent",
+        "payload",
+        "at",
+        "delay",
+        "timeout",
+        "expires",
+        "tags",
+        "ordering_id",
+    ],
+)
+@pytest.mark.parametrize("bulk", ["enqueue_many", "enqueue_unique_many"])
+def test_a_cell_that_is_not_a_number_refuses_its_task_and_no_other(scheduler, producer, monkeypatch, bulk, field):
+    monkeypatch.setattr(scheduler._unique_keys, "_known", lambda names: {})
+    good = [{"handler": "x", "uniqueness_key": f"u{number}"} for number in range(2)]
+    result = getattr(scheduler, bulk)([good[0], good[0] | {"uniqueness_key": "bad", field: math.nan}, good[1]])
+    assert (result.sent, len(producer.records)) == (2, 2)
+    assert [key.uniqueness_key for key in result.keys] == ["u0", "u1"]
+    assert [(refused.index, bool(refused.detail)) for refused in result.refused] == [(1, True)]
 
 
 def test_a_record_without_acknowledgement_is_an_error_that_counts(scheduler, producer):

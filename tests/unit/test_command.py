@@ -20,6 +20,8 @@ from scylla_spark.core.records.command import (
     encode,
     validate,
 )
+from scylla_spark.core.task import Retry
+from scylla_spark.services.api.tasks.views import RetryBody
 
 RULES = Rules(partitions=8)
 NOW = 1_790_000_000_000_000
@@ -91,6 +93,15 @@ def test_a_bad_record_is_refused_with_its_reason(value, reason):
     assert isinstance(verdict, Rejection)
     assert verdict.reason == reason
     assert verdict.detail
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"maxRetries": None}, {"maxRetries": 3, "base": "1s"}, {"base": "5s"}, {"cap": "1m"}]
+)
+def test_what_a_retry_policy_leaves_out_is_what_clients_leave_out(said):
+    told = {{"maxRetries": "max_retries"}.get(name, name): value for name, value in said.items()}
+    for policy in (Retry(**told), RetryBody(**told).policy()):
+        assert judge(record(retry=said)).retry == WireRetry(policy.max_retries, policy.base_ms, policy.cap_ms)
 
 
 def test_a_record_on_a_partition_that_is_not_its_lanes_is_refused():

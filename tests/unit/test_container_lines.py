@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from scylla_spark.errors import ArgumentError, UnreachableError
-from scylla_spark.worker.containers.container_lines import HEAD_BYTES, LINE_BYTES, TAIL_BYTES, ContainerLines
+from scylla_spark.worker.containers.container_lines import ContainerLines
+from scylla_spark.worker.line_sender import HEAD_BYTES, LINE_BYTES, TAIL_BYTES
 
 
 class Server:

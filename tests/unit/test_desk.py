@@ -13,6 +13,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.errors import ConfigError, UnreachableError
+from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay
 from scylla_spark.services.api.leases.desks import DeskConnection
 from scylla_spark.services.dispatch.lease_desk import Desk
 
@@ -262,6 +263,59 @@ def test_all_is_heard_when_a_process_that_had_no_time_has_handed_on_what_had_com
 
     asyncio.run(play())
     assert desk._engine.heard == [(1, 0), (2, 1)]
+
+
+def calls_that_wait_here(desk, secret, *, goes_to):
+    """What the engine has heard while a call waits for the look-up of its owner, and when that has told who it is."""
+
+    async def play():
+        coming = CallsOnTheWay()
+        connection = await DeskConnection.open(desk.address, secret, coming)
+        found = asyncio.Event()
+
+        async def request():
+            with coming.begun() as call:
+                await found.wait()
+                call.goes_to(goes_to)
+                if desk.address in goes_to:
+                    connection.call(Call(0, "w", "s", 1, 0)).add_done_callback(lambda done: done.exception())
+                await asyncio.sleep(60)  # for the answer
+
+        asking = asyncio.create_task(request())
+        await asyncio.sleep(0)
+        desk.listen(1)
+        await asyncio.sleep(0.5)
+        before = [*desk._engine.heard]
+        found.set()
+        await until(lambda: desk._engine.heard)
+        asking.cancel()
+        connection.close()
+        return before, desk._engine.heard
+
+    return asyncio.run(play())
+
+
+def test_a_call_that_waits_in_the_api_is_waited_for_until_it_is_handed_on(desk, tmp_path):
+    assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=[desk.address]) == ([], [(1, 1)])
+
+
+def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(desk, tmp_path):
+    assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=["another"]) == ([], [(1, 0)])
+
+
+def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.api.leases.desks._HAND_ON_S", 0.1)
+
+    async def play():
+        coming = CallsOnTheWay()
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path), coming)
+        with coming.begun():
+            desk.listen(1)
+            await until(lambda: desk._engine.heard)
+        assert coming.now(desk.address) == []
+        connection.close()
+
+    asyncio.run(play())
 
 
 def test_who_is_gone_is_not_waited_for(desk, tmp_path):

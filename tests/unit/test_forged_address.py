@@ -12,7 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from scylla_spark.client.tasks import explain
+from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
 from scylla_spark.io.host import http_get
+from tests.support.delta_tables import at
 
 
 @contextmanager
@@ -146,7 +149,9 @@ def test_an_answer_that_is_no_object_is_no_answer(body):
 HOSTILE = [
     {}, {"partitions": None}, {"partitions": {"a": 1}},
     {"partitions": [None, 1, [], {"partition": []}, {"partition": "0"}, {"partition": True}]},
-    {"tasks": 1}, {"tasks": [None, {"key": None}, {"key": "TaskKey(9999-12-31T23:59:59-05:00,a,b)"}, {"key": 17}, {}]},
+    {"tasks": 1}, {"tasks": [None, {"key": None}, {"scheduled_time": "9999-12-31T23:59:59-05:00", "uniqueness_key": "b"}, {}]},
+    {"tasks": [{"scheduled_time": "2026-01-01T00:00:00Z", "uniqueness_key": one} for one in (None, 1, "\ud800")]},
+    {"tasks": [{"scheduled_time": one, "uniqueness_key": "b"} for one in (None, 1, "x", "2026-01-01T00:00:00")]},
     {"loaded": "yes", "state": {"a": 1}, "why": [1]},
 ]  # fmt: skip
 
@@ -163,11 +168,13 @@ def test_an_answer_of_other_types_is_read_as_far_as_it_makes_sense(answer):
 
 def test_a_right_answer_is_understood():
     held = {"partition": 3, "state": "active", "epoch": 7, "lanes": [1], "more": 1}
-    task = {"key": "TaskKey(2026-01-01T00:00:00Z,a,b)", "attempts": 1, "next_start": "x", "cancelled": False}
+    task = {"scheduled_time": iso(at(9)), "uniqueness_key": "b,c", "attempts": 1, "next_start": "x", "cancelled": False}
     with answering(saying({"partitions": [held], "loaded": True, "state": "s", "why": "w", "tasks": [task]})) as (
         address,
         asked,
     ):
         assert explain.ask_partitions(address) == {3: {"state": "active", "epoch": 7}}
-        assert explain.ask_lane(address, "a b") == explain.LaneAnswer(True, "s", "w", [task])
+        assert explain.ask_lane(address, "a b") == explain.LaneAnswer(
+            True, "s", "w", [explain.LaneTask(TaskKey(at(9), "a b", "b,c"), 1, "x", cancelled=False)]
+        )
     assert asked == ["/status?", "/lane?ordering_id=a+b"]

@@ -89,6 +89,7 @@ def test_a_commit_to_many_partitions_is_written_in_records_that_grow_with_their_
     assert sum(found) < 600 * 2_000
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_table_that_are_known_longest_are_forgotten_first() -> None:
     handed = Handed("id", 1)
     for number in range(10_001):
@@ -172,6 +173,7 @@ def test_launches_that_were_never_sent_are_launched_anew_in_several_records() ->
     assert len(plan.sent) == 60
 
 
+@pytest.mark.slow
 def test_the_head_of_a_snapshot_is_split() -> None:
     state = PlanState()
     for number in range(20_000):
@@ -214,6 +216,7 @@ def large_schedules() -> PlannerHarness:
     return plan
 
 
+@pytest.mark.slow
 def test_a_schedule_that_holds_much_is_told_in_several_records_of_a_snapshot() -> None:
     plan = large_schedules()
     records = snapshot_of(plan)
@@ -223,6 +226,7 @@ def test_a_schedule_that_holds_much_is_told_in_several_records_of_a_snapshot() -
         assert list(handed.parts) == list(plan.planner.state.entries["t"].tables[leaf].parts)
 
 
+@pytest.mark.slow
 def test_who_begins_before_a_snapshot_knows_everything_at_every_record_of_it() -> None:
     plan = large_schedules()
     before, whole = list(plan.log), plan.planner.state.entries
@@ -232,6 +236,7 @@ def test_who_begins_before_a_snapshot_knows_everything_at_every_record_of_it() -
         assert state.entries == whole
 
 
+@pytest.mark.slow
 def test_only_records_that_need_it_are_of_the_new_version() -> None:
     plan = large_schedules()
     snapshot_of(plan)

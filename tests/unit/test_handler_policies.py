@@ -1,7 +1,6 @@
 """How tasks are run, by what task, queue, handler and deployment say; and what a queue makes of how they ended."""
 
 import json
-import random
 
 import pytest
 
@@ -52,12 +51,6 @@ class World(Harness):
         self.engine.put_queue("default", limits_of(definition) if definition is not None else None, self.now)
         self.engine.reconsider("default", self.now)
         return self.pump()
-
-    def finish(self, invocation, outcome=SUCCEEDED, **fields):
-        from scylla_spark.core.task import Outcome
-
-        reported = [Outcome(invocation.id, outcome, self.now, self.now, **fields)]
-        self.engine.finished(self.policies.judged(reported, self.engine.runs), self.now)
 
 
 def outcomes(world):
@@ -202,14 +195,6 @@ def test_a_cancel_ends_a_task_that_would_come_again():
     world.finish(one, result="false")
     world.pump()
     assert outcomes(world)[-1] == "cancelled"
-
-
-def test_outcomes_of_runs_that_are_gone_are_left_as_they_are():
-    from scylla_spark.core.task import Outcome
-
-    made = policies(defined(onFalse="redeliver"))
-    gone = [Outcome(random.Random(1).randrange(9), SUCCEEDED, result="false")]
-    assert made.judged(gone, {}) == gone
 
 
 def test_a_queue_that_asks_for_a_sandbox_refuses_handlers_that_are_in_none():

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from scylla_spark.cli import task as cli_task
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact, Fence, decode, encode_facts
-from scylla_spark.core.task_status import attempt_of
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors import handler_registry
 from scylla_spark.executors.handler_registry import handler, load
@@ -26,7 +24,6 @@ from scylla_spark.executors.local.confinement import Confinement, tidy
 from scylla_spark.executors.local.forkserver import describe_handler
 from scylla_spark.executors.local.forkserver_handle import parse_handler
 from scylla_spark.executors.local.messages import Verdict
-from scylla_spark.services.api.tasks.views import attempt_view
 from scylla_spark.worker.handlers import resolved
 
 
@@ -258,12 +255,3 @@ def test_level_travels_in_facts_and_what_cannot_be_a_level_is_left_out():
     (record,) = encode_facts(Fence(1, "n"), facts)
     found = [fact.work and fact.work.isolation for fact in decode(record).facts]  # type: ignore[union-attr]
     assert found == ["sandbox", "x" * 64, None]
-
-
-@pytest.mark.parametrize(
-    ("work", "shown"), [(WorkNote(isolation="sandbox"), "sandbox"), (WorkNote(), None), (None, None)]
-)
-def test_the_level_of_an_attempt_is_shown_over_http_and_on_the_command_line(work, shown):
-    attempt = attempt_of(Fact(TaskKey(0, "lane", "u"), 1, "succeeded", work=work))
-    assert attempt_view(attempt)["isolation"] == shown
-    assert cli_task._attempt(attempt)["isolation"] == shown

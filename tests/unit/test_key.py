@@ -1,5 +1,6 @@
 """Keys, hours and partitions."""
 
+import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -44,17 +45,34 @@ def test_keys_order_by_time_then_lane_then_uniqueness():
     assert sorted(backwards) == keys
 
 
-@given(
-    st.integers(0, 9 * 10**15), st.text(min_size=1, max_size=20), st.text(alphabet="abc-é 1", min_size=1, max_size=20)
-)
+PARTS = st.text(min_size=1, max_size=20) | st.text(alphabet=',"\\()ab \n', min_size=1, max_size=8)
+
+
+@given(st.integers(0, 9 * 10**15), PARTS, PARTS)
 def test_text_form_reads_back(time_us, ordering_id, uniqueness_key):
     key = TaskKey(time_us, ordering_id, uniqueness_key)
     assert TaskKey.parse(str(key)) == key
 
 
+def test_a_part_with_a_comma_is_quoted_and_others_are_as_they_are():
+    time = "2026-01-01T00:00:00Z"
+    for lane, unique, text in (
+        ("L", "a,b", '"a,b"'),
+        ("L,a", "b", "b"),
+        ("L", "f(x) \\", "f(x) \\"),
+        ("L", 'a"', r'"a\""'),
+    ):
+        key = TaskKey.parse(f"TaskKey({time},{json.dumps(lane)},{text})")
+        assert key[1:] == (lane, unique)
+        assert str(key) == f"TaskKey({time},{json.dumps(lane) if ',' in lane else lane},{text})"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "TaskKey()", "TaskKey(2026-01-01,a,b)", "TaskKey(2026-01-01T00:00:00,a,b)", "Key(1,2,3)"]
-)
+    "text",
+    ["", "TaskKey()", "TaskKey(2026-01-01,a,b)", "TaskKey(2026-01-01T00:00:00,a,b)", "Key(1,2,3)",
+     "TaskKey(2026-01-01T00:00:00Z,a,b,c)", 'TaskKey(2026-01-01T00:00:00Z,a,"b)', 'TaskKey(2026-01-01T00:00:00Z,a,b"c)',
+     r'TaskKey(2026-01-01T00:00:00Z,a,"\x")', r'TaskKey(2026-01-01T00:00:00Z,a,"\ud800")'],
+)  # fmt: skip
 def test_bad_text_is_refused_with_the_right_form(text):
     with pytest.raises(ArgumentError, match="Write TaskKey"):
         TaskKey.parse(text)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import random
 
 import pytest
@@ -21,8 +22,11 @@ from scylla_spark.core.lease import (
     folded,
     new_token,
 )
+from scylla_spark.core.task import Failure
 from scylla_spark.errors import UnreachableError
+from scylla_spark.services.api.leases import call_router
 from scylla_spark.services.api.leases.call_router import LeaseCalls
+from scylla_spark.services.api.leases.views import ErrorBody
 
 RNG = random.Random(1)
 
@@ -203,6 +207,68 @@ async def timed(desks):
     return clock() - begun
 
 
+class DistantDesks(TwoDesks):
+    """The way to the odd one is open when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = asyncio.Event()
+
+    async def at(self, address):
+        if address == "odd":
+            await self.open.wait()
+        return self.desks[address]
+
+
+def test_a_desk_is_told_at_once_while_the_way_to_another_is_being_opened():
+    token = new_token(0, RNG)
+
+    async def play():
+        desks = DistantDesks()
+        call = Call(0, "w", until_us=20_000_000, signs=(Sign(token),), wants=(Want("q"),))
+        asking = asyncio.create_task(LeaseCalls(desks).call(call))
+        async with asyncio.timeout(5):
+            while not desks.desks["even"].heard:
+                await asyncio.sleep(0.005)
+        early = len(desks.desks["odd"].heard)
+        desks.desks["odd"].gives = [new_token(1, RNG)]
+        desks.open.set()
+        found = await asyncio.wait_for(asking, 5)
+        return early, found
+
+    early, found = asyncio.run(play())
+    assert (early, found.statuses, len(found.leases)) == (0, (OK,), 1)
+
+
+def test_a_way_that_does_not_open_keeps_no_answer_and_what_it_should_have_heard_is_to_be_said_again(monkeypatch):
+    monkeypatch.setattr(call_router, "_OPENING_S", 0.05)
+    tokens = [new_token(number, RNG) for number in range(2)]
+
+    async def play():
+        calls = LeaseCalls(DistantDesks())
+        return await asyncio.wait_for(calls.call(Call(0, "w", signs=tuple(map(Sign, tokens)))), 5)
+
+    assert asyncio.run(play()).statuses == (OK, UNAVAILABLE)
+
+
+def test_who_is_reached_after_another_had_something_does_not_wait(monkeypatch):
+    monkeypatch.setattr(call_router, "_OPENING_S", 5.0)
+
+    async def play():
+        desks = DistantDesks()
+        desks.desks["even"].gives = [new_token(0, RNG)]
+        asking = asyncio.create_task(LeaseCalls(desks).call(Call(0, "w", until_us=20_000_000, wants=(Want("q", 2),))))
+        async with asyncio.timeout(5):
+            while not desks.desks["even"].heard:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
+        desks.open.set()
+        return await asyncio.wait_for(asking, 5), desks.desks["odd"].heard
+
+    found, heard = asyncio.run(play())
+    assert (len(found.leases), [call.until_us for call in heard]) == (1, [0])
+
+
 # -- nothing that was leased is dropped ------------------------------------------------------------------------------------
 
 
@@ -333,3 +399,12 @@ def test_what_was_handed_over_in_an_answer_that_was_lost_is_told_again(desks):
     told = [answer(desks, session="s", sequence=1, wants=(Want("q", 1, None, 0),)) for _ in range(20)]
     assert [len(one.leases) for one in told] == [1] * 20
     assert {(one.held, one.digest) for one in told} == {(2, 6)}, "of each owner what it said last"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [({"days": 3}, 'too late {"days": 3}'), (["ä"], 'too late ["ä"]'), ({}, "too late"), ([], "too late")],
+)
+def test_the_values_of_an_error_are_an_object_or_a_list(args, said):
+    body = ErrorBody.model_validate_json(json.dumps({"code": "late", "args": args, "description": "too late"}))
+    assert body.failure() == Failure("late", said)

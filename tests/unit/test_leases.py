@@ -345,6 +345,7 @@ def test_a_partition_is_left_when_all_that_its_leases_told_is_recorded(world, to
     assert [link.bytes for link in read_links(recorded(world).outputs)] == [24]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heavy", ["checkpoint", "error", "payload"])
 def test_an_answer_is_never_longer_than_its_reader_takes_whatever_makes_its_leases_long(world, heavy):
     text = json.dumps({"rows": '"' * 32_000})
@@ -388,6 +389,46 @@ def test_signs_keep_a_lease_up_to_its_longest_run():
     world.at(5.1)
     assert world.sign(lease.token) == LOST
     assert world.facts[-1].failure.kind == "lease_too_long"
+
+
+@pytest.mark.parametrize("timeout_ms", [3_000, 9_000])
+def test_the_timeout_of_a_task_is_the_longest_run_of_its_lease(timeout_ms):
+    world = PullWorld(lease_ms=2_000, max_run_ms=5_000)
+    world.put(timeout_ms=timeout_ms)
+    (lease,) = world.leases(world.once(1))
+    assert lease.until_us == world.now + timeout_ms * 1000
+    for second in range(1, timeout_ms // 1000):
+        world.at(second)
+        assert world.sign(lease.token) == OK
+    world.at(timeout_ms / 1000 + 0.1)
+    assert world.sign(lease.token) == LOST
+    assert world.facts[-1].failure.kind == "lease_too_long"
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [("bad_input", True), ("child_died", False), ("worker_fault", False), ("container_not_started", False)],
+)
+def test_a_queue_that_fails_at_once_tries_again_only_what_no_consumer_failed(code, ends):
+    world = PullWorld(fails_at_once=True)
+    world.put()
+    (lease,) = world.leases(world.once(1))
+    assert world.report(lease.token, "failed", failure=Failure(code)) == OK
+    assert world.facts[-1].terminal == ends
+    assert world.report(lease.token, "failed", failure=Failure(code)) == OK, "said twice"
+
+
+def test_a_queue_that_redelivers_gives_a_task_out_again_whose_result_is_false():
+    world = PullWorld(lease_ms=2_000, redelivers=True)
+    world.put()
+    for result, ends in (("false", False), ("0", True)):
+        (lease,) = world.leases(world.once(1))
+        assert world.report(lease.token, result=result) == OK
+        assert world.facts[-1].terminal == ends
+        assert world.report(lease.token, result=result) == OK, "said twice"
+        assert world.leases(world.once(1)) == []
+        world.at(2.1)
+    assert (lease.attempt, world.facts[-1].used) == (2, 1)
 
 
 def test_expired_leases_use_up_attempts(world):

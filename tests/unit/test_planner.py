@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.clock import to_us
+from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.duration import duration_ms
 from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
@@ -109,6 +110,24 @@ def test_a_restart_runs_the_last_missed_time_once() -> None:
     missed = plan.fires[1]
     assert plan.launched()[-1] == "a/2026-03-01T00:06:00Z/2"
     assert (missed["planned_us"], missed["until_us"]) == (START + 2 * MINUTE, START + 6 * MINUTE - 1)
+
+
+def test_a_planner_that_comes_back_after_a_month_goes_through_no_month_of_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The schedule ended within that month: its last missed time is looked for backwards, over days without any."""
+    plan = PlannerHarness()
+    day = 24 * 60 * MINUTE
+    end = {"endAt": iso(START + 20 * day)}
+    plan.put("a", {"kind": "every", "period": "1s"} | end, catchUpWindow="60d", overlap="buffer_one")
+    plan.pass_s(2)
+    steps, plain = [], Every.next_after
+    monkeypatch.setattr(Every, "next_after", lambda self, after_us: steps.append(0) or plain(self, after_us))
+    plan.restart(after_us=30 * day)
+    plan.pass_s(0)
+    missed = next(fire for fire in plan.fires if fire["verdict"] == "missed")
+    assert missed["until_us"] == START + 20 * day - 1, "the last one is run"
+    assert len(steps) < 1_000
 
 
 def test_a_kill_across_one_minute_runs_that_minute_once() -> None:
@@ -593,6 +612,20 @@ def test_a_run_that_ends_twice_is_told_of_once_also_to_who_listens_to_its_handle
     fact = by_hand(plan)._replace(key=key_of(plan.sent[0]))
     plan.ends(fact)
     assert len(plan.sent) == 2
+
+
+def test_who_waits_for_a_schedule_and_for_its_handler_is_told_of_one_end_once() -> None:
+    plan = PlannerHarness()
+    works = {"kind": "after", "work": "up"}, {"kind": "after", "work": "load"}
+    plan.put("any", {"kind": "any", "of": works}, payload={"by": "{{ upstream.schedule }}"})
+    plan.put("all", {"kind": "all", "of": works})
+    plan.put("other", {"kind": "any", "of": [{**works[0], "on": ["failed"]}, works[1]]})
+    plan.put("handler", works[1])
+    plan.put("up", ORDERS, handler="load")
+    plan.event("orders")
+    plan.end()
+    assert sorted(text.partition("/")[0] for text in plan.launched()[1:]) == ["all", "any", "handler", "other"]
+    assert {"by": "up"} in [one.get("taskData") for one in plan.sent]
 
 
 def test_the_end_of_a_task_is_told_to_each_once_though_the_planner_ends_in_its_midst() -> None:

@@ -1,6 +1,9 @@
 """What schedules mean in words, what clocks and holidays do to their times, and what is suspicious about them."""
 
+import random
+from dataclasses import replace
 from datetime import UTC, date, datetime
+from itertools import takewhile
 
 import pytest
 
@@ -10,6 +13,8 @@ from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.plan.schedule_format import read_trigger
+from scylla_spark.core.plan.times.fire_times import Every
+from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 
 NOW = to_us(datetime(2026, 11, 1, tzinfo=UTC))
@@ -131,6 +136,32 @@ def test_times_that_ended_long_ago_are_found():
         "2020-01-01T23:59:59Z",
         "2020-01-02T00:00:00Z",
     ]
+
+
+def test_the_last_times_before_a_long_silence_take_few_steps(monkeypatch):
+    """Every second but for a week: whoever lists what came before has hundreds of thousands behind it."""
+    steps, plain = [], Every.next_after
+    monkeypatch.setattr(Every, "next_after", lambda self, after_us: steps.append(0) or plain(self, after_us))
+    week = 7 * 86_400_000_000
+    silent = replace(series(Trigger.every("1s"))[0], blackouts=((NOW - week, NOW),))
+    found = [row.at_us for row in preceding([silent], {}, NOW, 5)]
+    assert found == [NOW - week - n * 1_000_000 for n in range(5, 0, -1)]
+    assert len(steps) < 1_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_going_back_finds_what_going_on_has_found(seed):
+    rng = random.Random(seed)
+    begin = NOW - 86_400_000_000
+    some = []
+    for _ in range(rng.randint(1, 3)):
+        at_us = begin + rng.randrange(86_400_000_000)
+        times = series(Trigger.every(f"{rng.choice([7, 60, 613, 3600, 7201])}s"))[0]
+        some.append(replace(times, blackouts=((at_us, at_us + rng.randrange(1, 40_000_000_000)),)))
+    days = {"c": frozenset({date(2026, 10, 31)} if rng.random() < 0.3 else ())}
+    some[0] = replace(some[0], calendar="c", on_holiday=rng.choice(["skip", "next", "previous"]))
+    ahead = list(takewhile(lambda at_us: at_us < NOW, planned_after(some, begin, days)))
+    assert list(planned_before(some, NOW, days, after_us=begin)) == ahead[::-1]
 
 
 def texts(trigger, handlers=None, **fields):

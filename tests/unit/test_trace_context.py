@@ -13,7 +13,6 @@ from scylla_spark.client.tasks.arguments import command
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, encode, validate
 from scylla_spark.core.trace_context import current_traceparent, is_traceparent
-from scylla_spark.services.api.tasks.views import NewTask
 from scylla_spark.testing import call, world
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
@@ -93,20 +92,6 @@ def test_what_a_handler_enqueues_in_a_span_belongs_to_that():
         w.enqueue("spawn_in_span", {}, traceparent=GIVEN)
         w.advance("1s")
         assert [run.result for run in w.runs if run.handler == "seen"] == [OURS]
-
-
-@pytest.mark.parametrize(
-    ("body", "header", "found"),
-    [
-        ({}, GIVEN, GIVEN),
-        ({"traceparent": OURS}, GIVEN, OURS),
-        ({}, "nonsense", None),
-        ({}, GIVEN.replace("4bf92f3577b34da6a3ce929d0e0e4736", "0" * 32), None),
-        ({}, None, None),
-    ],
-)
-def test_the_header_of_a_request_is_its_trace(body, header, found):
-    assert NewTask(**body).within(header).new_command(NOW).traceparent == found
 
 
 def test_zeros_name_no_trace():

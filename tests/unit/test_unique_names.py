@@ -2,7 +2,6 @@
 
 import pytest
 
-from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.core.engine.action import AskNames, Lookup
 from scylla_spark.core.engine.partition import NamesHeld
 from scylla_spark.core.fold import fold
@@ -14,9 +13,6 @@ from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.task import CANCELLED, DUPLICATE, FAILED, SUCCEEDED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import Name
-from scylla_spark.schemas import TASKS
-from tests.support.api_site import SiteConnection
-from tests.support.delta_tables import append, make, task
 from tests.support.engine_harness import ALL_READ, NOW, SECOND, Harness
 from tests.support.worker_harness import PullWorld
 
@@ -380,14 +376,3 @@ def test_the_fold_keeps_what_the_first_enqueue_said_in_any_order():
     for order in ((first, second), (second, first)):
         folded = fold(order)[key_at(0)]
         assert (folded.first, folded.data) == (first, second)
-
-
-def test_a_task_that_is_moved_keeps_what_its_first_enqueue_said(tmp_path):
-    key = key_at(0)
-    make(f"{tmp_path}/tables")
-    append(f"{tmp_path}/tables", TASKS, [task(key, 1, first_offset=1, unique_open=True)])
-    connection = SiteConnection(str(tmp_path))
-    update = Command(ENQUEUE, key, 5, "other", unique=False)
-    connection.log_reader.catch_up = lambda *_: None
-    connection.log_reader.commands = lambda *_: [update]
-    assert TaskHandle(connection, key).command() == update._replace(unique=True)

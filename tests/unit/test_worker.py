@@ -390,7 +390,7 @@ def test_a_report_that_nobody_will_answer_raises_instead_of_waiting_for_ever():
     with SyncScript(tasks=1) as server:
         leases = Worker(server.url, "q", name="w").leases(1)
         lease = next(leases)
-        server.replaced = True
+        server.replace()
         with pytest.raises(ConflictError):
             next(leases)
     assert lease.lost.is_set()

@@ -245,6 +245,21 @@ def test_what_a_queue_says_of_exceptions_and_of_false_holds():
         assert w.task(refused.key).attempts == 3
 
 
+def test_what_a_queue_says_of_exceptions_and_of_false_holds_for_workers():
+    with world([noted], START) as w:
+        w.put_queue(Queue("pull", mode="pull", on_exception="fail", on_false="redeliver", lease="30s"))
+        failed, refused = w.enqueue("x", queue="pull"), w.enqueue("y", queue="pull")
+        for lease in w.lease("pull", 2):
+            if lease.task.key == failed.key:
+                lease.fail("bad_input")
+            else:
+                lease.complete(False)
+        assert w.task(failed.key).state == "failed"
+        assert w.task(refused.key).state == "retry_wait"
+        w.advance("31s")
+        assert [lease.task.key for lease in w.lease("pull", 2)] == [refused.key]
+
+
 def test_run_until_idle_ends_where_only_somebody_else_can_go_on():
     with world([noted], START) as w:
         w.put_queue(Queue("mail", paused=True))

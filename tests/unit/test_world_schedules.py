@@ -197,6 +197,22 @@ def test_a_fire_that_finds_a_run_active_is_skipped_and_says_so(w):
     assert {fire.verdict for fire in w.fires} == {"launched", "skipped"}
 
 
+def test_a_fire_that_cancels_others_ends_the_run_that_runs_and_begins_then(w):
+    w.takes("report", "150m")
+    w.put_schedules(
+        Schedule("fresh", "report", Trigger.every("1h"), overlap="cancel_other", timeout="3h"),
+        Schedule("told", "fail", Trigger.after("fresh", on=["cancelled"])),
+    )
+    w.advance("4h1m")
+    assert [round(hour, 2) for hour in hours(w)] == [1, 2, 3, 4]
+    assert [run.finished_at - START for run in w.runs if run.handler == "report"][:2] == [
+        timedelta(hours=2, seconds=10),
+        timedelta(hours=3, seconds=10),
+    ]
+    assert [task.state for task in w.tasks("report")] == ["cancelled"] * 3 + ["running"]
+    assert [fire.verdict for fire in w.fires if fire.schedule == "told"] == ["launched"] * 3
+
+
 def test_a_run_whose_queue_is_paused_expires_by_its_planned_time_and_the_next_one_runs(w):
     w.put_schedules(Schedule("hourly", "report", Trigger.every("1h"), queue="q", expires="10m"))
     w.queue("q").pause()

@@ -35,7 +35,7 @@ class Queue:
         weights: group → its share where several wait, 1 to 1,000; of others 1.
         ageing: tasks become more urgent while they wait.
         lease: how long a lease lasts without a sign of life (duration); default 10 s; 0: delivered once, and gone when handed out.
-        max_run: longest that a lease may be extended to (duration); default 1 h.
+        max_run: longest that a lease may be extended to (duration) of a task that says no `timeout` of its own; default 1 h.
         max_retries: attempts after the first; None: for ever; "deployment" (default): as the handler or the deployment says.
         retry_base: wait before the second attempt (duration); default: likewise.
         retry_cap: longest wait before an attempt (duration); default: likewise.

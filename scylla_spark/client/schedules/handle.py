@@ -119,7 +119,7 @@ class ScheduleHandle:
             until: when it goes on by itself (aware).
 
         Raises:
-            ConflictError: it is paused already.
+            ConflictError: it is paused already, and neither note nor end is another.
             NotFoundError: there is none of that name.
         """
         fields: dict[str, Any] = {"until": instant_us(until)} if until is not None else {}

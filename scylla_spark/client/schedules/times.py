@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final, NamedTuple
 
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron, is_fixed
 from scylla_spark.core.plan.times.fire_times import Calendars, Every, FireTimes
-from scylla_spark.core.plan.times.planned_times import planned_after
+from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
 from scylla_spark.core.plan.times.zone import Step
 
 MOST_LEFT_OUT: Final = 20  # between two times; more are told of in one line
-_FIRST_SPAN_US: Final = 120_000_000
 _OLDEST_US: Final = 50 * 366 * zone.DAY_US
 
 
@@ -61,13 +59,8 @@ def preceding(series: list[FireTimes], calendars: Calendars, before_us: int, cou
         count: how many that fire, at most.
     """
     before_us = min(before_us, max((one.end_us + 1 for one in series), default=0))
-    span_us, times = _FIRST_SPAN_US, list[int]()
-    while count and span_us < 8 * _OLDEST_US:
-        begin_us = max(before_us - min(span_us, _OLDEST_US), 0)
-        times = _between(series, calendars, begin_us - 1, before_us, count)
-        if len(times) >= count or begin_us == 0:
-            break
-        span_us *= 8
+    oldest_us = max(before_us - _OLDEST_US, 0)
+    times = list(islice(planned_before(series, before_us, calendars, after_us=oldest_us - 1), max(count, 0)))[::-1]
     return _listed(series, calendars, times[0] - 1, times) if times else []
 
 
@@ -96,12 +89,6 @@ def local_text(tz: str, at_us: int) -> str:
 
 
 # -- below: lists of times ----------------------------------------------------------------------------------------------
-
-
-def _between(series: list[FireTimes], calendars: Calendars, after_us: int, before_us: int, most: int) -> list[int]:
-    """The last `most` times of a stretch."""
-    ahead = planned_after(series, after_us, calendars)
-    return list(deque(takewhile(lambda at_us: at_us < before_us, ahead), maxlen=most))
 
 
 def _listed(series: list[FireTimes], calendars: Calendars, after_us: int, times: list[int]) -> list[PlannedTime]:

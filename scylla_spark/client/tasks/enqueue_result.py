@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.arguments import deadline_of
 from scylla_spark.clock import boot_us
+from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import WaitTimeoutError
 
 
@@ -28,16 +29,21 @@ class EnqueueResult:
         sent: records acknowledged by Kafka.
         ends: partition → offset behind the last of them.
         refused: those that were not sent, and why.
+        keys: of the tasks that were sent, in the order in which they were given; of a frame none.
 
     Attributes:
         sent: records acknowledged by Kafka.
         refused: those that were not sent, and why.
+        keys: of the tasks that were sent, in the order in which they were given, for `Scheduler.task`; empty for frames, which have
+            their keys as columns.
     """
 
     def __init__(
-        self, connection: Connection, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = ()
-    ) -> None:
+        self, connection: Connection, sent: int, ends: dict[int, int], refused: tuple[Refused, ...] = (), *,
+        keys: tuple[TaskKey, ...] = (),
+    ) -> None:  # fmt: skip
         self.sent = sent
+        self.keys = keys
         self.refused = refused
         self._connection = connection
         self._ends = ends

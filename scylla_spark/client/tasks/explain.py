@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -79,14 +80,41 @@ def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:
     asked = ask(address, "lane", ordering_id=ordering_id)
     if asked is None:
         return None
-    tasks = []
-    for one in _dicts(asked.get("tasks")):
-        try:
-            key = TaskKey.parse(str(one.get("key")))
-            tasks.append({"key": str(key)} | {name: one.get(name) for name in ("attempts", "next_start", "cancelled")})
-        except (ArgumentError, OverflowError):
-            continue
+    told = (_lane_task(one, ordering_id) for one in _dicts(asked.get("tasks")))
+    tasks = [task for task in told if task is not None]
     return LaneAnswer(asked.get("loaded") is True, str(asked.get("state")), str(asked.get("why")), tasks)
+
+
+def _lane_task(one: dict[str, Any], ordering_id: str) -> LaneTask | None:
+    """A task of that lane as a dispatcher tells of it: any program may have said so, and of no other lane."""
+    attempts, start = one.get("attempts"), one.get("next_start")
+    try:
+        key = TaskKey.of(datetime.fromisoformat(str(one.get("scheduled_time"))), ordering_id, one["uniqueness_key"])
+        key.uniqueness_key.encode()
+    except (ArgumentError, ValueError, OverflowError, KeyError, AttributeError):
+        return None
+    return LaneTask(
+        key,
+        attempts if type(attempts) is int else None,
+        start if type(start) is str else None,
+        one.get("cancelled") is True,
+    )
+
+
+class LaneTask(NamedTuple):
+    """A dispatcher's word on an open task of a lane.
+
+    Attributes:
+        key: of the task.
+        attempts: that it has had; None: not told.
+        next_start: when the next one may start, RFC 3339; None: not told.
+        cancelled: somebody has asked for its end.
+    """
+
+    key: TaskKey
+    attempts: int | None
+    next_start: str | None
+    cancelled: bool
 
 
 class LaneAnswer(NamedTuple):
@@ -96,13 +124,13 @@ class LaneAnswer(NamedTuple):
         loaded: whether it holds tasks of it.
         state: of the lane.
         why: it does not run, as a sentence.
-        tasks: the next ones: key, attempts, next_start, cancelled.
+        tasks: the next ones, in key order.
     """
 
     loaded: bool
     state: str
     why: str
-    tasks: list[dict[str, Any]]
+    tasks: list[LaneTask]
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:

@@ -164,7 +164,8 @@ def sent_if_free(
     places = list(commands)
     refused += [Refused(places[number], KEY_EXISTS, str(error)) for number, error in held.items()]
     refused.sort(key=lambda one: one.index)
-    return EnqueueResult(connection, len(commands) - len(held), ends, tuple(refused))
+    sent = tuple(command.key for number, command in enumerate(commands.values()) if number not in held)
+    return EnqueueResult(connection, len(sent), ends, tuple(refused), keys=sent)
 
 
 def check_named(command: Command, uniqueness_key: object) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from scylla_spark.core.attempt_note import WorkNote
+from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED, FAILED, TIMED_OUT, YIELDED, Outcome
+from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome
+
+_FALSE: Final = "false"
 
 
 class Judging:
@@ -22,6 +27,21 @@ class Judging:
     def __init__(self, state: EngineState, recorder: Recorder) -> None:
         self._state = state
         self._recorder = recorder
+
+    def as_queue_says(self, run: Run, outcome: Outcome) -> Outcome:
+        """The outcome as the queue of its task wants it: of exceptions, and of results that are false.
+
+        Args:
+            run: the attempt.
+            outcome: how it ended.
+        """
+        limits = run.gate.limits
+        if limits.redelivers and outcome.outcome == SUCCEEDED and outcome.result == _FALSE:
+            return outcome._replace(outcome=YIELDED, result=None, after_ms=limits.lease_ms)
+        failure = outcome.failure
+        if limits.fails_at_once and outcome.outcome == FAILED and failure is not None:
+            return outcome._replace(final=failure.reported if run.executor == LEASED else failure.raised)
+        return outcome
 
     def decide(self, run: Run, outcome: Outcome, now: int, *, linger: bool = True) -> None:
         """An attempt has ended.

@@ -77,12 +77,14 @@ class Outcomes:
 
     def finished(self, outcomes: Iterable[Outcome], now: int) -> None:
         """What executors report."""
-        for outcome in outcomes:
-            if outcome.follow_ups and self._follow_ups.holds(outcome, now):
-                continue
-            run = self._runs.end(outcome.id)
+        for reported in outcomes:
+            run = self._runs.by_id.get(reported.id)
             if run is None:
                 continue  # of a partition that was dropped
+            outcome = self._judging.as_queue_says(run, reported)
+            if outcome.follow_ups and self._follow_ups.holds(outcome, now):
+                continue
+            self._runs.end(outcome.id)
             run.lane.out -= 1
             if outcome.outcome == NOT_STARTED:
                 run.lane.put_back(run.entry)

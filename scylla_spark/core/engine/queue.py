@@ -26,9 +26,11 @@ class QueueLimits:
         group_separator: lanes whose ordering ids agree up to the first of these are a group.
         pull: workers lease its tasks; nothing of it runs here.
         lease_ms: how long a lease lasts without a sign of life; 0: a task ends with being handed over.
-        max_run_ms: how long a lease can be kept at most.
+        max_run_ms: how long the lease of a task without a timeout of its own can be kept at most.
         weights: group → turns it gets for one of the others; None: groups have no turns.
         ageing: a second of waiting counts as much as one of priority, among what is leased.
+        fails_at_once: an attempt that fails by its work ends its task.
+        redelivers: a task whose result is false comes again after `lease_ms`.
     """
 
     concurrency: int | None = None
@@ -42,6 +44,8 @@ class QueueLimits:
     max_run_ms: int = 3_600_000
     weights: Mapping[str, int] | None = None
     ageing: bool = False
+    fails_at_once: bool = False
+    redelivers: bool = False
 
 
 FREE = QueueLimits()

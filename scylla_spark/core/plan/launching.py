@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -24,13 +24,14 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.handing_over import handed_over
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
-from scylla_spark.duration import duration_text
+from scylla_spark.duration import duration_ms, duration_text
 from scylla_spark.errors import ArgumentError
 
 SKIPPED: Final = "skipped"
@@ -39,6 +40,8 @@ FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
 _MOST_WHY_BYTES: Final = 4_096
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
+_CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
+_BACKFILL: Final = "backfill/"  # lanes of backfills begin so
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -78,14 +81,17 @@ class Launching:
         self._timers = timers
         self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait
         self._active: dict[str, set[TaskKey]] = defaultdict(set)  # handler → keys of runs that have not ended
+        self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
         self._succeeded_us: dict[str, int] = {}
         self.started: dict[TaskKey, int] = {}
         journal.watchers.append(self._watch)
+        for key, handler in self._state.handlers.items():
+            self._begins(key, handler)
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
         for run in entry.runs.values():
-            self._active[entry.handler].add(run.key)
+            self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
         self._note_success(entry.handler, entry.last_success_us)
         for job in entry.jobs.values():
             if job.state != "pending_trigger":
@@ -98,13 +104,15 @@ class Launching:
     def _load_runs(self, entry: Entry) -> None:
         schedule = entry.schedule
         for run in entry.runs.values():
-            if _is_exclusive(schedule) and not run.by_hand:
+            if _is_exclusive(schedule) and not run.by_hand and _is_of_its_time(schedule, run):
                 self._timers.add(Timer(run.key.time_us, entry.name, "check", run.generation))
             self._time_limits(schedule, run)
 
     # -- a trigger holds ------------------------------------------------------------------------------------------------
 
-    def fired(self, entry: Entry, job: Job, now: int, starts_us: int = 0, **timed: Any) -> None:
+    def fired(
+        self, entry: Entry, job: Job, now: int, starts_us: int = 0, *, caught_up: bool = False, **timed: Any
+    ) -> None:
         """Launches a job, makes it wait, or drops it.
 
         Args:
@@ -112,6 +120,7 @@ class Launching:
             job: whose trigger holds.
             now: microseconds since the epoch.
             starts_us: when the run is to start, if that is later.
+            caught_up: it is one of all the times that were missed, which run one after the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
@@ -124,21 +133,42 @@ class Launching:
                 self._say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
                 return
             if not decision.launch:
-                self._wait(entry, job, now, "; ".join(decision.unmet), timed)
+                waiting = self._wait(entry, job, now, "; ".join(decision.unmet), timed)
                 again_us = decision.again_us
                 if again_us is not None:
-                    self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", job.generation))
+                    self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
                 return
-        self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
+        if caught_up and schedule.policies.overlap != "allow_all":
+            given = _Given(lane=schedule.work.lane or _lane(entry))
+            self._launch(entry, schedule, job, now, max(starts_us, now), timed, given)
+        else:
+            self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
-    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> None:
+    def collected(self, entry: Entry, job: Job) -> None:
+        """A job that waits to be launched has seen more.
+
+        Args:
+            entry: of its schedule.
+            job: as it is now.
+        """
+        self._journal.note("job", entry.name, job.generation, job.to_json())
+        self._limit_expiry(entry, job)
+
+    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
+        """Lets a job wait for its constraints; number of the job that does, which may be one of before."""
         known = entry.jobs.get(job.generation)
         if known is not None and known.state == PENDING_CONSTRAINT:
-            return
-        if len(entry.jobs) >= MOST_JOBS:
+            return job.generation
+        before = _replaced(entry, job)
+        if before is not None:
+            instead = f"the run planned for {iso(job.planned_us)} takes its place"
+            self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
+            job = job._replace(generation=before.generation, first_us=before.first_us)
+        elif len(entry.jobs) >= MOST_JOBS:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
-            return
+            return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
+        return job.generation
 
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
@@ -151,6 +181,10 @@ class Launching:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
         schedule = entry.schedule
         self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        self._limit_expiry(entry, job)
+
+    def _limit_expiry(self, entry: Entry, job: Job) -> None:
+        schedule = entry.schedule
         if schedule.work.expires_ms is not None:
             expires_us = job.planned_us + schedule.work.expires_ms * 1000
             self._timers.add(Timer(expires_us, entry.name, "again", job.generation))
@@ -186,7 +220,7 @@ class Launching:
         else:
             if policies.overlap == "cancel_other":
                 for run in active:
-                    self.cancel(entry, run, now)
+                    self.cancel(entry, run, now, _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
 
     def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
@@ -249,7 +283,7 @@ class Launching:
         tried, first, launched = done
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
-            lane = f"backfill/{entry.name}/{first}/{number % lanes}"
+            lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
             launched += job.generation in entry.runs
             yield Backfilled(number + 1, first, launched)
@@ -281,7 +315,7 @@ class Launching:
     ) -> None:  # fmt: skip
         given = given or _Given()
         work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
-        own = unique if more.get("by_hand") or _is_parallel(schedule) else f"schedule/{entry.name}"
+        own = unique if more.get("by_hand") or _is_parallel(schedule) else _lane(entry)
         key = TaskKey(starts_us, given.lane or work.lane or own, unique)
         try:
             filled = work.payload.render(values_of(entry, job, now)) if given.payload is None else given.payload
@@ -294,12 +328,12 @@ class Launching:
             work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
             expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
-        rated = any(isinstance(constraint, Rate) for constraint in schedule.constraints)
+        rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
             **({"rated": True} if rated else {}), **_seen(job), **more,
         )  # fmt: skip
-        self._journal.note_together(fire, ("send", encode(command).decode()))
+        self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
         run = entry.runs[job.generation]
         if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
@@ -313,17 +347,18 @@ class Launching:
         if policies.end_within_us:
             self._timers.add(Timer(run.planned_us + policies.end_within_us, name, "overdue", run.generation))
 
-    def cancel(self, entry: Entry, run: Run, now: int) -> None:
-        """Asks for the end of a run; one that has begun goes on.
+    def cancel(self, entry: Entry, run: Run, now: int, grace_ms: int | None = None) -> None:
+        """Asks for the end of a run.
 
         Args:
             entry: the schedule.
             run: of it.
             now: microseconds since the epoch.
+            grace_ms: one that has begun is to end, too, and is ended after so long; None: it goes on.
         """
         if run.cancelled:
             return
-        command = Command(CANCEL, run.key, 0, enqueued_us=now)
+        command = Command(CANCEL, run.key, 0, enqueued_us=now, grace_ms=grace_ms)
         self._journal.note_together(("cancelled", entry.name, run.generation), ("send", encode(command).decode()))
 
     def cancel_ahead(self, entry: Entry, now: int) -> list[TaskKey]:
@@ -332,6 +367,12 @@ class Launching:
         for run in ahead:
             self.cancel(entry, run, now)
         return [run.key for run in ahead]
+
+    def outlive(self, entry: Entry) -> None:
+        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end."""
+        keys = [run.key for run in entry.runs.values() if run.key not in self._state.handlers]
+        if keys:
+            self._journal.note(RUNS_OF, entry.handler, keys)
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for.
@@ -346,9 +387,25 @@ class Launching:
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
             )
 
-    def ended(self, entry: Entry, now: int) -> None:
-        """A run of a schedule has ended: what has waited for that is looked at again."""
-        for name in sorted({entry.name, *self._waiting.get(entry.handler, ())}):
+    def ended(self, entry: Entry, handler: str, now: int) -> None:
+        """A run of a schedule has ended: what has waited for that is looked at again.
+
+        Args:
+            entry: the schedule.
+            handler: of the run.
+            now: microseconds since the epoch.
+        """
+        self.room(handler, now, (entry.name,))
+
+    def room(self, handler: str, now: int, others: Iterable[str] = ()) -> None:
+        """A run of a handler has ended: what has waited for that is looked at again.
+
+        Args:
+            handler: of the run.
+            now: microseconds since the epoch.
+            others: schedules that are looked at, too.
+        """
+        for name in sorted({*others, *self._waiting.get(handler, ())}):
             other = self._state.entries.get(name)
             if other is None:
                 continue
@@ -363,8 +420,15 @@ class Launching:
     # -- what others look at --------------------------------------------------------------------------------------------
 
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
-        active = sum(key.time_us <= now for key in self._active.get(entry.handler, ()))
-        return Situation(job.first_us, active, self._succeeded_us.get(entry.handler), entry.launches_us)
+        return Situation(
+            job.first_us, self._active_now(entry.handler, now), self._succeeded_us.get(entry.handler), entry.launches_us
+        )
+
+    def _active_now(self, handler: str, now: int) -> int:
+        """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is."""
+        due = [key.ordering_id for key in self._active.get(handler, ()) if key.time_us <= now]
+        lanes = [lane for lane in due if lane.startswith(_BACKFILL)]
+        return len(due) - len(lanes) + len(set(lanes))
 
     def _say(
         self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any
@@ -376,15 +440,27 @@ class Launching:
 
     def _watch(self, change: Change) -> None:
         """Keeps the indexes by handler."""
-        entry = self._state.entries.get(change[1]) if isinstance(change[1], str) else None
-        if entry is None:
-            return
         if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
-            self._active[entry.handler].add(TaskKey(*change[2]["key"]))
+            self._begins(TaskKey(*change[2]["key"]), self._state.entries[change[1]].handler)
         elif change[0] == "end":
-            self._active[entry.handler].discard(TaskKey(*change[6]))
+            handler = self._ends(TaskKey(*change[6]))
             if change[3] == "succeeded":
-                self._note_success(entry.handler, change[5])
+                self._note_success(handler or self._state.entries[change[1]].handler, change[5])
+        elif change[0] == RUN_ENDED:
+            self._ends(TaskKey(*change[1]))
+
+    def _begins(self, key: TaskKey, handler: str) -> None:
+        self._handlers[key] = handler
+        self._active[handler].add(key)
+
+    def _ends(self, key: TaskKey) -> str:
+        """The handler of a run that has ended; empty: it was none of ours."""
+        handler = self._handlers.pop(key, "")
+        if handler:
+            self._active[handler].discard(key)
+            if not self._active[handler]:
+                del self._active[handler]
+        return handler
 
     def _note_success(self, handler: str, at_us: int) -> None:
         if at_us:
@@ -415,8 +491,33 @@ def can_be_ahead(schedule: Schedule) -> bool:
     return schedule.policies.overlap in ("allow_all", "buffer_all") or _is_exclusive(schedule)
 
 
+def may_wait_alone(schedule: Schedule) -> bool:
+    """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
+    return schedule.policies.overlap in ("skip", "buffer_one")
+
+
+def _replaced(entry: Entry, job: Job) -> Job | None:
+    """The job that waits for its constraints at an earlier planned time, and whose place a job of a later one takes; None: none does."""
+    schedule = entry.schedule
+    if job.latches or not may_wait_alone(schedule) or schedule.policies.catch_up == "all":
+        return None
+    waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
+    return next(waiting, None)
+
+
 def _is_exclusive(schedule: Schedule) -> bool:
     return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
+
+
+def _is_of_its_time(schedule: Schedule, run: Run) -> bool:
+    """Whether a run starts at its time, and was not launched when that had passed."""
+    times = [leaf.times for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)]
+    return any(one.starts_us(schedule.name, run.planned_us) == run.key.time_us for one in times)
+
+
+def _lane(entry: Entry) -> str:
+    """The lane of all runs of a schedule of which one may run at once."""
+    return f"schedule/{entry.name}"
 
 
 def _is_parallel(schedule: Schedule) -> bool:

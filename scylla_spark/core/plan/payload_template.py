@@ -80,6 +80,11 @@ class Template:
         if sum(len(parts) for parts in self._texts.values()) > 2 * MAX_PLACES:
             raise ArgumentError(f"A template has at most {MAX_PLACES} places.")
 
+    def places(self) -> Iterator[Place]:
+        """All places of its texts."""
+        for parts in self._texts.values():
+            yield from (part for part in parts if isinstance(part, Place))
+
     def render(self, values: Mapping[str, Any]) -> Any:
         """The value with all places filled.
 

@@ -6,7 +6,8 @@ a fence that holds. After any doubt a new planner begins from the log: this one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -30,6 +31,7 @@ from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry, Run
 from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
 from scylla_spark.core.plan.state.plan_log import (
     MAX_GROUP_BYTES,
+    RUN_ENDED,
     SOFT_GROUP_BYTES,
     Group,
     Partly,
@@ -57,6 +59,8 @@ _MOST_WORDS_BYTES: Final = 8_192
 _MOST_ANSWER_BYTES: Final = 256 * 1024
 _SECOND: Final = "~"  # is greater than all that names begin with
 _SNAPSHOT_PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
+_MOST_VALUE_CHARS: Final = 64 * 1024  # of a result that is read
+_MOST_LEVELS: Final = 30  # … and what it may go through
 _KEPT_VALUE_CHARS: Final = 16 * 1024
 _ENDS: Final = {
     "succeeded": "succeeded",
@@ -229,6 +233,8 @@ class Planner:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
             self._guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+        elif key in self.state.handlers:  # nobody wants it any more
+            self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
             self._noticing.anew(key, payload, now)
         self.rest(now)
@@ -500,7 +506,7 @@ class Planner:
     @property
     def wants_facts(self) -> bool:
         """Whether the ends of tasks of others than schedules are of use, too."""
-        return not self._noticing.idle or self._definitions.listens_to_handlers
+        return bool(self.state.handlers) or not self._noticing.idle or self._definitions.listens_to_handlers
 
     def _notice(self, fact: Fact, now: int) -> None:
         """Tells rules of the end of a task, before the run that it was of is forgotten."""
@@ -522,10 +528,10 @@ class Planner:
     def _ended(self, at: Partly, fact: Fact, now: int) -> None:
         found = self.state.runs.get(fact.key)
         if found is None:
-            self._tell_end_by_hand(at, fact, now)
+            self._ended_without_schedule(at, fact, now)
             return
         entry = self.state.entries[found[0]]
-        run = entry.runs[found[1]]
+        run, handler = entry.runs[found[1]], self.state.handlers.get(fact.key, entry.handler)
         self._journal.conclude(
             "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
         )  # fmt: skip
@@ -534,10 +540,21 @@ class Planner:
             self._answers[number][0].discard(fact.key)
             if not self._answers[number][0]:
                 self._give(number)
-        taken_back = run.cancelled and fact.outcome == "cancelled"
-        self._guarded(entry.name, lambda: self._after(entry, run, fact, now), now)
+        taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
+        self._guarded(entry.name, lambda: self._after(entry, run, handler, fact, now), now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
+
+    def _ended_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
+        """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""
+        handler = self.state.handlers.get(fact.key)
+        if handler is not None:
+            self._journal.conclude(RUN_ENDED, fact.key)
+            self._launching.room(handler, now)
+            if self._was_run(fact.key):
+                self._tell_end(at, *_named(fact.key), fact, now)
+                return
+        self._tell_end_by_hand(at, fact, now)
 
     def _tell_end_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells who listens to a handler of the end of a task that no schedule has launched."""
@@ -547,8 +564,7 @@ class Planner:
         if self._was_run(fact.key):  # a run that has ended is told of once
             return
         upstream = {
-            "schedule": "", "handler": fact.handler, "key": str(fact.key), "outcome": fact.outcome, "result": fact.result,
-            "planned": iso(fact.key.time_us),
+            "schedule": "", "handler": fact.handler, "planned": iso(fact.key.time_us), **_ended_so(fact),
         }  # fmt: skip
         happened = Occurrence(work, {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
         self._tell(at, happened, now)
@@ -568,15 +584,19 @@ class Planner:
         entry = self.state.entries.get(name)
         if entry is None:
             return
+        handler = fact.handler or entry.handler  # which the schedule may have changed meanwhile
+        both = (f"work:{name}", f"work:{handler}")
+        if self._definitions.listeners.keys().isdisjoint(both):
+            return
         upstream = {
-            "schedule": name, "handler": entry.handler, "key": str(fact.key), "outcome": fact.outcome,
-            "result": fact.result, "planned": planned,
+            "schedule": name, "handler": handler, "planned": planned, **_ended_so(fact),
         }  # fmt: skip
-        for work in dict.fromkeys((name, entry.handler)):
-            happened = Occurrence(f"work:{work}", {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""))
-            self._tell(at, happened, now, "" if work == name else _SECOND)
+        happened = Occurrence(both[0], {"upstream": upstream}, ended=_ENDS.get(fact.outcome, ""), also=both[1])
+        self._tell(at, happened, now)
+        if name != handler:
+            self._tell(at, happened._replace(key=both[1], also=both[0]), now, _SECOND)
 
-    def _after(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
+    def _after(self, entry: Entry, run: Run, handler: str, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
         if policies.late_after_us and fact.started_us > run.planned_us + policies.late_after_us:
             self._deadline(entry, run, _LATE, f"it started {_seconds(fact.started_us - run.planned_us)} late", now)
@@ -584,7 +604,8 @@ class Planner:
             self._definitions.stop(entry, f"paused after {entry.failures} failed runs in a row", "planner", now)
         if fact.outcome == "succeeded":
             self._expect(entry)
-        self._launching.ended(entry, now)
+        self._launching.ended(entry, handler, now)
+        self._timing.room(entry, now)
 
     def _tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
         """Tells all schedules that listen; where it was not through when its planner ended, those that come after.
@@ -593,11 +614,13 @@ class Planner:
             at: which input says so.
             occurrence: what happened.
             now: microseconds since the epoch.
-            prefix: of names in `at`, where one input tells of two things.
+            prefix: of names in `at`, where one input tells of two things: those who listen to the other one as well know already.
         """
         resume = self._resume
         done = resume.name if resume is not None and resume[:3] == at[:3] else ""
-        for name in sorted(self._definitions.listeners.get(occurrence.key, ())):
+        listeners = self._definitions.listeners
+        told = listeners.get(occurrence.also, set()) if prefix else set()
+        for name in sorted(listeners.get(occurrence.key, set()) - told):
             entry = self.state.entries.get(name)
             if prefix + name <= done or entry is None:
                 continue
@@ -716,6 +739,42 @@ def _named(key: TaskKey) -> tuple[str, str]:
     """Name of the schedule whose run a task is, and the time it was planned for; empty: it is no run."""
     name, planned, number = (["", "", *key.uniqueness_key.rsplit("/", 2)])[-3:]
     return (name, planned) if planned and number else ("", "")
+
+
+def _ended_so(fact: Fact) -> dict[str, Any]:
+    """What those that come after a run may know of its end."""
+    failure = fact.failure
+    error = {"kind": failure.kind, "message": cut(failure.message, _MOST_WORDS_BYTES)} if failure is not None else None
+    return {
+        "key": str(fact.key), "outcome": fact.outcome, "result": _value(fact.result), "error": error, "attempts": fact.attempt,
+    }  # fmt: skip
+
+
+def _value(result: str | None) -> Any:
+    """What a run has returned; the text of it, if it is too large, or nothing that a record of ours can hold."""
+    if result is None or len(result) > _MOST_VALUE_CHARS:
+        return result
+    try:
+        value = json.loads(result)
+        change_bytes([value])
+        return value if _levels(value) <= _MOST_LEVELS else result
+    except (ValueError, RecursionError):
+        return result
+
+
+def _levels(value: Any) -> int:
+    """How deep a value goes, at most one more than is allowed."""
+    within, levels = [value], 0
+    while within and levels <= _MOST_LEVELS:
+        within = [item for one in within for item in _items(one)]
+        levels += 1
+    return levels
+
+
+def _items(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _seconds(us: int) -> str:

@@ -13,7 +13,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.instant import LATEST_US
 from scylla_spark.core.plan import constraint as constraints
 from scylla_spark.core.plan.constraint import Constraint
-from scylla_spark.core.plan.payload_template import Template
+from scylla_spark.core.plan.payload_template import Place, Template
 from scylla_spark.core.plan.schedule import CatchUp, Overlap, Policies, Schedule, Work
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
@@ -38,7 +38,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     nodes,
 )
 from scylla_spark.core.records.command import SomeMillis, WireRetry
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import PATTERN
@@ -183,6 +183,17 @@ _LEAVES: Final[dict[str, TypeAdapter[Any]]] = {
 _SCHEDULE: Final = TypeAdapter(_Schedule)
 _BASE_US, _CAP_US = 20_000_000, 120_000_000
 
+_FIELDS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("planned", "started", "schedule", "revision", "generation"), frozenset[str]()),
+    "partitions": frozenset({"dataset", "values", "count", "rows", "bytes"}),
+    "table": frozenset(
+        {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
+    ),
+    "upstream": frozenset({"schedule", "handler", "key", "outcome", "result", "error", "attempts", "planned"}),
+}
+"""Fields of what templates may name. Those of events are the events' own."""
+_OPEN_FIELDS: Final = frozenset({"values", "result", "error", "partition"})
+
 
 def read_schedule(value: Any) -> Schedule:
     """The schedule that a JSON value defines.
@@ -194,7 +205,10 @@ def read_schedule(value: Any) -> Schedule:
         ArgumentError: it defines none; the message names the field and what is wrong with it.
     """
     _check_counted(value)
-    return stored_schedule(value)
+    schedule = stored_schedule(value)
+    for place in schedule.work.payload.places():
+        _check_fields(place)
+    return schedule
 
 
 def stored_schedule(value: Any) -> Schedule:
@@ -254,6 +268,25 @@ def names_of(trigger: Trigger) -> frozenset[str]:
             case OnRuns():
                 names |= {"upstream"}
     return frozenset(names)
+
+
+def _check_fields(place: Place) -> None:
+    """Whether what a place names can be there: what events, results and partitions hold is theirs, all else is known.
+
+    Raises:
+        ArgumentError: there is no such field.
+    """
+    name, *path = place.path
+    known = _FIELDS.get(name)
+    if known is None or not path:
+        return
+    if not known:
+        raise ArgumentError(f"{name!r} has no fields, such as {'.'.join(place.path)[:100]!r}.")
+    if path[0] not in known or (len(path) > 1 and path[0] not in _OPEN_FIELDS):
+        raise ArgumentError(
+            f"No fire knows {'.'.join(place.path)[:100]!r}.",
+            hint=f"Fields of {name!r} are: {', '.join(sorted(known))}.",
+        )
 
 
 def _check_counted(value: Any) -> None:
@@ -439,7 +472,7 @@ def _retry(found: Mapping[str, Any] | None) -> WireRetry | None:
     if found is None:
         return None
     base, cap = found.get("base", _BASE_US), found.get("cap", _CAP_US)
-    return WireRetry(found.get("maxRetries", 100), base // 1000, cap // 1000)
+    return WireRetry(found.get("maxRetries", RETRIES), base // 1000, cap // 1000)
 
 
 def _millis(micros: int | None) -> int | None:

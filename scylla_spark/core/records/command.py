@@ -21,7 +21,7 @@ from scylla_spark.core.records import rejection
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.task_tags import Tags
 from scylla_spark.core.trace_context import Traceparent
-from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRY_BASE, RETRY_CAP
+from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms
 from scylla_spark.name import PATTERN
 
@@ -252,7 +252,9 @@ def _command(
 
 
 def _terms(retry: _RetryFields) -> WireRetry:
-    return WireRetry(retry.get("maxRetries"), retry.get("base", _RETRY_BASE_MS), retry.get("cap", _RETRY_CAP_MS))
+    return WireRetry(
+        retry.get("maxRetries", RETRIES), retry.get("base", _RETRY_BASE_MS), retry.get("cap", _RETRY_CAP_MS)
+    )
 
 
 def _out_of_range(record: _CommandFields) -> str:

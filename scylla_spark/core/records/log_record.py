@@ -20,7 +20,6 @@ from scylla_spark.core.records.rejection import Reason, of_defect, of_form, said
 
 VERSION: Final = 1
 STREAMS: Final = ("stdout", "stderr", "logging", "scheduler")
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 MARKER: Final = "scheduler"
 """The stream of markers: what we say of an attempt's output ourselves."""
 MAX_RECORD_BYTES: Final = 1024 * 1024

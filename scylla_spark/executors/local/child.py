@@ -36,6 +36,7 @@ from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, p
 from scylla_spark.executors.local.handler_call import call, clean, failed
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict
 from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.executors.local.surroundings import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64
@@ -100,6 +101,7 @@ class Child:
         self._unsent = 0
         self._sent_us = 0
         self._lock = threading.Lock()  # a thread of a handler may say something at any time
+        self._surroundings = Surroundings()
         self._quick: set[str] = set()
         self._failed = 0  # the last call that did not succeed or did not run
 
@@ -131,6 +133,7 @@ class Child:
         outcome, result, failure, after_ms = run(order, started, notes)
         if os.getpid() != self._pid:
             os._exit(0)  # the handler forked, and this is the copy
+        self._surroundings.restore()
         ended = boot_us()
         duration = ended - begun
         if duration < QUICK_US:

@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import threading
 from contextvars import ContextVar
 from typing import Final
 
 from scylla_spark.clock import now_us
-from scylla_spark.core.records.log_record import LEVELS, bounded
+from scylla_spark.core.records.log_record import bounded
+from scylla_spark.executors.local.line_parts import OpenLine, fields_of, level_of
 from scylla_spark.executors.local.messages import TaskRow
 from scylla_spark.executors.log_memory import LogMemory
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NEVER: Final = 1 << 62
-_MOST_FIELDS_BYTES: Final = 4 * 1024
-_MOST_FIELDS: Final = 32
-_MOST_VALUE_CHARS: Final = 1_000
-_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class LogWriter:
@@ -86,7 +82,7 @@ class LogWriter:
         with self._lock:
             line = call.open.get(stream)
             if line is None:
-                line = call.open[stream] = _OpenLine(self._memory.line)
+                line = call.open[stream] = OpenLine(self._memory.line)
             start = 0
             while (stop := text.find("\n", start)) >= 0:
                 line.add(text, start, stop)
@@ -104,9 +100,8 @@ class LogWriter:
         call = self._here.get() or self._last
         if call is None or os.getpid() != self._pid:
             return
-        level = record.levelname.lower()
         with self._lock:
-            self._line(call, "logging", level if level in LEVELS else _level(record.levelno), text, _fields(record))
+            self._line(call, "logging", level_of(record), text, fields_of(record))
 
     def _line(self, call: _Call, stream: str, level: str | None, text: str, fields: str | None = None) -> None:
         """Hands over one line; one that a signal handler writes in the midst of another is not kept."""
@@ -151,43 +146,13 @@ class _Call:
         self.number = number
         self.seq = self.bytes = 0
         self.announced, self.pushed_out_at = False, _NEVER
-        self.open: dict[str, _OpenLine] = {}
+        self.open: dict[str, OpenLine] = {}
 
     def announcement(self) -> list[object]:
         """Whose lines they are, and how many came before."""
         row = self._row
         key = (row.time_us, row.ordering_id, row.uniqueness_key)
         return ["begin", self.number, *key, row.attempt, row.epoch, self.seq]
-
-
-class _OpenLine:
-    """A line whose end was not written yet, as far as it can be kept.
-
-    Args:
-        most: characters beyond which it is not kept.
-    """
-
-    __slots__ = ("_chars", "_most", "_pieces", "begun")
-
-    def __init__(self, most: int) -> None:
-        self._most = most + 1  # one more, so that it is seen to be cut
-        self._pieces: list[str] = []
-        self._chars = 0
-        self.begun = False
-
-    def add(self, text: str, start: int, stop: int) -> None:
-        """Adds a piece of a text."""
-        self.begun = self.begun or stop > start
-        room = self._most - self._chars
-        if room > 0 and stop > start:
-            self._pieces.append(text[start : min(stop, start + room)])
-            self._chars += len(self._pieces[-1])
-
-    def take(self) -> str:
-        """The line so far; the next one begins."""
-        text = "".join(self._pieces)
-        self._pieces, self._chars, self.begun = [], 0, False
-        return text
 
 
 class RecordKeeper(logging.Handler):
@@ -226,30 +191,3 @@ def keep_records(writer: LogWriter, streams: tuple[object, ...]) -> None:
     for one in printing:
         root.removeHandler(one)
     root.addHandler(RecordKeeper(writer))
-
-
-def _level(number: int) -> str:
-    return LEVELS[min(max(number // 10 - 1, 0), len(LEVELS) - 1)]
-
-
-def _fields(record: logging.LogRecord) -> str:
-    found: dict[str, object] = {"logger": record.name[:_MOST_VALUE_CHARS]}
-    for name, value in vars(record).items():
-        if name not in _PLAIN and len(found) < _MOST_FIELDS:
-            found[str(name)[:100]] = value if _is_plain(value) else _shown(value)
-    text = json.dumps(found, ensure_ascii=False).encode(errors="replace").decode()
-    return text if len(text.encode()) <= _MOST_FIELDS_BYTES else json.dumps({"logger": found["logger"]})
-
-
-def _is_plain(value: object) -> bool:
-    """Whether JSON has the value as it is, and in few letters."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63)
-
-
-def _shown(value: object) -> str:
-    try:
-        return str(value)[:_MOST_VALUE_CHARS]
-    except Exception as error:
-        return f"<no text: {type(error).__name__}>"

@@ -204,6 +204,7 @@ class EmbeddedBroker:
             capture_output=True,
             text=True,
             pass_fds=(lock,),
+            start_new_session=True,  # see `_Child`
             check=False,
         )
         if done.returncode != 0:

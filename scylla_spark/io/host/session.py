@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
@@ -81,13 +83,24 @@ def open_session(settings: Settings, name: str, *, services: bool = False) -> Sp
     launching = launch_jvm(settings, services=services)
     if launching is not None:
         launching.join()
-    builder = SparkSession.builder.appName(name)
-    for key, value in chosen.items():
+    builder = SparkSession.builder
+    for key, value in (chosen | {"spark.app.name": name}).items():
         builder = builder.config(key, value)
+    if services:
+        _make_context(chosen | {"spark.app.name": name})
     session: SparkSession = builder.getOrCreate()
     if settings.master.startswith("local"):
         session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _make_context(chosen: Mapping[str, str]) -> None:
+    """Makes the context of a session to come, in a thread: made by the main one it has Ctrl-C cancel all jobs, whoever serves here."""
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf().setAll(list(chosen.items()))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(SparkContext.getOrCreate, conf).result()
 
 
 def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None:
@@ -114,11 +127,29 @@ def launch_jvm(settings: Settings, *, services: bool) -> threading.Thread | None
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        SparkContext._ensure_initialized(gateway=start(conf))  # noqa: SLF001
+        gateway = start(conf, _OwnSession(start_new_session=True))
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
 
     _launch = threading.Thread(target=launch, name="spark-launch")
     _launch.start()
     return _launch
+
+
+class _OwnSession(dict[str, Any]):
+    """Arguments of Popen for a JVM that signals for its parent do not reach: it ends when its standard input does.
+
+    Ctrl-C goes to all processes of a terminal's group, a stop of systemd to all of a control group: a JVM that ended at once would take
+    away from its parent what that drains with. PySpark has it ignore SIGINT by a `preexec_fn` of its own; this puts ours in its place.
+    A JVM leaves signals alone that are ignored when it starts.
+    """
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, _ignore_signals if name == "preexec_fn" else value)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def options(settings: Settings, *, services: bool) -> dict[str, str]:

@@ -164,7 +164,7 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
     try:
         key, value = command.key.ordering_id.encode(), _with_extra(encode(command), command.extra)
         partition = place_of(command.key.ordering_id, rules.partitions)
-    except (UnicodeEncodeError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ArgumentError(
             f"The task cannot be written: {error}.", hint="Nothing was sent.", reason="wrong_value"
         ) from None

@@ -89,7 +89,7 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     pages = Dashboard(
         behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us())
     )
-    return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes)
+    return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.desks.on_the_way)
 
 
 def application(settings: Settings, scheduler: Scheduler | None = None) -> FastAPI:

@@ -137,7 +137,7 @@ class Api:
             self._simulating = False
 
 
-def _api(request: Request) -> Api:
+async def _api(request: Request) -> Api:  # a plain function would wait for a thread where all are taken
     return cast(Api, request.app.state.api)
 
 
@@ -145,7 +145,7 @@ Asked = Annotated[Api, Depends(_api)]
 """What a route gets to ask through."""
 
 
-def _own(request: Request) -> QueueBounds:
+async def _own(request: Request) -> QueueBounds:
     return cast(QueueBounds, request.scope["own_queues"])
 
 
@@ -215,7 +215,7 @@ class _StrictRoute(APIRoute):
             scope = NEEDS.get(operation, UNSAID).scope or ""
             strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)
             if rights is not None:
-                await request.app.state.check_queues(_api(request), strict, operation, rights)
+                await request.app.state.check_queues(await _api(request), strict, operation, rights)
             answer: Response = await inner(strict)
             return answer
 

@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.instant import is_storable
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.leased_lines import LEVELS
 from scylla_spark.core.records import fast_json
-from scylla_spark.core.records.log_record import LEVELS, MARKER, STREAMS, LogLine, bounded, marker
+from scylla_spark.core.records.log_record import MARKER, STREAMS, LogLine, bounded, marker
 from scylla_spark.core.redaction import Redaction
 
 _MOST_CALLS: Final = 20_000  # of one child that are open at once

@@ -117,9 +117,10 @@ def describe_lane(engine: Engine, now: int, ordering_id: str) -> dict[str, Any]:
         if lane is not None:
             entries = sorted(lane.entries.values(), key=lambda entry: entry.key)[:_SHOWN]
             tasks = [
-                {"key": str(e.key), "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
+                {"key": str(e.key), "scheduled_time": iso(e.key.time_us), "uniqueness_key": e.key.uniqueness_key,
+                 "attempts": e.attempt, "next_start": iso(e.next_us), "cancelled": e.cancelled}
                 for e in entries
-            ]
+            ]  # fmt: skip
             return {
                 "ordering_id": ordering_id, "loaded": True, "partition": partition.number, "state": str(lane.state),
                 "why": _why(engine, partition, lane, now), "tasks": tasks, "more_in_tables": lane.frontier is not None,

@@ -492,7 +492,7 @@ class Dispatcher:
 
         def report(now: int) -> None:
             self.measures.finished(outcomes, self.engine.runs)
-            self.engine.finished(self._policies.judged(outcomes, self.engine.runs), now)
+            self.engine.finished(outcomes, now)
 
         self.mailbox.post(report)
 

@@ -39,6 +39,8 @@ def limits_of(definition: QueueDefinition) -> QueueLimits:
         definition.max_run_us // 1000,
         dict(definition.weights) or None,
         definition.ageing,
+        definition.on_exception == "fail",
+        definition.redelivers,
     )
 
 

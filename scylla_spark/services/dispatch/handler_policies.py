@@ -1,26 +1,24 @@
-"""How each task is run, by what its handler and its queue say; and what its queue makes of how it ended.
+"""How each task is run, by what its handler and its queue say.
 
 Of retries counts what the task itself says, then its queue (field by field), then its handler, then the deployment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy
-from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.queues_in_force import QueuesInForce
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Outcome, Retry
+from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_ms
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX
 from scylla_spark.executors.switched_off import UNSANDBOXED
 
-_FALSE: Final = "false"
 _UNKNOWN: Final = ""  # stands for all handlers that nobody knows: their names come from data
 
 
@@ -40,8 +38,6 @@ class HandlerPolicies:
         self._default = self._of_handler(HandlerInfo(_UNKNOWN))
         self._for_workers = HandlerPolicy(LEASED, self._default.timeout_ms, self._default.retry)
         self._of_queues: dict[tuple[str | None, str], HandlerPolicy] = {}
-        self._judging: dict[str, QueueDefinition] = {}
-        self.queues_changed()
 
     def know(self, handlers: Mapping[str, HandlerInfo]) -> None:
         """These handlers can be run here."""
@@ -53,8 +49,6 @@ class HandlerPolicies:
     def queues_changed(self) -> None:
         """Other definitions are in force than before."""
         self._of_queues = {}
-        listed = self._queues.all()
-        self._judging = {name: found for name, found in listed.items() if found is not None and _judges(found)}
 
     def of(self, command: Command) -> HandlerPolicy:
         """How a task is run."""
@@ -67,22 +61,6 @@ class HandlerPolicies:
         found = self._of_queues.get((handler, command.queue))
         if found is None:
             found = self._of_queues[handler, command.queue] = self._of_queue(handler, queue)
-        return found
-
-    def judged(self, outcomes: Sequence[Outcome], runs: Mapping[int, Run]) -> Sequence[Outcome]:
-        """The outcomes as the queues of their tasks want them.
-
-        Args:
-            outcomes: as executors report them.
-            runs: what is under way, by the ids that outcomes name.
-        """
-        if not self._judging:
-            return outcomes
-        found = []
-        for outcome in outcomes:
-            run = runs.get(outcome.id)
-            queue = self._judging.get(run.invocation.queue) if run is not None else None
-            found.append(_judged(outcome, queue) if queue is not None else outcome)
         return found
 
     def _plain(self, handler: str | None) -> HandlerPolicy:
@@ -101,25 +79,8 @@ class HandlerPolicies:
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
         instead = queue.default_handler if handler is None and queue.mode == "push" else None
         plain = self._plain(instead if instead is not None else handler)
-        alone = _redelivers(queue)
+        alone = queue.redelivers
         most = 1 if alone else plain.max_batch
         refused = queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
         return HandlerPolicy(executor, plain.timeout_ms, queue.retry(plain.retry), most, instead or "", alone)
-
-
-def _redelivers(queue: QueueDefinition) -> bool:
-    """Whether a handler that returns False gets its task again; not of a queue that delivers each once."""
-    return queue.on_false == "redeliver" and queue.lease_us > 0
-
-
-def _judges(queue: QueueDefinition) -> bool:
-    return _redelivers(queue) or queue.on_exception == "fail"
-
-
-def _judged(outcome: Outcome, queue: QueueDefinition) -> Outcome:
-    if outcome.outcome == SUCCEEDED and outcome.result == _FALSE and _redelivers(queue):
-        return outcome._replace(outcome=YIELDED, result=None, after_ms=queue.lease_us // 1000)
-    if outcome.outcome == FAILED and queue.on_exception == "fail":
-        return outcome._replace(final=outcome.failure is not None and outcome.failure.raised)
-    return outcome

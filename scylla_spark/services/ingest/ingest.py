@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -54,7 +55,7 @@ _callbacks = logging.getLogger("py4j.clientserver")  # shows a stack for each ba
 _SMALL_BATCH = 5_000  # fewer new records than this wait for more …
 _TRIGGERS_WAITED = 3  # … through so many triggers: a batch costs a second of CPU, however little is in it …
 _LEAST_WAIT = timedelta(seconds=15)  # … unless triggers are short, so that somebody wants to see rows soon
-_STOP_PATIENCE = 150  # tenths of a second
+_STOP_PATIENCE_US = 5_000_000  # for the batches of both queries together
 _BUSY_S, _IDLE_S, _FAILED_S = 1.0, 5.0, 30.0  # pauses of the timer; batches that wait for a table come in between
 _LAG_US = 10_000_000  # between two looks at how far the tables are behind
 _TIMER_END_S = 60.0
@@ -241,8 +242,9 @@ class Ingest:
         """Ends both queries, at a batch boundary where that comes within some seconds, and lets go of the tables."""
         self._stopping.set()
         _callbacks.setLevel(logging.CRITICAL + 1)
-        for query in self._queries:
-            _stop_between_batches(query)
+        until_us = boot_us() + _STOP_PATIENCE_US
+        with ThreadPoolExecutor(len(self._queries) or 1) as threads:
+            list(threads.map(lambda query: _stop_between_batches(query, until_us), self._queries))
         self._queries.clear()
         for guard in self._guards.values():
             guard.close()
@@ -361,11 +363,9 @@ def _set(positions: Mapping[int, int]) -> dict[int, int]:
     return {number: offset for number, offset in positions.items() if offset}
 
 
-def _stop_between_batches(query: StreamingQuery) -> None:
+def _stop_between_batches(query: StreamingQuery, until_us: int) -> None:
     """Stops a query while it waits for its trigger; one whose batch takes longer than that is interrupted, and repeats it later."""
     pause = threading.Event()
-    for _ in range(_STOP_PATIENCE):
-        if not query.isActive or not query.status["isTriggerActive"]:
-            break
+    while query.isActive and query.status["isTriggerActive"] and boot_us() < until_us:
         pause.wait(0.1)
     query.stop()

@@ -63,6 +63,7 @@ class PlanTenure:
         self._log = PlanLogReader(settings, self._consumer)
         self._commands = TopicPartition(settings.topics.schedules, 0)
         self._fences: dict[int, FenceLog] = {}
+        self._unread: dict[TopicPartition, int] = {}  # what came while nobody planned → its end
         self._under_way: deque[tuple[Group, int, int]] = deque()  # group, our clock at its send, boot clock at its send
         self._acks: deque[tuple[int, list[Any]]] = deque()
         self._snapshot: list[str] | None = None
@@ -156,6 +157,13 @@ class PlanTenure:
         self._consumer.assign(list(places))
         for place, offset in places.items():
             self._consumer.seek(place, offset)
+        self._unread = self._consumer.end_offsets([place for place in places if place != self._log.place])
+
+    def _is_up_to_date(self) -> bool:
+        """Whether all was read that came while nobody planned: pauses of then are obeyed, and ends are known, before anything fires."""
+        for place in [place for place, end in self._unread.items() if self._consumer.position(place) >= end]:
+            del self._unread[place]
+        return not self._unread
 
     def _check_kept(self, places: Mapping[TopicPartition, int]) -> None:
         """Whether the log of outcomes still holds what was not read yet.
@@ -197,18 +205,22 @@ class PlanTenure:
                 self._facts(place.partition, found)
         self._acknowledged()
         if len(self._under_way) < _MOST_UNDER_WAY:
-            if self._clock_is_right:
-                self.planner.tick(self._now)
-            self._tables.exchange(self.planner, self._now)
+            if self._is_up_to_date():
+                self._decide()
             self._go_on_with_snapshot()
             self._write()
         self._check_under_way()
+
+    def _decide(self) -> None:
+        if self._clock_is_right:
+            self.planner.tick(self._now)
+        self._tables.exchange(self.planner, self._now)
 
     def _wait_ms(self) -> int:
         if self._acks:
             return 1
         wake_us = self.planner.next_wake_us
-        if wake_us is None:
+        if wake_us is None or self._unread:
             return _LONGEST_POLL_MS
         return min(max((wake_us - now_us()) // 1000, 0), _LONGEST_POLL_MS)
 

@@ -43,7 +43,16 @@ class _Trouble(NamedTuple):
 
 @dataclass(slots=True)
 class _Look:
-    """One leaf's view of its table."""
+    """One leaf's view of its table.
+
+    Attributes:
+        table: as it is read.
+        trigger: what of it counts.
+        handed: what belongs to runs: what comes after is read anew when that changes.
+        pending: what does not.
+        cursor: how far it was read.
+        told: partition → how many commits of what is pending were told.
+    """
 
     table: WatchedTable
     trigger: OnTable
@@ -174,10 +183,10 @@ class TableWatcher:
     def _tell_ranges(self, place: Place, look: _Look, handed: Handed) -> None:
         now = now_us()
         for one in ranges(look.trigger, look.pending):
-            if one.due_us > now or look.told.get(one.key) == one.to_version:
-                continue
-            look.told[one.key] = one.to_version
             grown = one.grown
+            if one.due_us > now or look.told.get(one.key) == grown.commits:
+                continue
+            look.told[one.key] = grown.commits
             growth = Growth(
                 handed.table_id or look.cursor.table_id, one.from_version, one.to_version, grown.commits, grown.rows, grown.bytes,
                 _part(one.key), len(look.pending.grown) <= 1,

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.leased_lines import MOST_LINES, LeasedLine
-from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.clock import now_us
+from scylla_spark.core.leased_lines import LeasedLine
+from scylla_spark.worker.line_sender import HEAD_BYTES, LINE_BYTES, LINE_COSTS, TAIL_BYTES, LineSender, Send
 
-HEAD_BYTES: Final = 256 * 1024
-TAIL_BYTES: Final = 768 * 1024
-LINE_BYTES: Final = 8 * 1024
-_LINE_COSTS: Final = 64  # with a line of text go its number, its time and its stream
 _MOST_TOGETHER: Final = 2_000
-_SENT_BYTES: Final = 128 * 1024
-_EVERY_S: Final = 0.5
-_LAST_US: Final = 5_000_000
-
-Send = Callable[[Sequence[LeasedLine]], object]
-"""Brings lines to the server; raises UnreachableError where it may be tried again, other errors of ours where it may not."""
 
 
 class _Piece(NamedTuple):
@@ -48,7 +38,7 @@ class _Piece(NamedTuple):
     @property
     def cost(self) -> int:
         """Bytes that count."""
-        return len(self.data) + self.lines * _LINE_COSTS
+        return len(self.data) + self.lines * LINE_COSTS
 
 
 class ContainerLines:
@@ -59,7 +49,7 @@ class ContainerLines:
     """
 
     def __init__(self, send: Send) -> None:
-        self._send = send
+        self._sender = LineSender(send, self._take)
         self._lock = threading.Lock()
         self._seq = 0
         self._head = 0
@@ -67,12 +57,10 @@ class ContainerLines:
         self._last: deque[_Piece] = deque()
         self._last_costs = 0
         self._open: dict[str, bytearray] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="container-lines", daemon=True)
 
     def start(self) -> None:
         """Begins to send."""
-        self._thread.start()
+        self._sender.start()
 
     def feed(self, stream: str, data: bytes) -> None:
         """Takes what came next on a stream, wherever lines end; from any thread."""
@@ -100,9 +88,7 @@ class ContainerLines:
             else:
                 self._first.clear()
             self._last.clear()
-        self._ended.set()
-        if self._thread.ident is not None:  # else it could not be started
-            self._thread.join(_LAST_US / 1e6 + 1)
+        self._sender.end()
 
     def _add(self, stream: str, data: bytes) -> None:
         first, lines, early = self._seq + 1, data.count(b"\n") + 1, self._head < HEAD_BYTES
@@ -120,28 +106,11 @@ class ContainerLines:
         while self._last_costs > TAIL_BYTES:
             self._last_costs -= self._last.popleft().cost
 
-    def _run(self) -> None:
-        until = None
-        while not self._ended.wait(_EVERY_S) or self._first:
-            if self._ended.is_set():
-                until = until or boot_us() + _LAST_US
-                if boot_us() > until:
-                    return
-            if not self._sent():
-                return
-
-    def _sent(self) -> bool:
-        """Sends what waits; whether more could be sent."""
+    def _take(self) -> Iterable[LeasedLine]:
+        """What is to be sent now."""
         with self._lock:
             pieces, self._first = self._first, deque()
-        for some in _portions(_lines(pieces)):
-            try:
-                self._send(some)
-            except UnreachableError:
-                continue  # what is told next shows that these are missing
-            except SchedulerError:
-                return False
-        return True
+        return _lines(pieces)
 
 
 def _some(data: bytes, *, early: bool) -> bytes:
@@ -149,19 +118,6 @@ def _some(data: bytes, *, early: bool) -> bytes:
     if early:
         return b"\n".join(data.split(b"\n", _MOST_TOGETHER)[:_MOST_TOGETHER])
     return b"\n".join(data.rsplit(b"\n", _MOST_TOGETHER)[1:])
-
-
-def _portions(lines: Iterable[LeasedLine]) -> Iterator[list[LeasedLine]]:
-    """As many lines at a time as one request takes."""
-    some, size = list[LeasedLine](), 0
-    for line in lines:
-        some.append(line)
-        size += len(line.text) + _LINE_COSTS
-        if len(some) >= MOST_LINES or size >= _SENT_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _lines(pieces: Iterable[_Piece]) -> Iterator[LeasedLine]:

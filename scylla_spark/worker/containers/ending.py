@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple, NoReturn
 
-from scylla_spark.core.task import ABORTED, MAX_RESULT_BYTES, TIMED_OUT, YIELDED
+from scylla_spark.core.task import ABORTED, CONTAINER_LOST, CONTAINER_NOT_STARTED, MAX_RESULT_BYTES, TIMED_OUT, YIELDED
 from scylla_spark.executors.isolation import MEMORY_EXCEEDED
 from scylla_spark.executors.local.handler_call import OK, encode_result, failed
 from scylla_spark.executors.local.messages import Verdict
@@ -13,8 +13,8 @@ from scylla_spark.worker.containers.last_lines import LastLines
 
 EXIT: Final = "container_exit"
 KILLED: Final = "container_killed"
-LOST: Final = "container_lost"
-NOT_STARTED: Final = "container_not_started"
+LOST: Final = CONTAINER_LOST
+NOT_STARTED: Final = CONTAINER_NOT_STARTED
 NOT_KEPT: Final = "outputs_not_kept"
 ABORT_CODE: Final = 64
 LATER_CODE: Final = 75

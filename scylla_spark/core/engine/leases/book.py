@@ -361,7 +361,8 @@ class LeaseBook:
             self._ended.popitem(last=False)
         run.lane.out -= 1
         self._waiting.let_in(run.gate.end(run.lane.ordering_id))
-        self._judging.decide(run, outcome._replace(work=lease.note), now, linger=False)
+        outcome = self._judging.as_queue_says(run, outcome._replace(work=lease.note))
+        self._judging.decide(run, outcome, now, linger=False)
         self._waiting.go_on(run.partition, run.lane, now)
 
     def give_back(self, lease: Lease, now: int, code: str, said: str) -> None:

@@ -20,6 +20,7 @@ from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.handing_over import leaves_kept
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.timing import Timing
@@ -115,13 +116,17 @@ class Definitions:
         if old is not None:
             self._launching.drop_jobs(old, now, "its schedule was changed")
             taken_back = self._launching.cancel_ahead(old, now)
-        paused = schedule.paused if old is None or "paused" in (schedule.definition or {}) else old.paused
+            if old.handler != schedule.work.handler:
+                self._launching.outlive(old)
+        kept = old if old is not None and old.paused and "paused" not in (schedule.definition or {}) else None
+        paused = schedule.paused or kept is not None
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
-            "paused": paused, "note": schedule.note, "author": command.author, "changed_us": now, "cursor_us": now,
+            "paused": paused, "note": kept.note if kept else schedule.note, "until_us": kept.until_us if kept else 0,
+            "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused else self._timing.begin(schedule, now),
         }  # fmt: skip
-        self._journal.note("put", schedule.name, fields)
+        self._journal.note("put", schedule.name, fields, *_leaves_kept(old, schedule, _keys(schedule)))
         if not paused:
             self._begin(self._state.entries[schedule.name], now)
         return ("changed" if old is not None else "added"), taken_back
@@ -181,6 +186,7 @@ class Definitions:
         entry = self._state.entries[name]
         self._launching.drop_jobs(entry, now, "its schedule was removed")
         taken_back = self._launching.cancel_ahead(entry, now)
+        self._launching.outlive(entry)
         self._journal.note(
             "drop",
             name,
@@ -195,20 +201,32 @@ class Definitions:
 
         Raises:
             NotFoundError: one of the names is not there.
-            ConflictError: a schedule that was named alone is paused already.
+            ConflictError: a schedule that was named alone is paused already, and neither its note nor its end is to change.
         """
         names = self._chosen(command, last)
-        todo = [name for name in names if not self._state.entries[name].paused]
+        todo = [name for name in names if not self._state.entries[name].paused or self._pauses_anew(name, command)]
         if names and not todo and "names" in command.fields and not last:
-            raise ConflictError(f"The schedule {names[0]!r} is paused already.", hint="Nothing is to be done.")
+            raise ConflictError(
+                f"The schedule {names[0]!r} is paused already.", hint="Give another note or end, or leave it."
+            )
         done: dict[str, Any] = {name: "paused" for name in command.fields.get("names", ()) if name <= last}
         until_us, note = command.fields.get("until", 0), command.fields.get("note", "")
         keys: list[TaskKey] = []
         for name in todo:
-            keys += self.stop(self._state.entries[name], note, command.author, now, until_us)
+            entry = self._state.entries[name]
+            before = (entry.note, entry.until_us) if entry.paused else ("", 0)
+            keys += self.stop(entry, note or before[0], command.author, now, until_us or before[1])
             done[name] = "paused"
             yield name
         return done, keys
+
+    def _pauses_anew(self, name: str, command: PlanCommand) -> bool:
+        """Whether a paused schedule that is named is given another note, or another end of its pause; by a tag none is."""
+        entry, fields = self._state.entries[name], command.fields
+        before = {"note": entry.note, "until": entry.until_us}
+        return name in fields.get("names", ()) and any(
+            fields.get(one, was) not in ("", was) for one, was in before.items()
+        )
 
     def stop(self, entry: Entry, note: str, author: str, now: int, until_us: int = 0) -> list[TaskKey]:
         """Pauses one schedule.
@@ -349,6 +367,15 @@ def _keys(schedule: Schedule) -> list[str]:
     keys += [f"calendar:{name}" for name in sorted(calendars) if name]
     keys += [f"owner:{schedule.owner}"] if schedule.owner else []
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
+
+
+def _leaves_kept(old: Entry | None, schedule: Schedule, keys: list[str]) -> list[list[tuple[int, int]]]:
+    """Which leaves go on where one of before stands, if older readers would not find that by themselves."""
+    if old is None or not old.tables:
+        return []
+    found = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables)
+    plain = {number: number for number in sorted(old.tables)} if list(old.keys) == keys else {}
+    return [list(found.items())] if found != plain else []
 
 
 def _read(value: Mapping[str, Any]) -> tuple[Schedule, str]:

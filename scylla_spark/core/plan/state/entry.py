@@ -95,7 +95,7 @@ class Run(NamedTuple):
 
 
 class Handed(NamedTuple):
-    """Which versions of a watched table were handed over to jobs.
+    """Which versions of a watched table were handed over to runs.
 
     Attributes:
         table_id: which table.

@@ -17,9 +17,10 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 3
-"""The newest version of groups. 3: schedules and watched tables told in parts. What does not say so is written as version 2, which
-older readers read; they stop before version 3."""
+VERSION: Final = 4
+"""The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
+takes the place of another, and says which leaves go on where one of before stands with its table. A group is written as the lowest
+version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -30,7 +31,12 @@ ENTRY_PART: Final = "entry_part"
 ENTRY_JOB: Final = "entry_job"
 TABLE_PART: Final = "table_part"
 """Kind of the change by which versions of one partition of a table are handed over."""
-_NEW: Final = frozenset({ENTRY_PART, ENTRY_JOB, TABLE_PART})
+RUNS_OF: Final = "runs_of"
+"""Kind of the change that says of which handler runs are whose schedule goes, or gets another handler, before they have ended."""
+RUN_ENDED: Final = "run_ended"
+"""Kind of the change by which such a run of a schedule that is gone has ended."""
+_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4}
+_LEAVES_KEPT: Final = 4
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -100,7 +106,7 @@ class _Fields(TypedDict, total=False):
 
 
 _read = TypeAdapter(_Fields).validator.validate_json
-_BEGINS: Final = tuple(f'{{"v":{version},"kind":"{PLAN}",'.encode() for version in (_COMMON, VERSION))
+_BEGINS: Final = tuple(f'{{"v":{version},"kind":"{PLAN}",'.encode() for version in range(_COMMON, VERSION + 1))
 
 
 def is_plan(value: bytes | None) -> bool:
@@ -111,7 +117,7 @@ def is_plan(value: bytes | None) -> bool:
 def encode(group: Group) -> bytes:
     """The record of a group."""
     fields: dict[str, Any] = {
-        "v": VERSION if any(change[0] in _NEW for change in group.changes) else _COMMON,
+        "v": max(map(_version_of, group.changes), default=_COMMON),
         "kind": PLAN, "epoch": group.fence.epoch, "nonce": group.fence.nonce, "number": group.number,
         "at_us": group.at_us, "sent": group.sent, "snapshot": group.snapshot,
     }  # fmt: skip
@@ -124,6 +130,11 @@ def encode(group: Group) -> bytes:
     if group.begins:
         fields["begins"] = True
     return to_json(fields | {"changes": group.changes})
+
+
+def _version_of(change: Change) -> int:
+    """The version of groups that a change needs."""
+    return _LEAVES_KEPT if change[0] == "put" and len(change) > 3 else _SINCE.get(change[0], _COMMON)
 
 
 def change_bytes(change: Change) -> int:

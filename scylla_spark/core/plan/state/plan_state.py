@@ -11,7 +11,17 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
-from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, Change, Group, Partly, Position
+from scylla_spark.core.plan.state.plan_log import (
+    ENTRY_JOB,
+    ENTRY_PART,
+    RUN_ENDED,
+    RUNS_OF,
+    TABLE_PART,
+    Change,
+    Group,
+    Partly,
+    Position,
+)
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 
@@ -26,6 +36,7 @@ class PlanState:
     Attributes:
         entries: name → schedule.
         runs: key of a run that has not ended → name of its schedule, and generation.
+        handlers: key of a run that has not ended and whose schedule is gone, or has another handler by now → the handler that it is of.
         calendars: name → days.
         queues: name → definition that was put.
         queue_revision: of the newest change of any queue.
@@ -44,6 +55,7 @@ class PlanState:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     runs: dict[TaskKey, tuple[str, int]] = field(default_factory=dict)
+    handlers: dict[TaskKey, str] = field(default_factory=dict)
     calendars: dict[str, frozenset[date]] = field(default_factory=dict)
     queues: dict[str, StoredDefinition] = field(default_factory=dict)
     queue_revision: int = 0
@@ -113,9 +125,15 @@ def _put(state: PlanState, change: Change) -> None:
             old.last_success_us,
             old.launches_us,
         )
-        same = old.keys == entry.keys
-        entry.tables, entry.seen_us = (old.tables if same else {}), {}
+        entry.tables, entry.seen_us = _kept_tables(old, entry, change), {}
     state.entries[change[1]] = entry
+
+
+def _kept_tables(old: Entry, entry: Entry, change: Change) -> dict[int, Handed]:
+    """Where the tables of a changed schedule stand: as the change says by leaf, or as before if it listens to the same."""
+    if len(change) > 3:
+        return {new: old.tables[leaf] for new, leaf in change[3] if leaf in old.tables}
+    return old.tables if old.keys == entry.keys else {}
 
 
 def _entry(state: PlanState, change: Change) -> None:
@@ -181,6 +199,15 @@ def _drop(state: PlanState, change: Change) -> None:
         state.runs.pop(run.key, None)
 
 
+def _runs_of(state: PlanState, change: Change) -> None:
+    for key in change[2]:
+        state.handlers[TaskKey(*key)] = change[1]
+
+
+def _run_ended(state: PlanState, change: Change) -> None:
+    state.handlers.pop(TaskKey(*change[1]), None)
+
+
 def _grave(state: PlanState, change: Change) -> None:
     state.graves.pop(change[1], None)
     state.graves[change[1]] = change[2]
@@ -220,7 +247,10 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
         run = Run(generation, fire["planned_us"], TaskKey(*key), fire.get("by_hand", False))
         entry.runs[generation] = run
         state.runs[run.key] = (entry.name, generation)
-        entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:] if fire.get("rated") else ()
+        if fire.get("rated"):
+            entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:]
+        elif not run.by_hand:
+            entry.launches_us = ()
     if fire.get("ends_job", True):
         entry.jobs.pop(generation, None)
 
@@ -236,6 +266,7 @@ def _end(state: PlanState, entry: Entry, change: Change) -> None:
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
+        state.handlers.pop(run.key, None)
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):
@@ -271,6 +302,8 @@ _WHOLE: Final[dict[str, Callable[[PlanState, Change], None]]] = {
     "send": _send,
     "unsent": _unsent,
     "grave": _grave,
+    RUNS_OF: _runs_of,
+    RUN_ENDED: _run_ended,
     "answer": _nothing,
     "refuse": _nothing,
     AUDIT: _nothing,

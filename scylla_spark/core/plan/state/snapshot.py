@@ -6,12 +6,14 @@ token and rule by its name in the list. Each change fits into a record; a schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
 from scylla_spark.core.plan.state.entry import Entry
-from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, TABLE_PART, change_bytes
+from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, TABLE_PART, change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
@@ -20,14 +22,23 @@ _OF_QUEUE: Final = "~"  # no schedule's name begins with it: those of queues in 
 _OF_TOKEN: Final = "^"  # likewise those of tokens
 _OF_RULE: Final = "|"  # likewise those of notification rules
 _MOST_ENTRY_BYTES: Final = 256 * 1024
+_MOST_KEYS: Final = 100  # of one change
 
 
 def common_changes(state: PlanState) -> list[Sequence[Any]]:
     """What is of no single schedule, queue, token or rule."""
     days = [["calendar", name, sorted(day.isoformat() for day in days)] for name, days in state.calendars.items()]
     graves = [["grave", name, generation] for name, generation in state.graves.items()]
+    left = list(_runs_of(state, [key for key in state.handlers if key not in state.runs]))
     unsent = [["unsent", number, texts] for number, texts in state.unsent.items()]
-    return [["queue_revision", state.queue_revision], [RULE_REVISION, state.notices.revision], *days, *graves, *unsent]
+    return [
+        ["queue_revision", state.queue_revision],
+        [RULE_REVISION, state.notices.revision],
+        *days,
+        *graves,
+        *left,
+        *unsent,
+    ]
 
 
 def names_of(state: PlanState) -> list[str]:
@@ -49,6 +60,17 @@ def changes_of(state: PlanState, name: str) -> Iterator[Sequence[Any]]:
         yield from state.notices.again(plain)
     elif (entry := state.entries.get(name)) is not None:
         yield from _of_entry(entry)
+        yield from _runs_of(state, [run.key for run in entry.runs.values() if run.key in state.handlers])
+
+
+def _runs_of(state: PlanState, keys: Iterable[TaskKey]) -> Iterator[Sequence[Any]]:
+    """Which handlers runs are of that their schedule does not say that of (any more)."""
+    found: dict[str, list[TaskKey]] = defaultdict(list)
+    for key in keys:
+        found[state.handlers[key]].append(key)
+    for handler, those in found.items():
+        for first in range(0, len(those), _MOST_KEYS):
+            yield RUNS_OF, handler, those[first : first + _MOST_KEYS]
 
 
 def _of_entry(entry: Entry) -> Iterator[Sequence[Any]]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from scylla_spark.core.plan.launching import OBSOLETE
 from scylla_spark.core.plan.state.entry import Entry, Handed, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
 
@@ -132,10 +134,10 @@ class TableWatch:
         leaf = leaves(entry.schedule.trigger)[place.leaf]
         if isinstance(leaf, OnAbsence):
             self._watching.came(entry, place.leaf, leaf.within_us, now)
-            self._watching.hand_over(entry, place.leaf, _values(leaf.of, growth), now)
+            self._journal.note(*moved(entry, place.leaf, _values(leaf.of, growth), now))
             return
-        latch = Latch(True, growth.commits, growth.rows, growth.size, {"table": _values(leaf, growth)})
-        self._watching.latch(entry, place.leaf, latch, now)
+        latch = Latch(True, growth.commits, growth.rows, growth.size, {TABLE: _values(leaf, growth)})
+        self._watching.grew(entry, place.leaf, latch, now)
 
     def trouble(self, place: Place, kind: str, why: str, resume: tuple[str, int] | None, now: int) -> None:
         """A table cannot be watched as it was; it is told of once, until something else is wrong.
@@ -155,6 +157,14 @@ class TableWatch:
         if resume is not None:
             before = entry.tables.get(place.leaf)
             self._journal.note("table", place.name, place.leaf, Handed(*resume, before.at_us if before else 0))
+            self._drop_claims(entry, place.leaf, f"{kind}: {why}", now)
+
+    def _drop_claims(self, entry: Entry, leaf: int, why: str, now: int) -> None:
+        """Drops jobs with versions that are none any more: what is in the table now comes anew."""
+        for job in [job for job in entry.jobs.values() if claim_of(job.latches.get(leaf)) is not None]:
+            self._journal.fire(
+                entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
+            )
 
     def _entry(self, place: Place) -> Entry | None:
         entry = self._journal.state.entries.get(place.name)

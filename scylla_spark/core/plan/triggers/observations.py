@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scylla_spark.core.plan.launching import OBSOLETE, Launching
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Handed, Job, Latch
+from scylla_spark.core.plan.launching import OBSOLETE, Launching, may_wait_alone
+from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
-from scylla_spark.core.plan.state.plan_log import TABLE_PART
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
@@ -27,6 +27,7 @@ class Occurrence(NamedTuple):
         seen: for partitions: how many.
         rows: … with so many rows.
         size: … and bytes.
+        also: another key of the same: who listens to both is told once.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Occurrence(NamedTuple):
     seen: int = 1
     rows: int = 0
     size: int = 0
+    also: str = ""
 
 
 class Watching:
@@ -65,17 +67,18 @@ class Watching:
         """
         if entry.paused:
             return
+        job = self._taking(entry, now)
         counted: dict[int, Latch] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):
-            if key_of(leaf) != occurrence.key:
+            if key_of(leaf) not in (occurrence.key, occurrence.also):
                 continue
             if isinstance(leaf, OnAbsence):
                 if _matches(leaf.of, occurrence):
                     self.came(entry, number, leaf.within_us, now)
             elif _matches(leaf, occurrence):
-                counted[number] = self._counted(entry, number, leaf, occurrence)
+                counted[number] = _counted(job.latches.get(number, _NO_LATCH), leaf, occurrence)
         if counted:
-            self._latch_all(entry, counted, now)
+            self._latch_all(entry, job, counted, now)
 
     def latch(self, entry: Entry, number: int, latch: Latch, now: int, planned_us: int = 0) -> None:
         """A leaf has seen something.
@@ -87,39 +90,48 @@ class Watching:
             now: microseconds since the epoch.
             planned_us: the time that the run is named by, if a fire by time made the trigger hold.
         """
-        self._latch_all(entry, {number: latch}, now, planned_us)
+        self.too_old(entry, now)
+        self._latch_all(entry, self._taking(entry, now), {number: latch}, now, planned_us)
 
-    def _latch_all(self, entry: Entry, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
-        job = entry.collecting
-        if job is None:
-            job = Job(entry.generation + 1, PENDING_TRIGGER, now)
-        *others, last = latches
-        held = _older(job.latches, latches[last]) | {number: latches[number]._replace(values=None) for number in others}
-        job = job._replace(latches={**held, last: latches[last]})
-        if planned_us:
-            job = job._replace(planned_us=planned_us)
-        if not holds(entry.schedule.trigger, job.latches):
-            self._journal.note("job", entry.name, job.generation, job.to_json())
-            return
-        for leaf, one in job.latches.items():
-            if one.values and "table" in one.values and leaf in entry.tables:
-                self.hand_over(entry, leaf, one.values["table"], now)
-        self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
-
-    def hand_over(self, entry: Entry, leaf: int, grown: Mapping[str, Any], now: int) -> None:
-        """Versions of a table belong to a job from now on: what comes later begins after them.
+    def grew(self, entry: Entry, number: int, latch: Latch, now: int) -> None:
+        """A leaf has seen versions of its table; they stay where they are until a job that claims them is launched.
 
         Args:
-            entry: the schedule.
-            leaf: number of the leaf on the table.
-            grown: what templates know of the versions, as `table_watch` tells it.
+            entry: of the schedule.
+            number: of the leaf.
+            latch: with all versions that no run has.
             now: microseconds since the epoch.
         """
-        to_version, part = grown["to_version"], grown["partition"]
-        if part is None or grown["alone"]:
-            self._journal.note("table", entry.name, leaf, Handed(grown["table_id"], to_version, now))
+        self.too_old(entry, now)
+        for job in entry.jobs.values():
+            before = job.latches.get(number)
+            if before is not None and goes_on(entry, number, before, latch):
+                if (after := gone_on(before, latch)) != before:
+                    self._latch_all(entry, job, {number: after}, now)
+                return
+        job = self._taking(entry, now)
+        if claim_of(job.latches.get(number)) is not None and job.state != PENDING_TRIGGER:  # of another partition
+            job = _begun(entry, now)
+        if job.generation in entry.jobs or len(entry.jobs) < MOST_JOBS:
+            self._latch_all(entry, job, {number: latch}, now)
+
+    def _taking(self, entry: Entry, now: int) -> Job:
+        """The job that takes what comes: one that collects, one that waits to be launched and collects meanwhile, or a new one."""
+        job = entry.collecting
+        if job is None and (may_wait_alone(entry.schedule) or len(entry.jobs) >= MOST_JOBS):
+            job = max(entry.jobs.values(), default=None, key=lambda one: one.generation)
+        return job if job is not None else _begun(entry, now)
+
+    def _latch_all(self, entry: Entry, job: Job, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
+        *others, last = latches
+        held = _older(job.latches, latches[last]) | {number: latches[number]._replace(values=None) for number in others}
+        job = job._replace(latches={**held, last: latches[last]}, planned_us=planned_us or job.planned_us)
+        if job.state != PENDING_TRIGGER:
+            self._launching.collected(entry, job)
+        elif holds(entry.schedule.trigger, job.latches):
+            self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
         else:
-            self._journal.note(TABLE_PART, entry.name, leaf, part, to_version, now)
+            self._journal.note("job", entry.name, job.generation, job.to_json())
 
     def too_old(self, entry: Entry, now: int) -> None:
         """Drops what has been collected for longer than the schedule waits; counting begins anew."""
@@ -193,21 +205,23 @@ class Watching:
         self._journal.note("seen", entry.name, number, -1)
         self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": seen_us}}), now)
 
-    # -- counting -------------------------------------------------------------------------------------------------------
 
-    def _counted(self, entry: Entry, number: int, leaf: Trigger, occurrence: Occurrence) -> Latch:
-        job = entry.collecting
-        before = job.latches.get(number, _NO_LATCH) if job is not None else _NO_LATCH
-        latch = Latch(
-            True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
-            occurrence.values,
-        )  # fmt: skip
-        if isinstance(leaf, OnPartitions):
-            enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
-            last = occurrence.values.get("partitions", {})
-            totals = {"count": latch.seen, "rows": latch.rows, "bytes": latch.size}
-            return latch._replace(fired=enough, values={"partitions": {**last, **totals}})
-        return latch
+def _begun(entry: Entry, now: int) -> Job:
+    return Job(entry.generation + 1, PENDING_TRIGGER, now)
+
+
+def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
+    """What a leaf has seen with something more."""
+    latch = Latch(
+        True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
+        occurrence.values,
+    )  # fmt: skip
+    if isinstance(leaf, OnPartitions):
+        enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
+        last = occurrence.values.get("partitions", {})
+        totals = {"count": latch.seen, "rows": latch.rows, "bytes": latch.size}
+        return latch._replace(fired=enough, values={"partitions": {**last, **totals}})
+    return latch
 
 
 def _older(latches: Mapping[int, Latch], newest: Latch) -> dict[int, Latch]:

@@ -7,16 +7,16 @@ from typing import Final, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
+from scylla_spark.core.plan.times.planned_times import planned_before, times_of
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger, leaves
 
 MISSED: Final = "missed"
 MOST_AT_ONCE: Final = 100
-_FIRST_SPAN_US: Final = 120_000_000
 
 
 class Planned(NamedTuple):
@@ -71,11 +71,22 @@ class Timing:
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
+            if len(entry.runs) >= MOST_RUNS and self._all_run(schedule, due):
+                return  # `room` goes on
             following = self._next(schedule, due.at_us)
             self._fire(entry, schedule, due, following, now)
             due = following
         if due is not None:
             self._timers.add(Timer(max(self._decided_us(schedule, due), entry.next_us), entry.name, "time"))
+
+    def room(self, entry: Entry, now: int) -> None:
+        """A run has ended: goes on with what was missed, where so much of it runs already that the rest waits for that."""
+        if not entry.paused and 0 < entry.next_us <= now:
+            self._timers.add(Timer(now, entry.name, "time"))
+
+    def _all_run(self, schedule: Schedule, due: Planned) -> bool:
+        """Whether a time is one that was missed, and all such are run."""
+        return schedule.policies.catch_up == "all" and due.starts_us < self._since_us
 
     def _fire(self, entry: Entry, schedule: Schedule, due: Planned, following: Planned | None, now: int) -> None:
         next_us = self._decided_us(schedule, following) if following is not None else 0
@@ -84,7 +95,8 @@ class Timing:
             self._watching.latch(entry, due.leaf, Latch(fired=True), now, due.at_us)
             return
         job = Job(entry.generation + 1, PENDING_TRIGGER, now, due.at_us)
-        self._launching.fired(entry, job, now, due.starts_us, timed=True, next_us=next_us)
+        caught_up = self._all_run(schedule, due)
+        self._launching.fired(entry, job, now, due.starts_us, caught_up=caught_up, timed=True, next_us=next_us)
 
     def _catch_up(self, entry: Entry, schedule: Schedule, first: Planned, now: int) -> Planned | None:
         """The next fire to run, of those that were missed or come after them; what is not run is noted."""
@@ -107,16 +119,18 @@ class Timing:
         return kept
 
     def _last_missed(self, schedule: Schedule, cursor_us: int) -> int:
-        """The last planned time before somebody planned again; looked for backwards, since there may be millions."""
-        span = _FIRST_SPAN_US
-        while True:
-            begin_us = max(self._since_us - span, cursor_us)
-            found, after_us = 0, begin_us
-            while (one := self._next(schedule, after_us)) is not None and one.starts_us < self._since_us:
-                found = after_us = one.at_us
-            if found or begin_us <= cursor_us:
-                return found
-            span *= 8
+        """The last planned time that should have started before somebody planned again, later than an instant; 0: there is none.
+
+        It is looked for backwards, since there may be millions. What was planned within the longest jitter before is looked at forwards.
+        """
+        series = times_of(schedule.trigger)
+        certain_us = self._since_us - max((one.jitter_us for one in series), default=0)
+        before = planned_before(series, certain_us, self._journal.state.calendars, after_us=cursor_us)
+        found = next(before, 0)
+        after_us = max(found, cursor_us)
+        while (one := self._next(schedule, after_us)) is not None and one.starts_us < self._since_us:
+            found = after_us = one.at_us
+        return found
 
     def _next(self, schedule: Schedule, after_us: int) -> Planned | None:
         """The first planned time later than an instant."""

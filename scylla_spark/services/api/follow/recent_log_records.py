@@ -114,8 +114,8 @@ class BeyondTables:
             first_tasks: first offset of `tasks`.
             first_outcomes: first offset of `outcomes`.
         """
-        self._tasks[partition].next = max(self._tasks[partition].next, first_tasks)
-        self._outcomes[partition].next = max(self._outcomes[partition].next, first_outcomes)
+        self._tasks[partition].skip(first_tasks)
+        self._outcomes[partition].skip(first_outcomes)
 
     def read_task(self, partition: int, raw: Raw) -> None:
         """Takes the next record of `tasks`; one without a key is judged at once, to know its lane."""
@@ -205,6 +205,10 @@ class _Commands:
         while self._bytes > self._most and len(self._kept) > 1:
             self._drop()
 
+    def skip(self, first: int) -> None:
+        if first > self.next:
+            self.floor = self.next = first
+
     def of_lane(self, lane: str) -> Iterable[Raw]:
         """Records of a lane, in order."""
         return self._by_lane.get(lane.encode(), ())
@@ -237,6 +241,10 @@ class _Facts:
         self._number = number
         self._most = most_bytes
         self._bytes = 0
+
+    def skip(self, first: int) -> None:
+        if first > self.next:
+            self.floor = self.next = first
 
     def read(self, offset: int, value: bytes | None) -> Happened | None:
         self.next = offset + 1

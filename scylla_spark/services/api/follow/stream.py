@@ -32,7 +32,8 @@ routes = router()
 
 _QUIET_S: Final = 10.0  # then a comment is sent, so that both sides know of each other
 _BEGIN_S: Final = 10.0
-_MOST_WAITING: Final = 2_000  # records that a reader may be behind; then it must come back by Last-Event-ID
+_MOST_WAITING: Final = 2_000  # records that a reader may be behind; then it must come back by Last-Event-ID …
+_MOST_WAITING_BYTES: Final = 16 * 1024 * 1024  # … or bytes of such records, but for the first of them
 
 
 class MissingView(BaseModel):
@@ -100,6 +101,7 @@ class _Reader:
         self._positions = begin
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Happened | None] = asyncio.Queue(_MOST_WAITING)  # None: the answer ends here
+        self._bytes = 0  # of the queue
         self._lost = False
         self._first: list[Happened] | None = None
         self._replay: Iterator[Happened | Missing] | None = None
@@ -163,6 +165,7 @@ class _Reader:
                 except TimeoutError:
                     yield f": still here\n{self._place()}\n".encode()
                     continue
+                self._bytes -= heard.size if heard is not None else 0
                 if heard is not None and self._is_news(heard):
                     yield self._text(await self._seen(heard))
         except Exception as error:
@@ -217,10 +220,12 @@ class _Reader:
     def _put(self, happened: Happened | None) -> None:
         if self._lost:
             return
-        try:
-            self._queue.put_nowait(happened)
-        except asyncio.QueueFull:
+        size = happened.size if happened is not None else 0
+        if self._queue.full() or (self._bytes and self._bytes + size > _MOST_WAITING_BYTES):
             self._lose()
+            return
+        self._queue.put_nowait(happened)
+        self._bytes += size
         if happened is None:
             self._lose()
 

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.services.api.http.origins import SAFE_METHODS, is_foreign
 from scylla_spark.services.api.http.request_slots import Places
+from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay
 from scylla_spark.services.api.problems import Kind, Problem
 
 BODY_S: Final = 20.0  # for a whole request …
@@ -28,7 +29,7 @@ _DRAIN_S: Final = 2.0
 MOST_LEVELS: Final = 200  # of a JSON body; pydantic's parser refuses deeper ones
 _BULK: Final = "/v1/tasks:bulk"
 _LEASES: Final = "/v1/leases:"
-_WORKER: Final = re.compile("/v1/workers/[^/]+/sync")
+_WORKER: Final = re.compile("/v1/workers/[^/]+(/sync)?")
 _OUTPUT: Final = re.compile("/v1/leases/[^/]+/outputs/.*", re.DOTALL)
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
@@ -43,10 +44,15 @@ class Limits:
         settings: bounds, and names by which the server may be asked.
         metrics: count requests.
         max_output: most bytes of a file that a leased worker leaves behind.
+        calls: of workers, which are on their way from here.
     """
 
-    def __init__(self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Api, metrics: ApiMetrics, max_output: int = 0,
+        calls: CallsOnTheWay | None = None,
+    ) -> None:  # fmt: skip
         self._app = app
+        self._calls = calls or CallsOnTheWay()
         self._max_output = max_output
         self._settings = settings
         self._metrics = metrics
@@ -81,11 +87,17 @@ class Limits:
             await _refuse(*refusal, scope, receive, sent)
             return
         try:
-            with nullcontext() if urgent else self._places.taken():
+            with self._taken(path):
                 await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
                 await _refuse(problem.kind, str(problem.detail), scope, receive, sent)
+
+    def _taken(self, path: str) -> AbstractContextManager[object]:
+        """What a request takes as long as it is served: a place, unless it is let in however many there are."""
+        if _is_lease_call(path):
+            return self._calls.begun()
+        return nullcontext() if _is_urgent(path) else self._places.taken()
 
     def _bounds(self, path: str) -> tuple[int, float]:
         """Most bytes of the body of a request, and the seconds in which it must come."""
@@ -170,7 +182,12 @@ class _Sent:
 
 def _is_urgent(path: str) -> bool:
     """Whether a request is let in however many there are: it keeps or ends what somebody has, or asks whether we live."""
-    return path == "/healthz" or path.startswith(_LEASES) or _WORKER.fullmatch(path) is not None
+    return path == "/healthz" or _is_lease_call(path)
+
+
+def _is_lease_call(path: str) -> bool:
+    """Whether a request keeps or ends leases."""
+    return path.startswith(_LEASES) or _WORKER.fullmatch(path) is not None
 
 
 def _header(headers: dict[bytes, bytes], name: bytes) -> str | None:

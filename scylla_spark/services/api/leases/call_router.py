@@ -9,14 +9,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import xor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, folded, partition_of_token
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import UnreachableError
+from scylla_spark.services.api.leases.calls_on_the_way import call_at_hand
 from scylla_spark.services.api.leases.desks import DeskConnection, Desks, together, too_slow
 
 _PATIENCE_S: Final = 10.0
+_OPENING_S: Final = 2.0  # for the way to a desk, once all others have answered: the worker's next call waits for that
 _TURN_S: Final = 0.1  # between two rounds in which nobody had anything
 
 
@@ -28,6 +30,61 @@ class _Part(NamedTuple):
     answer: Answer
 
 
+class _Round:
+    """Asks several desks, each as soon as the way to it is open.
+
+    Args:
+        parts: address of a desk → what it is asked.
+        way: begins to make the way to one; None: it does not answer.
+    """
+
+    def __init__(self, parts: Mapping[str, Call], way: Callable[[str], asyncio.Task[DeskConnection | None]]) -> None:
+        self._parts = parts
+        self._opening = {way(address): address for address in parts}
+        self._addresses: dict[asyncio.Future[Answer], str] = {}
+        self._hurries = False
+        self.asked: dict[asyncio.Future[Answer], DeskConnection] = {}
+
+    async def heard(self, wait_s: float) -> Mapping[str, Answer]:
+        """What was answered in time, by address; as soon as one has something to say, the others are to answer, too.
+
+        Args:
+            wait_s: how long desks may wait for something to say.
+        """
+        while waiting := self._waiting():
+            done, _ = await asyncio.wait(waiting, timeout=self._patience_s(wait_s), return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            self._ask()
+            if wait_s and not self._hurries and any(map(_says_something, _results(self.asked).values())):
+                self._hurry()
+        return {self._addresses[answer]: told for answer, told in _results(self.asked).items()}
+
+    def _patience_s(self, wait_s: float) -> float:
+        if self.asked and all(answer.done() for answer in self.asked):
+            return _OPENING_S
+        return _PATIENCE_S if self._hurries else wait_s + _PATIENCE_S
+
+    def _waiting(self) -> set[asyncio.Future[Any]]:
+        return {*self._opening, *(answer for answer in self.asked if not answer.done())}
+
+    def _ask(self) -> None:
+        """Asks those to which the way is open now."""
+        for opened in [one for one in self._opening if one.done()]:
+            address, desk = self._opening.pop(opened), opened.result()
+            if desk is not None:
+                part = self._parts[address]
+                with contextlib.suppress(UnreachableError):  # it has died in this moment
+                    answer = desk.call(part._replace(until_us=0) if self._hurries else part)
+                    self.asked[answer], self._addresses[answer] = desk, address
+
+    def _hurry(self) -> None:
+        self._hurries = True
+        for answer, desk in self.asked.items():
+            if not answer.done():
+                desk.hurry(answer)
+
+
 class LeaseCalls:
     """Brings each part of a call to the desk that it concerns.
 
@@ -37,6 +94,7 @@ class LeaseCalls:
 
     def __init__(self, desks: Desks) -> None:
         self._desks = desks
+        self._ways: set[asyncio.Task[DeskConnection | None]] = set()
 
     async def call(self, call: Call) -> Answer:
         """The answer of all desks to a call; its `until_us` is how long it may wait, in microseconds.
@@ -85,38 +143,31 @@ class LeaseCalls:
         """What all desks answer to what concerns them; as soon as one has something to say, the others are to answer, too."""
         of_token = {token: _owner(owners, token) for token in _tokens(call)}
         parts = {address: _part(call, _spoken_for(of_token, address)) for address in addresses}
-        desks = dict(zip(addresses, await asyncio.gather(*map(self._desk, addresses)), strict=True))
-        found = await self._heard(call, {address: (desk, parts[address]) for address, desk in desks.items() if desk})
+        call_at_hand().goes_to(addresses)
+        found = await self._heard(call, parts)
         if not found:
             raise too_slow()
         return [_Part(address, part, _known(part, found.get(address))) for address, part in parts.items()]
 
-    async def _heard(self, call: Call, desks: Mapping[str, tuple[DeskConnection, Call]]) -> Mapping[str, Answer]:
+    async def _heard(self, call: Call, parts: Mapping[str, Call]) -> Mapping[str, Answer]:
         """What was answered in time, by address; of a call that ends otherwise, what was leased goes back."""
-        asked: dict[asyncio.Future[Answer], DeskConnection] = {}
-        addresses: dict[asyncio.Future[Answer], str] = {}
+        asking = _Round(parts, self._way)
         try:
-            for address, (desk, part) in desks.items():
-                with contextlib.suppress(UnreachableError):  # it has died since it was looked up
-                    answer = desk.call(part)
-                    asked[answer], addresses[answer] = desk, address
-            waiting = set(asked)
-            until = call.until_us / 1e6 + _PATIENCE_S
-            while waiting:
-                done, waiting = await asyncio.wait(waiting, timeout=until, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    break
-                if call.until_us and any(map(_says_something, _results(done).values())):
-                    until = min(until, _PATIENCE_S)
-                    for answer in waiting:
-                        asked[answer].hurry(answer)
+            return await asking.heard(call.until_us / 1e6)
         except BaseException:
-            _give_back(call, asked)
+            _give_back(call, asking.asked)
             raise
         finally:
-            for answer in asked:
+            call_at_hand().end()
+            for answer in asking.asked:
                 answer.cancel()
-        return {addresses[answer]: told for answer, told in _results(asked).items()}
+
+    def _way(self, address: str) -> asyncio.Task[DeskConnection | None]:
+        """Begins to open a connection, which whoever calls next has use for, too."""
+        way = asyncio.create_task(self._desk(address))
+        self._ways.add(way)
+        way.add_done_callback(self._ways.discard)
+        return way
 
     async def _desk(self, address: str) -> DeskConnection | None:
         with contextlib.suppress(UnreachableError):
@@ -138,6 +189,7 @@ class LeaseCalls:
         return answer._replace(leases=tuple(leases[:most]), held=held, digest=digest)
 
     async def _ask(self, address: str, call: Call) -> Answer:
+        call_at_hand().goes_to((address,))
         desk = await self._desks.at(address)
         answer = desk.call(call)
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 import structlog
 
@@ -41,12 +42,14 @@ from scylla_spark.core.records.desk_messages import (
 )
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import SchedulerError, UnreachableError
+from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay, call_at_hand
 
 log = structlog.get_logger("api")
 
 _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
-_MOST_TURNS: Final = 20  # more than a call takes from its first byte to the desk, however long each is
+_MOST_TURNS: Final = 20  # more than a call takes from its first byte to its first wait, however long each is
+_HAND_ON_S: Final = 25.0  # for calls that wait here; the desk waits for 30 s
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
 _KNOWN_S: Final = (
@@ -72,11 +75,17 @@ class DeskConnection:
     Args:
         reader: what comes.
         writer: what goes.
+        address: of the desk.
+        on_the_way: calls of workers that have come to this process.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str, on_the_way: CallsOnTheWay
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._address = address
+        self._on_the_way = on_the_way
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._given_up: set[int] = set()  # numbers of calls without a session to whose answers nobody listens any more
@@ -85,8 +94,13 @@ class DeskConnection:
         self._task = asyncio.create_task(self._listen())
 
     @classmethod
-    async def open(cls, address: str, secret: str) -> DeskConnection:
+    async def open(cls, address: str, secret: str, on_the_way: CallsOnTheWay | None = None) -> DeskConnection:
         """Connects, and proves to know the secret.
+
+        Args:
+            address: of the desk.
+            secret: that all know.
+            on_the_way: calls of workers that have come to this process; None: no others than `call` is given.
 
         Raises:
             UnreachableError: nobody listens, or it is no desk of this deployment.
@@ -105,7 +119,7 @@ class DeskConnection:
         if not known:
             writer.close()
             raise UnreachableError(f"What listens at {address} is no desk of this deployment.")
-        return cls(reader, writer)
+        return cls(reader, writer, address, on_the_way or CallsOnTheWay())
 
     @property
     def alive(self) -> bool:
@@ -121,6 +135,7 @@ class DeskConnection:
         number, answer = self._expect()
         answer.add_done_callback(lambda done: self._give_up(number, call) if done.cancelled() else None)
         self._say(line(CALL, call._replace(number=number)))
+        call_at_hand().was_said_to(self._address)
         return answer
 
     def hurry(self, answer: asyncio.Future[Answer]) -> None:
@@ -151,6 +166,7 @@ class DeskConnection:
         """
         number, answer = self._expect()
         self._say(line(kind, number, *values))
+        call_at_hand().was_said_to(self._address)
         try:
             return await asyncio.wait_for(answer, _PATIENCE_S)
         except TimeoutError:
@@ -203,7 +219,14 @@ class DeskConnection:
                     future.set_exception(UnreachableError("The dispatcher is gone.", hint="Call again in a moment."))
 
     async def _pong(self, number: Any) -> None:
-        """Says when all calls that had come before were handed on: after a turn of the loop that nothing has kept, or many others.
+        """Says when all calls that had come before were handed on."""
+        await self._has_read()
+        await self._has_handed_on()
+        if self.alive:
+            self._say(line(PONG, number))
+
+    async def _has_read(self) -> None:
+        """Waits until all requests that had come have begun: for a turn of the loop that nothing has kept, or many others.
 
         Where this process had no time, the desk's question and the calls of workers are found together, and the question may be first.
         """
@@ -213,8 +236,13 @@ class DeskConnection:
             await asyncio.sleep(_TURN_S)
             if clock() - before <= _TURN_S + _CALM_S:
                 break
-        if self.alive:
-            self._say(line(PONG, number))
+
+    async def _has_handed_on(self) -> None:
+        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks."""
+        clock = asyncio.get_running_loop().time
+        until, here = clock() + _HAND_ON_S, self._on_the_way.now(self._address)
+        while clock() < until and any(call.concerns(self._address) for call in here):
+            await asyncio.sleep(_TURN_S)
 
     def _hear(self, answer: Answer) -> None:
         if answer.number in self._given_up:
@@ -256,9 +284,13 @@ class Desks:
     Args:
         connection: to the deployment.
         secret: what all desks know.
+
+    Attributes:
+        on_the_way: calls of workers that have come to this process.
     """
 
     def __init__(self, connection: Connection, secret: str) -> None:
+        self.on_the_way = CallsOnTheWay()
         self._connection = connection
         self._secret = secret
         self._open: dict[str, DeskConnection] = {}
@@ -266,6 +298,7 @@ class Desks:
         self._owners: dict[int, str] = {}  # partition → address of the desk
         self._looked = 0.0
         self._looking = asyncio.Lock()
+        self._threads = anyio.CapacityLimiter(2)  # of their own: a worker's call waits for nobody's list of tasks
         self._renewing: asyncio.Task[None] | None = None
 
     @property
@@ -285,7 +318,7 @@ class Desks:
         if not self._owners or again:
             async with self._looking:
                 if not self._owners or clock() - self._looked > _LOOK_S:
-                    self._owners = await anyio.to_thread.run_sync(self._look)
+                    self._owners = await anyio.to_thread.run_sync(self._look, limiter=self._threads)
                     self._looked = clock()
         patience = _LOOK_S if len(self._owners) < self.partitions else _KNOWN_S
         if clock() - self._looked > patience and (self._renewing is None or self._renewing.done()):
@@ -295,7 +328,7 @@ class Desks:
     async def _renew(self) -> None:
         self._looked = asyncio.get_running_loop().time()
         with contextlib.suppress(SchedulerError):  # whoever calls next and needs to know is told
-            found = await anyio.to_thread.run_sync(self._look)
+            found = await anyio.to_thread.run_sync(self._look, limiter=self._threads)
             self._owners = found or self._owners  # if Kafka does not answer, nobody has moved as far as is known
 
     def _look(self) -> dict[int, str]:
@@ -319,7 +352,7 @@ class Desks:
             known = self._open.get(address)
             if known is None or not known.alive:
                 try:
-                    known = self._open[address] = await DeskConnection.open(address, self._secret)
+                    known = self._open[address] = await DeskConnection.open(address, self._secret, self.on_the_way)
                 except UnreachableError:
                     self._owners = {}
                     raise

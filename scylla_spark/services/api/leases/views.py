@@ -55,7 +55,12 @@ class ErrorBody(Body):
     """Why a task did not succeed."""
 
     code: Annotated[str, Field(min_length=1, max_length=500)]
-    args: Annotated[list[Any], Field(description="Values of the message, for programs")] = Field(default_factory=list)
+    args: Annotated[
+        Json | list[Any],
+        Field(
+            description="Values of the message, for programs: an object or a list, kept as JSON behind the description"
+        ),
+    ] = Field(default_factory=dict)
     description: Annotated[str, Field(max_length=65_536)] = ""
     stack: Annotated[str, Field(max_length=262_144)] = ""
 

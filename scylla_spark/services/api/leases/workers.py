@@ -75,7 +75,7 @@ class Speaker(NamedTuple):
         return name
 
 
-def _speaker(request: Request) -> Speaker:
+async def _speaker(request: Request) -> Speaker:
     return Speaker(request.scope["caller"].id)
 
 

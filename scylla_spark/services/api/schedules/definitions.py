@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -23,6 +24,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Body, Own, answer, answers, router
 from scylla_spark.services.api.revisions import ANY, ask, check
+from scylla_spark.services.api.schedules.plan_mirror import excerpt, outline
 from scylla_spark.services.api.schedules.views import (
     ListedScheduleView,
     ScheduleView,
@@ -94,21 +96,17 @@ def page(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
     """Schedules by name, as the planner knows them now."""
+    wanted = [key for key in (_key("tag", tag), _key("owner", owner)) if key]
 
-    def chosen(plan: PlanState) -> dict[str, Any]:
-        wanted = [key for key in (_key("tag", tag), _key("owner", owner)) if key]
-        now, rows = now_us(), list[dict[str, Any]]()
-        for name in sorted(plan.entries):
-            entry = plan.entries[name]
-            fits = own.has(entry.schedule.work.queue) and all(key in entry.keys for key in wanted)
-            fits = fits and (kind is None or _listens(entry, kind))
-            if fits and (after is None or name > after) and (state is None or entry.paused == (state == "paused")):
-                if len(rows) == limit:
-                    return {"schedules": rows, "next": rows[-1]["name"]}
-                rows.append(listed_schedule(entry, plan, now))
-        return {"schedules": rows, "next": None}
+    def fits(entry: Entry) -> bool:
+        said = all(key in entry.keys for key in wanted) and (kind is None or _listens(entry, kind))
+        return said and (after is None or entry.name > after) and (state is None or entry.paused == (state == "paused"))
 
-    return answer(api.plan.ask(chosen))
+    plan = api.plan.ask(lambda plan: outline(plan, sorted(name for name in plan.entries if fits(plan.entries[name]))))
+    seen = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
+    entries, now = list(islice(seen, limit + 1)), now_us()
+    rows = [listed_schedule(entry, plan, now) for entry in entries[:limit]]
+    return answer({"schedules": rows, "next": rows[-1]["name"] if len(entries) > limit else None})
 
 
 @routes.get(
@@ -260,14 +258,11 @@ def _stored(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> 
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:
-    def look(plan: PlanState) -> tuple[dict[str, Any], str]:
-        entry = plan.entries.get(name)
-        if entry is None:
-            raise missing(name)
-        return schedule_view(entry, plan, now_us()), etag_of(entry)
-
-    view, etag = api.plan.ask(look)
-    return answer(view, status, {"ETag": etag})
+    plan = api.plan.ask(lambda plan: excerpt(plan, name))
+    entry = plan.entries.get(name)
+    if entry is None:
+        raise missing(name)
+    return answer(schedule_view(entry, plan, now_us()), status, {"ETag": etag_of(entry)})
 
 
 def _key(kind: str, value: str | None) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Iterable
+from copy import copy, deepcopy
 from typing import TypeVar
 
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 
 from scylla_spark.client.connection import Connection
+from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.kafka import topics
@@ -36,7 +37,8 @@ class PlanMirror:
     def ask(self, question: Callable[[PlanState], T]) -> T:
         """Asks the state as it is by now; it must not be kept: the next question changes it.
 
-        Everybody waits for the answer, also who looks up a token: what reads tables or reckons times takes an `excerpt` out first.
+        Everybody waits for the answer, also who looks up a token: what reads tables or reckons times
+        takes an `excerpt` or an `outline` out first.
 
         Raises:
             UnreachableError: the broker does not answer.
@@ -84,3 +86,17 @@ def excerpt(plan: PlanState, name: str) -> PlanState:
     """One schedule, if it is there, and the calendars: a state of its own, which may be kept."""
     entry = plan.entries.get(name)
     return PlanState(entries={} if entry is None else {name: deepcopy(entry)}, calendars=dict(plan.calendars))
+
+
+def outline(plan: PlanState, names: Iterable[str]) -> PlanState:
+    """Some schedules with how many jobs and runs each has, and the calendars: a state of its own, which may be kept, and is soon made.
+
+    Jobs and runs themselves are those of the planner, which go on.
+    """
+    return PlanState(entries={name: _outlined(plan.entries[name]) for name in names}, calendars=dict(plan.calendars))
+
+
+def _outlined(entry: Entry) -> Entry:
+    found = copy(entry)
+    found.jobs, found.runs = dict(entry.jobs), dict(entry.runs)
+    return found

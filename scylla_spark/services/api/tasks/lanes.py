@@ -67,8 +67,7 @@ async def skip_head(api: Asked, own: Own, ordering_id: Lane, wait_ms: Patience =
     head = found["tasks"][0]
     if not await api.slowly(lambda: own.has(_queue(api, head, own))):
         raise _empty()
-    key = TaskKey.parse(f"TaskKey({head['scheduled_time']},{lane},{head['uniqueness_key']})")
-    return await cancelled(api, key, wait_ms)
+    return await cancelled(api, key_of(head["id"]), wait_ms)
 
 
 def _name(text: str) -> str:
@@ -83,7 +82,7 @@ def _lane(api: Api, lane: str, limit: int) -> dict[str, Any]:
     partition = partition_of(lane, connection.rules.partitions)
     asked = ask_lane(connection.owner_address(partition), lane)
     if asked is not None and asked.loaded:
-        tasks = [_told(one) for one in asked.tasks[:limit]]
+        tasks = [_task(one.key, one.attempts, one.next_start, cancelled=one.cancelled) for one in asked.tasks[:limit]]
     else:
         stored = connection.readers.lane(partition, lane, None, limit)
         tasks = [
@@ -126,13 +125,6 @@ def _empty() -> NotFoundError:
 
 def _words(asked: LaneAnswer | None) -> tuple[str, str]:
     return (asked.state, asked.why) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
-
-
-def _told(one: dict[str, Any]) -> dict[str, Any]:
-    """A task as a dispatcher tells of it: any program may have said so."""
-    attempts = one["attempts"] if type(one["attempts"]) is int else None
-    start = one["next_start"] if isinstance(one["next_start"], str) else None
-    return _task(TaskKey.parse(one["key"]), attempts, start, cancelled=one["cancelled"] is True)
 
 
 def _task(key: TaskKey, attempts: int | None, start: str | None, *, cancelled: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
 from scylla_spark.core.task_tags import Tags
 from scylla_spark.core.trace_context import Traceparent, is_traceparent
-from scylla_spark.defaults import DEFAULT_QUEUE
+from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.services.api.context import Body, Instant, iso_of
 from scylla_spark.services.api.tasks.ids import id_of
 
@@ -33,11 +33,9 @@ State = Literal[
 class RetryBody(Body):
     """When a failed task runs again."""
 
-    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever; left out: 3")] = (
-        None
-    )
-    base: Span | None = None
-    cap: Span | None = None
+    max_retries: Annotated[int | None, Field(description="Attempts after the first; null: for ever")] = RETRIES
+    base: Annotated[Span | None, Field(description=f"Wait before the second attempt; null: {RETRY_BASE}")] = None
+    cap: Annotated[Span | None, Field(description=f"Longest wait; null: {RETRY_CAP}")] = None
 
     def policy(self) -> Retry:
         """The policy."""

@@ -23,9 +23,9 @@ from scylla_spark.services.api.tasks import known_handlers
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import MetricsServer
+from tests.api.test_api_access import give
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
-from tests.unit.test_api_access import give
 
 MODULE = dedent('''
     from typing import Literal

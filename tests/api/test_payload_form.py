@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field
 from scylla_spark.client.handlers import gathered
 from scylla_spark.executors.value_type import ValueType
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
+from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site
 from tests.support.dashboard_site import foreign, seen, sent
 from tests.support.dashboard_tables import MARKUP
 from tests.support.delta_tables import make
-from tests.unit.test_handler_catalogue import row
 
 
 class Address(BaseModel):

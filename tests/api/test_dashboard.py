@@ -496,8 +496,17 @@ def events_of(site, text, until, path="/ui/now/live"):
     return "".join(found)
 
 
-def test_now_sends_its_part_when_it_has_become_another(site, monkeypatch):
+@pytest.fixture
+def prompt(monkeypatch):
+    """What is new is told at once, however dear it was to make."""
     monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+    monkeypatch.setattr(overview, "_PRICE", 0)
+    monkeypatch.setattr(overview, "_QUIET_S", 0.05)
+    monkeypatch.setattr(now_live, "_PRICE", 0)
+
+
+@pytest.mark.usefixtures("prompt")
+def test_now_sends_its_part_when_it_has_become_another(site):
     told = []
 
     def enough(found):
@@ -542,8 +551,8 @@ def test_one_that_took_long_to_make_keeps_nobody_waiting_for_long(monkeypatch):
     assert parts.made((b"b", b"q"), make) == "<p>"
 
 
-def test_a_stream_ends_with_its_token(site, client, monkeypatch):
-    monkeypatch.setattr(overview, "_LEAST_US", 50_000)
+@pytest.mark.usefixtures("prompt")
+def test_a_stream_ends_with_its_token(site, client):
     token = token_of(site, "read")
     sent(client, "/ui/login", client.get("/ui/login"), token=token)
     revoked = []

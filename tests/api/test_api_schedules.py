@@ -10,6 +10,7 @@ from scylla_spark import Schedule, Scheduler, Trigger
 from scylla_spark.client.schedules.sets import put
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.times.fire_times import FireTimes
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.schemas import FIRES
 from tests.support.api_site import Site, kind
@@ -332,3 +333,25 @@ def test_decisions_in_python_are_those_of_the_table(client, site, tmp_path):
     (found,) = scheduler_of(site).schedule("nightly").fires(since=from_us(at(8)))
     assert (found.verdict, found.planned_at, found.task) == ("launched", from_us(at(8)), TaskKey(at(8), "l", "u"))
     assert scheduler_of(site).schedule("nightly").fires(since=from_us(at(9))) == []
+
+
+@pytest.mark.parametrize("path", ["/v1/schedules", "/v1/schedules/nightly"])
+def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, client, monkeypatch, path):
+    asking, reckoned = [], []
+    api, reckon = site.app.state.api, FireTimes.next_after
+    ask = api.plan.ask
+
+    def asked(question):
+        asking.append(question)
+        try:
+            return ask(question)
+        finally:
+            asking.pop()
+
+    monkeypatch.setattr(api.plan, "ask", asked)
+    monkeypatch.setattr(
+        FireTimes, "next_after", lambda self, *given: reckoned.append(len(asking)) or reckon(self, *given)
+    )
+    assert client.get(path).status_code == 200
+    assert reckoned
+    assert not any(reckoned)

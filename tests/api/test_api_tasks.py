@@ -16,9 +16,12 @@ from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
 from scylla_spark.services.api.tasks.ids import id_of, path_of
+from scylla_spark.services.dispatch.describe import describe_lane
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import append, at, fact, make, make_filled, rejected, task
+from tests.support.engine_harness import Harness
 from tests.support.waiting import holds
+from tests.unit.test_forged_address import answering, saying
 
 KEY = TaskKey(at(10), "cust/9 ä", "inv,17%")
 LATER = TaskKey(at(11), "cust-1", "x")
@@ -402,6 +405,17 @@ def test_a_lane_is_shown_from_the_tables_where_no_dispatcher_answers(client):
 def test_the_head_of_a_lane_is_skipped_by_a_cancel(client, site):
     assert client.post("/v1/lanes/cust-1:skip_head?wait_ms=10").json()["id"] == id_of(LATER)
     assert site.connection.sent[0].kind == CANCEL
+
+
+def test_a_lane_tells_of_its_own_tasks_whatever_their_keys_hold_and_its_head_is_skipped(client, site, monkeypatch):
+    world = Harness()
+    key = world.enqueue(lane="a,b", unique='c,"d')
+    with answering(saying(describe_lane(world.engine, world.now, key.ordering_id))) as (address, _):
+        monkeypatch.setattr(site.connection, "owner_address", lambda _: address)
+        (told,) = client.get("/v1/lanes/a,b").json()["tasks"]
+        assert (told["id"], told["uniqueness_key"]) == (id_of(key), key.uniqueness_key)
+        assert client.post("/v1/lanes/a,b:skip_head?wait_ms=10").json()["id"] == id_of(key)
+    assert site.connection.sent[0].key == key
 
 
 def test_refused_records_are_listed_and_sent_again(client, site):

@@ -18,11 +18,11 @@ from scylla_spark.services.api.follow.log_tail import Since
 from scylla_spark.services.api.follow.recent_log_records import Happened
 from scylla_spark.services.api.follow.stream import _Reader
 from scylla_spark.services.api.tasks.ids import path_of
+from tests.api.test_api_access import give
+from tests.api.test_handler_catalogue import row
 from tests.support.api_site import Site, kind
 from tests.support.dashboard_site import seen, sent
 from tests.support.delta_tables import append, fact, make_filled, task
-from tests.unit.test_api_access import give
-from tests.unit.test_handler_catalogue import row
 
 FOREIGN = "foreign"  # stands in all names of what is not the token's
 MINUTE_US = 60_000_000

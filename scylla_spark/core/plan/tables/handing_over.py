@@ -1,0 +1,136 @@
+"""When versions of a watched table belong to a run: with its launch, not before. What is not launched leaves them where they are.
+
+A job only claims versions while it waits; more that comes goes on with its claim. So whatever is skipped, paused, changed or too
+old in between, ranges of consecutive launches touch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final
+
+from scylla_spark.core.plan.state.entry import Entry, Handed, Job, Latch
+from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+
+TABLE: Final = "table"
+"""Name under which latches and templates know of versions."""
+
+
+def handed_over(entry: Entry, job: Job, now: int) -> list[Change]:
+    """What says that the versions of a job are a run's own from now on; to be written together with its launch.
+
+    Args:
+        entry: of the schedule.
+        job: that is launched.
+        now: microseconds since the epoch.
+    """
+    claims = ((leaf, claim_of(latch)) for leaf, latch in job.latches.items())
+    return [moved(entry, leaf, claim, now) for leaf, claim in claims if claim and is_open(entry, leaf, claim)]
+
+
+def moved(entry: Entry, leaf: int, claim: Mapping[str, Any], now: int) -> Change:
+    """The change by which what comes later begins after a claim.
+
+    Args:
+        entry: of the schedule.
+        leaf: number of the leaf on the table.
+        claim: the versions, as `claim_of` gives them.
+        now: microseconds since the epoch.
+    """
+    to_version, part = claim["to_version"], claim["partition"]
+    known = entry.tables[leaf].parts.values()
+    if part is None or (claim["alone"] and all(version <= to_version for version, _ in known)):
+        return "table", entry.name, leaf, Handed(claim["table_id"], to_version, now)
+    return TABLE_PART, entry.name, leaf, part, to_version, now
+
+
+def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
+    """The versions that a leaf has seen, as templates know them; None: it is of no table, or has seen none."""
+    found: Mapping[str, Any] | None = (latch.values or {}).get(TABLE) if latch is not None else None
+    return found
+
+
+def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
+    """Whether no run has the versions of a claim yet: they are of the table that is watched, and go on from where it stands."""
+    handed = entry.tables.get(leaf)
+    if handed is None or handed.table_id != claim["table_id"]:
+        return False
+    stands: int = handed.of_part(claim["partition"] or "")[0]
+    return bool(claim["from_version"] <= stands < claim["to_version"])
+
+
+def goes_on(entry: Entry, leaf: int, before: Latch | None, latch: Latch) -> bool:
+    """Whether what a leaf has seen now goes on with what a job claims there already.
+
+    Args:
+        entry: of the schedule.
+        leaf: its number.
+        before: what the job holds of the leaf.
+        latch: what has come.
+    """
+    old, new = claim_of(before), claim_of(latch)
+    return bool(old and new and old["partition"] == new["partition"] and is_open(entry, leaf, old))
+
+
+def gone_on(before: Latch, latch: Latch) -> Latch:
+    """A claim with what has come since; what was told before it changes nothing.
+
+    Args:
+        before: the claim.
+        latch: counted from the same version, or a later one before which nothing has come.
+    """
+    old, new = claim_of(before), claim_of(latch)
+    if old is None or new is None or new["to_version"] <= old["to_version"]:
+        return before
+    return latch._replace(values={TABLE: {**new, "from_version": min(old["from_version"], new["from_version"])}})
+
+
+def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, int]:
+    """Which leaves of a changed trigger go on where one of before stands: those of the same table, the most similar ones first.
+
+    Args:
+        old: the trigger of before.
+        new: the one that takes its place.
+        known: numbers of leaves of the old one of which it is known where they stand.
+
+    Returns:
+        Number of a leaf of the new trigger → number of the one of before.
+    """
+    stands = set(known)
+    before = {number: leaf for number, leaf in enumerate(leaves(old)) if number in stands}
+    after = {number: leaf for number, leaf in enumerate(leaves(new)) if _table(leaf) is not None}
+    found: dict[int, int] = {}
+    for alike in (_whole, _share, _place):
+        free = _by(alike, {number: leaf for number, leaf in before.items() if number not in set(found.values())})
+        for number, leaf in after.items():
+            if number not in found and free[alike(leaf)]:
+                found[number] = free[alike(leaf)].pop(0)
+    return dict(sorted(found.items()))
+
+
+def _by(alike: Callable[[Trigger], Hashable], numbered: Mapping[int, Trigger]) -> defaultdict[Hashable, list[int]]:
+    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for number, leaf in numbered.items():
+        found[alike(leaf)].append(number)
+    return found
+
+
+def _whole(leaf: Trigger) -> Hashable:
+    return leaf
+
+
+def _share(leaf: Trigger) -> Hashable:
+    table = _table(leaf)
+    return _place(leaf), table.per if table else ""
+
+
+def _place(leaf: Trigger) -> Hashable:
+    table = _table(leaf)
+    return isinstance(leaf, OnAbsence), table.table if table else ""
+
+
+def _table(leaf: Trigger) -> OnTable | None:
+    found = leaf.of if isinstance(leaf, OnAbsence) else leaf
+    return found if isinstance(found, OnTable) else None

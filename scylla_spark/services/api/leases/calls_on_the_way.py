@@ -1,0 +1,71 @@
+"""Calls of workers on their way through this process: from their first bytes until the desks that they are for have been told.
+
+Before a dispatcher ends a lease for silence, it asks whether something of the worker is still here: on the way a call may have to wait
+for the stored tokens, for the answer to who owns what, or for a connection to another desk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+
+class CallOnTheWay:
+    """One call; compared by identity."""
+
+    __slots__ = ("_ended", "_said", "_to")
+
+    def __init__(self) -> None:
+        self._to: frozenset[str] | None = None  # nobody knows yet
+        self._said: set[str] = set()
+        self._ended = False
+
+    def goes_to(self, addresses: Iterable[str]) -> None:
+        """It is for the desks at these addresses, and for no others."""
+        self._to = frozenset(addresses)
+
+    def was_said_to(self, address: str) -> None:
+        """That desk has been told what concerns it."""
+        self._said.add(address)
+
+    def end(self) -> None:
+        """Whatever was not said by now will not be."""
+        self._ended = True
+
+    def concerns(self, address: str) -> bool:
+        """Whether a desk may still be told something of it."""
+        return not self._ended and address not in self._said and (self._to is None or address in self._to)
+
+
+class CallsOnTheWay:
+    """All calls of workers that have come to this process, and whose requests have not ended."""
+
+    def __init__(self) -> None:
+        self._calls: set[CallOnTheWay] = set()
+
+    @contextmanager
+    def begun(self) -> Iterator[CallOnTheWay]:
+        """As long as this lasts, a call is on its way; `call_at_hand` is that call."""
+        call = CallOnTheWay()
+        self._calls.add(call)
+        reset = _at_hand.set(call)
+        try:
+            yield call
+        finally:
+            _at_hand.reset(reset)
+            self._calls.discard(call)
+            call.end()
+
+    def now(self, address: str) -> list[CallOnTheWay]:
+        """Those of which the desk at an address may still be told something."""
+        return [call for call in self._calls if call.concerns(address)]
+
+
+_at_hand: Final[ContextVar[CallOnTheWay | None]] = ContextVar("call_at_hand", default=None)
+
+
+def call_at_hand() -> CallOnTheWay:
+    """The call that the request at hand is; one that nobody waits for, where it is none."""
+    return _at_hand.get() or CallOnTheWay()

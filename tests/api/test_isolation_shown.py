@@ -1,0 +1,19 @@
+"""Who looks at an attempt is told how its handler was kept apart."""
+
+import pytest
+
+from scylla_spark.cli import task as cli_task
+from scylla_spark.core.attempt_note import WorkNote
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.task_status import attempt_of
+from scylla_spark.services.api.tasks.views import attempt_view
+
+
+@pytest.mark.parametrize(
+    ("work", "shown"), [(WorkNote(isolation="sandbox"), "sandbox"), (WorkNote(), None), (None, None)]
+)
+def test_the_level_of_an_attempt_is_shown_over_http_and_on_the_command_line(work, shown):
+    attempt = attempt_of(Fact(TaskKey(0, "lane", "u"), 1, "succeeded", work=work))
+    assert attempt_view(attempt)["isolation"] == shown
+    assert cli_task._attempt(attempt)["isolation"] == shown

@@ -1,0 +1,91 @@
+"""A planner that comes back: what came meanwhile is known before anything is decided. On a real broker."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from scylla_spark import Settings
+from scylla_spark.clock import now_us
+from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.io.host.broker import EmbeddedBroker
+from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
+from scylla_spark.io.kafka.topics import consumer, ensure_topics, producer, with_broker
+from scylla_spark.services.metrics_server import MetricsServer
+from scylla_spark.services.plan.service import PlanService
+from tests.support import delta_tables
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+PATIENCE = 60
+
+
+@pytest.fixture
+def settings(tmp_path):
+    with EmbeddedBroker(tmp_path / "kafka") as broker:
+        settings = with_broker(Settings(data_dir=tmp_path, partitions=2, plan={"ahead": "0s"}), broker.bootstrap)
+        ensure_topics(settings)
+        delta_tables.make(settings.tables_path, settings.partitions)
+        yield settings
+
+
+@contextmanager
+def planning(settings):
+    service = PlanService(settings, MetricsServer(settings.metrics.model_copy(update={"port": 0})))
+    service.start()
+    try:
+        yield
+    finally:
+        service.stop()
+
+
+@contextmanager
+def sending(settings):
+    out = producer(settings)
+    try:
+        yield lambda topic, value, partition=0: out.send(topic, value, partition=partition).get(timeout=20)
+    finally:
+        out.close()
+
+
+def state(settings):
+    """What the planner's log says by now."""
+    reading = consumer(settings)
+    try:
+        log = PlanLogReader(settings, reading)
+        log.begin()
+        log.until(log.range()[1])
+        return log.state
+    finally:
+        reading.close(autocommit=False)
+
+
+def test_what_came_while_nobody_planned_is_known_before_anything_is_decided(settings):
+    topics, fence = settings.topics, Fence(1, "d")
+    every = {"kind": "every", "period": "1s"}
+    with sending(settings) as send:
+        with planning(settings):
+            definitions = [{"name": name, "handler": "h", "trigger": every} for name in ("paused", "ended")]
+            send(topics.schedules, encode_command("put", schedules=definitions))
+            eventually(lambda: len(state(settings).runs) == 2, PATIENCE)
+        before = state(settings)
+        stopped_us = now_us()
+        send(topics.schedules, encode_command("pause", names=["paused"]))
+        for number in range(settings.partitions):
+            send(topics.outcomes, encode_fence(fence, "", now_us()), number)
+        for key in before.runs:
+            end_of(send, settings, fence, key)
+        eventually(lambda: now_us() > stopped_us + 2_000_000, PATIENCE)
+        with planning(settings):
+            eventually(lambda: state(settings).entries["ended"].cursor_us > stopped_us, PATIENCE)
+    found = state(settings).entries
+    assert found["paused"].paused
+    assert found["paused"].cursor_us == before.entries["paused"].cursor_us, "nothing was caught up"
+    assert len(found["ended"].runs) == 1, "the run of before has ended, so the last time that was missed has run"
+
+
+def end_of(send, settings, fence, key: TaskKey):
+    fact = Fact(key, 1, "succeeded", key.time_us, now_us(), key.time_us, 1)
+    for record in encode_facts(fence, [fact]):
+        send(settings.topics.outcomes, record, partition_of(key.ordering_id, settings.partitions))

@@ -1,0 +1,86 @@
+"""A heartbeat that waits in the API for whoever owns its lease is known to be there until the desk has heard it."""
+
+import asyncio
+import random
+import threading
+
+import httpx
+import pytest
+
+from scylla_spark.config.settings import Settings
+from scylla_spark.core.lease import OK, Answer, new_token
+from scylla_spark.services.api.app import guarded
+from scylla_spark.services.dispatch.lease_desk import Desk
+from tests.support.api_site import Site
+from tests.support.delta_tables import make
+
+NOW = 1_700_000_000_000_000
+TOKEN = new_token(0, random.Random(1))
+
+
+class Engine:
+    """Takes every call for good, and notes in which order it hears what."""
+
+    sessions = ()
+
+    def __init__(self):
+        self.heard = []
+        self.desk = None
+
+    def call(self, call, now, *, certain):
+        self.heard.append([sign.token for sign in call.signs])
+        self.desk.answer(Answer(call.number, (OK,) * len(call.signs)), now)
+
+    def listened(self, number):
+        self.heard.append(number)
+
+    def cut_off(self, now):
+        pass
+
+    def hang_up(self, numbers):
+        pass
+
+
+class Mailbox:
+    def post(self, message):
+        message(NOW)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    engine = Engine()
+    engine.desk = Desk(Settings(_env_file=None, data_dir=tmp_path), Mailbox(), engine, lambda: 1 << 62)
+    engine.desk.start()
+    yield engine.desk
+    engine.desk.stop()
+
+
+def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_owns_it(desk, tmp_path):
+    make(f"{tmp_path}/tables")
+    site = Site(str(tmp_path))
+    desks, found = site.app.state.api.desks, threading.Event()
+
+    def slowly():
+        assert found.wait(20)
+        return dict.fromkeys(range(desks.partitions), desk.address)
+
+    desks._look = slowly
+
+    async def play():
+        transport = httpx.ASGITransport(guarded(site.app, site.settings))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            await desks.at(desk.address)  # as others have called before
+            extending = asyncio.create_task(client.post("/v1/leases:extend", json={"leases": [{"lease": TOKEN}]}))
+            await asyncio.sleep(0.1)
+            desk.listen(7)
+            await asyncio.sleep(0.4)
+            found.set()
+            answer = await asyncio.wait_for(extending, 10)
+            async with asyncio.timeout(10):
+                while len(desk._engine.heard) < 2:
+                    await asyncio.sleep(0.01)
+        desks.close()
+        return answer.json()["leases"][0]["status"]
+
+    assert asyncio.run(play()) == "ok"
+    assert desk._engine.heard == [[TOKEN], 7]

@@ -1,0 +1,267 @@
+"""What the planner launches beside what still runs, one decision at a time."""
+
+from typing import Any
+
+import pytest
+
+from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.records.fact import Fact, Unreadable
+from scylla_spark.core.task import Failure
+from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
+
+EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
+ORDERS = {"kind": "event", "name": "orders"}
+ONE = [{"kind": "concurrency", "most": 1}]
+
+
+def running(plan: PlannerHarness) -> None:
+    """A run of `a`, of the handler that `b` may run one of."""
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    plan.put("b", EVERY_MINUTE, constraints=ONE)
+
+
+def leave(plan: PlannerHarness, how: str) -> None:
+    if how == "deleted":
+        plan.ask("delete", names=["a"])
+    else:
+        plan.put("a", ORDERS, handler="other")
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_run_counts_for_its_handler_until_it_ends_whatever_becomes_of_its_schedule(how: str, restarts: bool) -> None:
+    plan = PlannerHarness()
+    running(plan)
+    leave(plan, how)
+    if restarts:
+        plan.restart()
+    plan.pass_s(65)
+    assert plan.verdicts("b") == ["skipped"], "it runs"
+    plan.end(0)
+    if restarts:
+        plan.restart()
+    plan.pass_s(60)
+    assert plan.verdicts("b") == ["skipped", "launched"], "it has ended"
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+def test_what_waits_for_room_goes_on_when_a_run_of_a_schedule_that_is_gone_ends(how: str) -> None:
+    plan = PlannerHarness()
+    running(plan)
+    plan.put("b", ORDERS, constraints=[{**ONE[0], "otherwise": "wait"}])
+    plan.event("orders")
+    leave(plan, how)
+    assert plan.verdicts("b") == ["waiting"]
+    for number in range(len(plan.sent)):
+        plan.end(number)
+    assert plan.verdicts("b") == ["waiting", "launched"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+def test_a_snapshot_knows_of_which_handler_runs_are_that_their_schedule_has_left(how: str) -> None:
+    plan = PlannerHarness()
+    running(plan)
+    leave(plan, how)
+    begin = len(plan.log)
+    names = plan.planner.begin_snapshot(plan.now)
+    plan.planner.snapshot(names, plan.now)
+    plan.turn()
+    state = PlanState()
+    for value in plan.log[begin:]:
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable)
+        state.fold(group)
+    assert set(state.handlers.values()) == {"work"}
+    state.number, state.sent, state.snapshot = plan.shadow.number, plan.shadow.sent, plan.shadow.snapshot
+    assert_same(plan.planner.state, state)
+
+
+def test_a_group_says_the_version_that_knows_its_changes() -> None:
+    plan = PlannerHarness()
+    running(plan)
+    leave(plan, "deleted")
+    plan.end()
+    assert plan_log.RUNS_OF.encode() in plan.log[-2]
+    assert plan_log.RUN_ENDED.encode() in plan.log[-1]
+    versions = [value.split(b",")[0] for value in plan.log]
+    assert versions == [b'{"v":2'] * (len(plan.log) - 2) + [b'{"v":4'] * 2
+
+
+def test_the_end_of_a_run_is_told_though_its_schedule_was_deleted_and_put_again() -> None:
+    plan = PlannerHarness()
+    plan.put("down", {"kind": "after", "work": "work"}, handler="other")
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    plan.ask("delete", names=["a"])
+    plan.put("a", ORDERS)
+    plan.end()
+    assert plan.verdicts("down") == ["launched"]
+    plan.end(0)
+    assert plan.verdicts("down") == ["launched"], "it has ended twice, and is told of once"
+
+
+def test_the_end_of_a_run_is_told_to_who_waits_for_the_handler_that_ran() -> None:
+    plan = PlannerHarness()
+    plan.put("down", {"kind": "after", "work": "work"}, handler="last", payload={"of": "{{ upstream.handler }}"})
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    plan.put("a", ORDERS, handler="other")
+    key = key_of(plan.sent[0])
+    plan.ends(Fact(key, 1, "succeeded", key.time_us, plan.now, key.time_us, 1, handler="work"))
+    assert [one["taskData"] for one in plan.sent[1:]] == [{"of": "work"}]
+
+
+@pytest.mark.parametrize("policy", [{}, {"overlap": "buffer_one"}, {"overlap": "cancel_other"}, {"maxRunning": 2}])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_all_missed_times_run_one_after_the_other_whatever_overlaps(policy: dict[str, Any], restarts: bool) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE, catchUp="all", **policy)
+    plan.restart(5 * 60 * SECOND + SECOND)
+    if restarts:
+        plan.restart()
+    plan.pass_s(2)
+    assert plan.launched() == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}
+    assert plan.cancelled == []
+    assert plan.verdicts() == ["launched"] * 5
+
+
+def test_of_very_many_missed_times_the_rest_waits_for_runs_to_end() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "every", "period": "1s"}, catchUp="all", overlap="buffer_all")
+    plan.restart(1_010 * SECOND + SECOND // 2)
+    plan.to(plan.now)
+    assert plan.verdicts() == ["launched"] * 1_000
+    for number in range(10):
+        plan.end(number)
+        plan.to(plan.now)
+    assert plan.verdicts() == ["launched"] * 1_010
+    assert len(set(plan.launched())) == 1_010
+    assert plan.launched()[-1].startswith("a/2026-03-01T00:16:50Z/")
+
+
+def test_a_change_of_a_paused_schedule_keeps_the_note_and_the_end_of_its_pause() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("pause", names=["a"], note="closing", until=plan.now + 90 * SECOND)
+    plan.put("a", EVERY_MINUTE, tags=["t"])
+    entry = plan.planner.state.entries["a"]
+    assert (entry.paused, entry.note) == (True, "closing")
+    plan.restart()
+    plan.pass_s(125)
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]
+
+
+def test_a_definition_that_says_that_it_is_paused_ends_an_earlier_pause_or_begins_its_own() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE)
+    plan.ask("pause", names=["a"], note="closing", until=plan.now + 90 * SECOND)
+    plan.put("a", EVERY_MINUTE, paused=True, note="for good")
+    entry = plan.planner.state.entries["a"]
+    assert (entry.paused, entry.note, entry.until_us) == (True, "for good", 0)
+    plan.put("a", EVERY_MINUTE, paused=False)
+    assert not plan.planner.state.entries["a"].paused
+
+
+def test_the_note_and_the_end_of_a_pause_can_be_changed() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, tags=["t"])
+    plan.ask("pause", names=["a"], note="closing")
+    until = plan.now + 90 * SECOND
+    assert plan.ask("pause", names=["a"], note="month-end")[0] == "ok"
+    assert plan.ask("pause", names=["a"], until=until)[0] == "ok"
+    assert plan.ask("pause", names=["a"], note="month-end", until=until)[0] == "conflict"
+    assert plan.ask("pause", names=["a"])[0] == "conflict"
+    assert plan.ask("pause", tag="t", note="all of them", until=until + SECOND)[0] == "ok"
+    entry = plan.planner.state.entries["a"]
+    assert (entry.note, entry.until_us) == ("month-end", until), "a tag does not speak of those that are paused"
+    plan.pass_s(125)
+    assert plan.launched() == ["a/2026-03-01T00:02:00Z/1"]
+
+
+def test_of_a_backfill_only_what_runs_at_once_counts_for_a_limit_of_its_handler() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, constraints=[{"kind": "concurrency", "most": 3}])
+    begin = plan.now - 60 * 60 * SECOND
+    plan.ask("backfill", name="a", begin=begin, end=plan.now, maxRunning=2)
+    plan.pass_s(65)
+    assert plan.verdicts()[60:] == ["launched"], "two are active, and 58 wait in their lanes"
+    plan.put("a", EVERY_MINUTE, constraints=[{"kind": "concurrency", "most": 2}])
+    plan.pass_s(60)
+    assert plan.fires[-1]["why"] == "3 of at most 2 runs are active"
+
+
+def test_runs_by_hand_do_not_count_for_a_rate() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="allow_all", constraints=[{"kind": "rate", "most": 1, "per": "90s"}])
+    plan.ask("run", name="a")
+    plan.pass_s(65)
+    assert plan.verdicts() == ["launched", "launched"]
+    plan.ask("run", name="a")
+    plan.pass_s(60)
+    assert plan.verdicts() == ["launched", "launched", "launched", "waiting"], "the launch of before still counts"
+
+
+def test_a_time_that_finds_a_job_too_old_begins_anew() -> None:
+    plan = PlannerHarness()
+    daily = {"kind": "cron", "expression": "0 2 * * *"}
+    plan.put("a", {"kind": "all", "of": [daily, ORDERS]})
+    plan.pass_s(26 * 3600 + 1)
+    assert plan.verdicts() == ["obsolete"], "nothing came on the first day"
+    plan.pass_s(8 * 3600)
+    plan.event("orders")
+    assert plan.verdicts() == ["obsolete", "launched"]
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [
+        ('{"rows":[1,{"n":2}]}', {"all": {"rows": [1, {"n": 2}]}, "rows": [1, {"n": 2}], "text": 'of [1, {"n": 2}]'}),
+        ('{"rows":"\\ud800"}', {"all": '{"rows":"\\ud800"}'}),
+        ("[" * 40 + "]" * 40, {"all": "[" * 40 + "]" * 40}),
+        ("[" * 100_000, {"all": "[" * 100_000}),
+        ("7", {"all": 7}),
+        (None, {"all": None}),
+    ],
+)
+def test_what_a_run_has_returned_is_a_value_to_those_that_come_after(result: str | None, known: dict[str, Any]) -> None:
+    plan = PlannerHarness()
+    places = {
+        "all": "{{ upstream.result }}",
+        "rows": "{{ upstream.result.rows }}",
+        "text": "of {{ upstream.result.rows }}",
+    }
+    for name in known:
+        plan.put(name, {"kind": "after", "work": "a"}, handler="other", payload={name: places[name]})
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    plan.end(result=result)
+    made = {name: value for one in plan.sent[1:] for name, value in one["taskData"].items()}
+    assert made == {name: value for name, value in known.items() if value is not None}
+
+
+def test_those_that_come_after_know_why_a_run_has_failed() -> None:
+    plan = PlannerHarness()
+    payload = {"why": "{{ upstream.error.kind }}: {{ upstream.error.message }}", "times": "{{ upstream.attempts }}"}
+    plan.put("alarm", {"kind": "after", "work": "a", "on": ["failed"]}, handler="other", payload=payload)
+    plan.put("a", ORDERS)
+    plan.event("orders")
+    key = key_of(plan.sent[0])
+    plan.ends(Fact(key, 3, "failed", key.time_us, plan.now, key.time_us, 3, failure=Failure("KeyError", "'x'")))
+    assert plan.sent[1]["taskData"] == {"why": "KeyError: 'x'", "times": 3}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["upstream.payload", "upstream.key.time", "table.from", "partitions.sum", "planned.year", "table.rows.n"],
+)
+def test_a_field_that_no_fire_has_is_refused_when_the_schedule_is_put(place: str) -> None:
+    plan = PlannerHarness()
+    leaves = [
+        {"kind": "after", "work": "x"}, {"kind": "table", "table": "/t"}, {"kind": "partitions", "dataset": "d"},
+    ]  # fmt: skip
+    answer = plan.put("a", {"kind": "all", "of": leaves}, payload={"x": f"{{{{ {place} }}}}"})
+    assert answer[0] == "argument"
+    assert place in answer[1]

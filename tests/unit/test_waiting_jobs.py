@@ -1,0 +1,357 @@
+"""What becomes of what comes while nothing is launched: versions of tables stay, events are collected, the latest time stands."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scylla_spark import Constraint, Schedule, Trigger
+from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed
+from scylla_spark.core.plan.tables.handing_over import moved
+from scylla_spark.core.plan.tables.watch import Growth, Place
+from scylla_spark.testing import world
+from tests.support.planner_harness import SECOND, PlannerHarness
+
+START = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
+AT_ONE = Constraint.time_range("13:00", "14:00")
+VERSIONS = {
+    name: f"{{{{ table.{field} }}}}"
+    for name, field in (("from", "from_version"), ("to", "to_version"), ("rows", "rows"))
+}
+PARTS = VERSIONS | {"part": "{{ table.partition }}"}
+EVENT = {"kind": "event", "name": "e"}
+TABLE = {"kind": "table", "table": "/t"}
+LATER = [{"kind": "delay", "delay": "60s"}]
+
+
+def report(task):
+    return task.payload
+
+
+@pytest.fixture
+def w():
+    with world([report], START) as made:
+        yield made
+
+
+def owned(w):
+    return [(run.payload["from"], run.payload["to"]) for run in w.runs]
+
+
+def verdicts(w):
+    return [fire.verdict for fire in w.fires]
+
+
+# -- versions of tables ----------------------------------------------------------------------------------------------
+
+
+def test_versions_that_a_constraint_drops_belong_to_the_next_run(w):
+    w.put_schedules(
+        Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, constraints=[Constraint.last_run("5m")])
+    )
+    for _ in range(6):
+        w.grow_table("t", 10)
+        w.advance("1m")
+    assert owned(w) == [(-1, 0), (0, 5)]
+    assert w.runs[-1].payload["rows"] == 50
+    assert verdicts(w) == ["launched", *["skipped"] * 4, "launched"]
+
+
+def test_versions_that_the_overlap_policy_skips_belong_to_the_next_run(w):
+    w.takes("report", "150s")
+    w.put_schedules(Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, overlap="skip"))
+    for _ in range(7):
+        w.grow_table("t", 10)
+        w.advance("1m")
+    w.advance("5m")
+    assert owned(w) == [(-1, 0), (0, 3), (3, 6)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "buffer_all", "allow_all"])
+def test_what_comes_to_a_table_while_its_job_waits_goes_with_that_job(w, overlap):
+    w.put_schedules(
+        Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, constraints=[AT_ONE], overlap=overlap)
+    )
+    for _ in range(3):
+        w.grow_table("t", 10)
+        w.advance("1m")
+    w.advance("2h")
+    assert owned(w) == [(-1, 2)]
+    assert w.runs[0].payload["rows"] == 30
+    assert verdicts(w) == ["waiting", "launched"]
+
+
+def test_what_waited_when_a_schedule_was_paused_belongs_to_the_run_after_the_pause(w):
+    w.put_schedules(Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, constraints=[AT_ONE]))
+    w.grow_table("t", 10)
+    w.advance("1m")
+    w.schedule("a").pause()
+    w.advance("1h")
+    assert not w.runs
+    w.schedule("a").resume()
+    w.advance("1m")
+    assert owned(w) == [(-1, 0)]
+
+
+def test_what_waited_when_a_schedule_was_changed_belongs_to_the_run_after_the_change(w):
+    for note in ("before", "after"):
+        w.put_schedules(Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, constraints=[AT_ONE], note=note))
+        w.grow_table("t", 10)
+        w.advance("1m")
+    w.advance("1h")
+    assert owned(w) == [(-1, 1)]
+
+
+def test_what_waited_for_too_long_belongs_to_the_next_run(w):
+    w.put_schedules(
+        Schedule("a", "report", Trigger.table("t"), payload=VERSIONS, constraints=[AT_ONE], job_timeout="10m")
+    )
+    w.grow_table("t", 10)
+    w.advance("61m")
+    assert verdicts(w) == ["waiting", "obsolete"]
+    w.grow_table("t", 7)
+    w.advance("1m")
+    assert owned(w) == [(-1, 1)]
+
+
+def test_a_payload_that_cannot_be_made_leaves_the_versions_to_the_next_run(w):
+    payload = VERSIONS | {"day": "{{ event.day }}"}
+    w.put_schedules(Schedule("a", "report", Trigger.table("t") & Trigger.event("e"), payload=payload))
+    w.grow_table("t", 10)
+    w.emit("e")
+    w.grow_table("t", 10)
+    w.emit("e", {"day": 2})
+    w.advance("1m")
+    assert verdicts(w) == ["failed", "launched"]
+    assert owned(w) == [(-1, 1)]
+
+
+def test_a_job_that_waits_is_not_told_of_again_by_commits_that_do_not_count(w):
+    w.put_schedules(
+        Schedule(
+            "a", "report", Trigger.table("t", operations=["append"]), payload=VERSIONS,
+            constraints=[Constraint.time_range("13:00", "14:00", otherwise="abort")],
+        )
+    )  # fmt: skip
+    w.grow_table("t", 10)
+    for _ in range(5):
+        w.grow_table("t", 10, operation="delete")
+        w.advance("1m")
+    assert verdicts(w) == ["skipped"]
+
+
+def watch(plan: PlannerHarness) -> Place:
+    (place,) = plan.planner.watched()
+    return place
+
+
+def grow(plan: PlannerHarness, before: int, to: int, part: str = "", *, alone: bool = True, table: str = "id") -> None:
+    plan.planner.tables.grew(watch(plan), Growth(table, before, to, part=part, alone=alone), plan.now)
+    plan.turn()
+
+
+def begun(plan: PlannerHarness) -> None:
+    plan.planner.tables.begins(watch(plan), "id", 0)
+    plan.turn()
+
+
+def edges(plan: PlannerHarness) -> list[tuple[str | None, int, int]]:
+    payloads = [one["taskData"] for one in plan.sent]
+    return [(one.get("part"), one["from"], one["to"]) for one in payloads]
+
+
+def test_partitions_that_wait_each_claim_what_is_theirs_and_hand_over_nothing_twice() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**TABLE, "per": "day"}, payload=PARTS, constraints=LATER, overlap="skip")
+    begun(plan)
+    grow(plan, 0, 5, "mon")  # nothing has come to another one
+    plan.pass_s(1)
+    grow(plan, 0, 7, "tue", alone=False)
+    plan.pass_s(59)
+    assert edges(plan) == [("mon", 0, 5)]
+    plan.end()
+    plan.restart()
+    grow(plan, 5, 9, "tue")
+    plan.pass_s(60)
+    assert edges(plan) == [("mon", 0, 5), ("tue", 0, 9)], "up to 5 nothing had come to it"
+    assert plan.planner.state.entries["a"].tables[0].of_part("mon")[0] == 9
+
+
+def test_a_partition_that_was_alone_takes_nothing_back_of_what_others_were_given() -> None:
+    entry = Entry("a", "", tables={0: Handed("id", 3, 0, {"tue": (7, 0)})})
+    claim = {"table_id": "id", "from_version": 3, "to_version": 5, "partition": "mon", "alone": True}
+    assert moved(entry, 0, claim, 9) == ("table_part", "a", 0, "mon", 5, 9)
+    assert moved(entry, 0, {**claim, "to_version": 7}, 9) == ("table", "a", 0, Handed("id", 7, 9))
+
+
+def test_a_claim_ends_with_the_table_that_it_was_of() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE, payload=VERSIONS, constraints=LATER)
+    begun(plan)
+    grow(plan, 0, 5)
+    plan.planner.tables.trouble(watch(plan), "rewound", "It was set back.", ("id", 3), plan.now)
+    grow(plan, 3, 4)
+    plan.pass_s(61)
+    assert plan.verdicts() == ["waiting", "trouble", "obsolete", "waiting", "launched"]
+    assert edges(plan) == [(None, 3, 4)]
+
+
+def test_jobs_of_a_log_of_before_that_have_their_versions_already_keep_them() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE, payload=VERSIONS, constraints=LATER)
+    begun(plan)
+    grow(plan, 0, 1)
+    plan.planner._journal.note("table", "a", 0, ["id", 4, plan.now, {}])  # as it was noted when the trigger held
+    plan.turn()
+    plan.restart()
+    grow(plan, 4, 6)
+    plan.pass_s(61)
+    assert edges(plan) == [(None, 0, 1), (None, 4, 6)]
+    assert plan.planner.state.entries["a"].tables[0].version == 6
+
+
+# -- events, partitions and times --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
+def test_events_that_come_while_a_job_waits_are_collected_by_it(overlap) -> None:
+    plan = PlannerHarness()
+    trigger = {"kind": "partitions", "dataset": "d", "atLeast": 2}
+    plan.put("a", trigger, overlap=overlap, constraints=LATER, payload={"n": "{{ partitions.count }}"})
+    for _ in range(5):
+        plan.ask("partitions", name="d", partitions=[{}])
+    plan.restart()
+    plan.pass_s(61)
+    assert [one["taskData"] for one in plan.sent] == [{"n": 5}]
+    assert plan.verdicts() == ["waiting", "launched"]
+    plan.ask("partitions", name="d", partitions=[{}])
+    assert len(plan.sent) == 1, "counting has begun anew"
+
+
+def test_an_event_that_comes_while_one_waits_for_a_run_is_not_lost_where_one_is_buffered() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVENT, overlap="buffer_one", payload={"n": "{{ event.n }}"})
+    for n in range(3):
+        plan.event("e", n=n)
+    assert plan.verdicts() == ["launched", "waiting"]
+    plan.end()
+    assert plan.sent[-1]["taskData"] == {"n": 2}
+
+
+def test_events_each_have_a_job_where_all_are_buffered_until_there_are_too_many() -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVENT, constraints=LATER, payload={"n": "{{ event.n }}"})
+    for n in range(MOST_JOBS + 20):
+        plan.event("e", n=n)
+    plan.pass_s(61)
+    assert [one["taskData"]["n"] for one in plan.sent] == [*range(MOST_JOBS - 1), MOST_JOBS + 19]
+    assert "skipped" not in plan.verdicts(), "the last job has collected what came further"
+
+
+def test_of_times_that_wait_for_a_constraint_the_latest_is_run(w):
+    w.put_schedules(Schedule("a", "report", Trigger.cron("*/10 * * * *"), constraints=[AT_ONE]))
+    w.advance_to(datetime(2026, 3, 1, 13, 0, 1, tzinfo=UTC))
+    first = next(fire.planned_at for fire in w.fires if fire.verdict == "launched")
+    assert first >= datetime(2026, 3, 1, 12, 50, tzinfo=UTC)
+    told = [(fire.planned_at.minute, fire.verdict) for fire in w.fires][:5]
+    assert told == [(10, "waiting"), (10, "skipped"), (20, "waiting"), (20, "skipped"), (30, "waiting")]
+    assert len(w.runs) == len([fire for fire in w.fires if fire.verdict == "launched"]) <= 2
+
+
+def test_a_delay_counts_from_the_first_of_the_times_that_wait(w):
+    w.put_schedules(Schedule("a", "report", Trigger.cron("* * * * *"), constraints=[Constraint.delay("5m")]))
+    w.advance("7m")
+    assert [run.started_at - START for run in w.runs] == [timedelta(minutes=5, seconds=30)]
+
+
+def test_a_later_time_that_waits_in_the_place_of_an_earlier_one_expires_by_itself() -> None:
+    plan = PlannerHarness()
+    minute = {"kind": "cron", "expression": "* * * * *", "endAt": "2026-03-01T00:02:30Z"}
+    closed = [{"kind": "time_range", "begin": "20:00", "end": "06:00", "tz": "Asia/Tokyo"}]
+    assert plan.put("a", minute, constraints=closed, expires="90s")[0] == "ok"
+    plan.pass_s(60)
+    assert plan.verdicts() == ["waiting"]
+    plan.pass_s(60)
+    assert plan.verdicts()[1:] == ["skipped", "waiting"]
+    plan.pass_s(89)
+    assert len(plan.fires) == 3
+    plan.pass_s(2)
+    assert plan.verdicts()[-1] == "skipped"
+    assert plan.fires[-1]["planned_us"] == plan.now - 91 * SECOND
+
+
+# -- changes of what watches a table -----------------------------------------------------------------------------------
+
+CHANGES = {
+    "tags": {"tags": ["x"]},
+    "owner": {"owner": "bi"},
+    "handler": {"handler": "other"},
+    "deadline": {"expectEvery": "1h"},
+    "payload": {"payload": {"x": 1}},
+    "rows": {"trigger": {**TABLE, "minRows": 5}},
+    "another branch before it": {"trigger": {"kind": "any", "of": [EVENT, TABLE]}},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_leaves_where_a_table_stands(change) -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    begun(plan)
+    grow(plan, 0, 3)
+    before = watch(plan)
+    plan.pass_s(1)
+    assert plan.ask("put", schedules=[{"name": "a", "handler": "work", "trigger": TABLE} | change])[0] == "ok"
+    plan.restart()
+    (wanted,) = plan.planner.watched().values()
+    assert wanted.handed == Handed("id", 3, plan.now - SECOND)
+    assert watch(plan) != before, "it is looked at anew"
+
+
+def test_a_change_leaves_each_table_where_it_stands_whatever_the_order_of_branches() -> None:
+    plan = PlannerHarness()
+    one, two, three = ({"kind": "table", "table": name} for name in ("/1", "/2", "/3"))
+    late = {"kind": "absent", "of": one, "within": "1h"}
+
+    def put(*branches: object) -> dict[tuple[str, str], int | None]:
+        plan.put("a", {"kind": "any", "of": list(branches)})
+        plan.pass_s(1)
+        leaves = plan.planner.state.entries["a"].schedule.trigger.branches
+        places = sorted(plan.planner.watched().items())
+        return {
+            (type(leaves[place.leaf]).__name__, wanted.trigger.table): wanted.handed.version if wanted.handed else None
+            for place, wanted in places
+        }
+
+    put(one, two, late)
+    for version, place in enumerate(sorted(plan.planner.watched()), start=10):
+        plan.planner.tables.begins(place, "id", version)
+    plan.turn()
+    assert put(two, one, late) == {("OnTable", "/1"): 10, ("OnTable", "/2"): 11, ("OnAbsence", "/1"): 12}
+    assert put(late, three, {**two, "minRows": 9}) == {
+        ("OnAbsence", "/1"): 12,
+        ("OnTable", "/3"): None,
+        ("OnTable", "/2"): 11,
+    }
+    assert put(one, EVENT) == {("OnTable", "/1"): None}, "it was not watched meanwhile"
+
+
+def test_of_two_branches_on_one_table_each_goes_on_where_it_stood() -> None:
+    plan = PlannerHarness()
+    small, large = ({**TABLE, "minRows": rows} for rows in (1, 9))
+    plan.put("a", {"kind": "all", "of": [small, large]})
+    for version, place in enumerate(sorted(plan.planner.watched()), start=10):
+        plan.planner.tables.begins(place, "id", version)
+    plan.put("a", {"kind": "all", "of": [large, small]}, tags=["x"])
+    assert [handed.version for _, handed in sorted(plan.planner.state.entries["a"].tables.items())] == [11, 10]
+
+
+def test_a_change_that_older_readers_would_understand_otherwise_is_of_a_version_that_they_stop_before() -> None:
+    plan = PlannerHarness()
+    plan.put("a", TABLE)
+    begun(plan)
+    versions = []
+    for fields in ({"note": "x"}, {"tags": ["x"]}, {"tags": ["x"], "note": "y"}):
+        plan.put("a", TABLE, **fields)
+        versions.append(json.loads(plan.log[-1])["v"])
+    assert versions == [2, 4, 2]

@@ -89,7 +89,9 @@ def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, s
     rows = []
     for name in sorted(verdicts, key=lambda name: (verdicts[name] not in _ORDER, _rank(verdicts[name]), name)):
         row = {"name": name, "change": verdicts[name], "field": None, "before": None, "after": None}
-        if verdicts[name] == "changed":
+        if verdicts[name] == "changed" and name not in definitions:  # it waits for one that is removed
+            rows.append(row | {"field": "trigger", "after": "loses what is removed"})
+        elif verdicts[name] == "changed":
             before = json.loads(plan.entries[name].text)
             found = changes(before, definitions[name])
             rows += [row | {"field": field, "before": _shown(old), "after": _shown(new)} for field, old, new in found]

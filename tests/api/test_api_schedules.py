@@ -64,7 +64,7 @@ def test_names_may_hold_what_paths_set_apart(client, name):
 
 
 def test_a_put_of_a_stored_one_must_say_which_version_it_replaces(client):
-    missing = client.put("/v1/schedules/nightly", json=NIGHTLY)
+    missing = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"})
     assert (kind(missing), missing.status_code) == ("/problems/if-match-needed", 428)
     etag = missing.headers["etag"]
     changed = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
@@ -85,7 +85,18 @@ def test_what_changes_between_the_look_and_the_planner_is_noticed_by_the_planner
 
     site.connection.plan.ask = late
     etag = client.get("/v1/schedules/nightly").headers["etag"]
-    assert kind(client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": etag})) == "/problems/changed"
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
+    assert kind(other) == "/problems/changed"
+
+
+@pytest.mark.parametrize("match", [{}, {"If-Match": '"1.1"'}], ids=["no version", "the version before"])
+def test_a_put_that_is_repeated_changes_nothing(client, match):
+    first = client.get("/v1/schedules/nightly")
+    again = client.put("/v1/schedules/nightly", json=dict(reversed(NIGHTLY.items())), headers=match)
+    assert (again.status_code, again.headers["etag"], again.json()) == (200, first.headers["etag"], first.json())
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": 1}}, headers={"If-Match": "*"})
+    assert other.headers["etag"] != first.headers["etag"]
+    assert client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": True}}).status_code == 428
 
 
 def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
@@ -99,6 +110,18 @@ def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
     trigger = client.request("PATCH", "/v1/schedules/nightly", json={"every": "1h"}).json()["definition"]["trigger"]
     assert trigger == {"kind": "every", "period": "1h"}
     assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
+
+
+def test_a_patch_replaces_a_payload_and_what_an_event_must_say_whole(client):
+    def patched(fields):
+        return client.request("PATCH", "/v1/schedules/nightly", json=fields).json()["definition"]
+
+    patched({"payload": {"a": 1, "b": {"x": 1}}, "event": "stock", "where": {"site": 3, "kind": "a"}})
+    found = patched({"payload": {"b": {"y": None}}, "trigger": {"where": {"site": 4}}})
+    assert found["payload"] == {"b": {"y": None}}
+    assert found["trigger"] == {"kind": "event", "name": "stock", "where": {"site": 4}}
+    assert patched({"note": "n"})["payload"] == {"b": {"y": None}}
+    assert "payload" not in patched({"payload": None})
 
 
 @pytest.mark.slow
@@ -194,9 +217,23 @@ def test_a_set_is_compared_then_stored(client):
     assert client.post("/v1/schedules:apply", json=other).json()["changes"] == {"s": "removed"}
 
 
+def test_a_delete_names_all_others_that_lose_something_and_may_be_tried_before(client):
+    client.put("/v1/schedules/lone", json={"handler": "h", "after": "nightly"})
+    client.put("/v1/schedules/either", json={"handler": "h", "any": [{"after": "nightly"}, {"cron": "0 1 * * *"}]})
+    also = {"lone": "removed", "either": "changed"}
+    would = client.request("DELETE", "/v1/schedules/nightly?dry_run=true")
+    assert would.json() == {"name": "nightly", "change": "removed", "also": also, "dry_run": True}
+    assert client.get("/v1/schedules/lone").status_code == 200
+    assert client.request("DELETE", "/v1/schedules/nightly").json()["also"] == also
+    assert kind(client.get("/v1/schedules/lone")) == "/problems/not-found"
+    assert kind(client.request("DELETE", "/v1/schedules/nightly?dry_run=true")) == "/problems/not-found"
+
+
 def test_a_schedule_is_deleted_once(client):
     assert kind(client.request("DELETE", "/v1/schedules/nightly", headers={"If-Match": '"1.1"'})) == "/problems/changed"
-    assert client.request("DELETE", "/v1/schedules/nightly").json() == {"name": "nightly", "change": "removed"}
+    assert client.request("DELETE", "/v1/schedules/nightly").json() == {
+        "name": "nightly", "change": "removed", "also": {}, "dry_run": False
+    }  # fmt: skip
     assert kind(client.request("DELETE", "/v1/schedules/nightly")) == "/problems/not-found"
 
 
@@ -248,6 +285,28 @@ def test_a_schedule_shows_its_trigger_as_a_tree_with_what_has_come(client):
     assert [(one["depth"], one["progress"]) for one in client.get("/v1/schedules/both").json()["tree"]] == [
         (0, "0 of 2"), (1, ""), (1, ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/schedules", "/v1/schedules/nightly"])
+def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, client, monkeypatch, path):
+    asking, reckoned = [], []
+    api, reckon = site.app.state.api, FireTimes.next_after
+    ask = api.plan.ask
+
+    def asked(question):
+        asking.append(question)
+        try:
+            return ask(question)
+        finally:
+            asking.pop()
+
+    monkeypatch.setattr(api.plan, "ask", asked)
+    monkeypatch.setattr(
+        FireTimes, "next_after", lambda self, *given: reckoned.append(len(asking)) or reckon(self, *given)
+    )
+    assert client.get(path).status_code == 200
+    assert reckoned
+    assert not any(reckoned)
 
 
 def test_of_a_set_only_what_is_new_is_stored_if_so_asked(client):
@@ -333,25 +392,3 @@ def test_decisions_in_python_are_those_of_the_table(client, site, tmp_path):
     (found,) = scheduler_of(site).schedule("nightly").fires(since=from_us(at(8)))
     assert (found.verdict, found.planned_at, found.task) == ("launched", from_us(at(8)), TaskKey(at(8), "l", "u"))
     assert scheduler_of(site).schedule("nightly").fires(since=from_us(at(9))) == []
-
-
-@pytest.mark.parametrize("path", ["/v1/schedules", "/v1/schedules/nightly"])
-def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, client, monkeypatch, path):
-    asking, reckoned = [], []
-    api, reckon = site.app.state.api, FireTimes.next_after
-    ask = api.plan.ask
-
-    def asked(question):
-        asking.append(question)
-        try:
-            return ask(question)
-        finally:
-            asking.pop()
-
-    monkeypatch.setattr(api.plan, "ask", asked)
-    monkeypatch.setattr(
-        FireTimes, "next_after", lambda self, *given: reckoned.append(len(asking)) or reckon(self, *given)
-    )
-    assert client.get(path).status_code == 200
-    assert reckoned
-    assert not any(reckoned)

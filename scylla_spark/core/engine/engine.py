@@ -353,9 +353,9 @@ class Engine:
         """The workers that have called."""
         return self._leases.sessions
 
-    def scarcity(self, queue: str) -> Scarcity:
+    def scarcity(self, queue: str, now: int) -> Scarcity:
         """What a queue has for workers here."""
-        return self._leasing.scarcity(queue)
+        return self._leasing.scarcity(queue, now)
 
     @property
     def runs(self) -> Mapping[int, Run]:

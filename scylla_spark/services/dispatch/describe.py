@@ -183,7 +183,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     if head is None:
         return "Its tasks are being read from the tables."
     queue = head.data.queue
-    closed, held_up = engine.gate(queue).why(lane.ordering_id), engine.held_up(partition)
+    closed, held_up = engine.gate(queue).why(lane.ordering_id, now), engine.held_up(partition)
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
     if closed:

@@ -53,7 +53,13 @@ def claim_of(latch: Latch | None) -> Mapping[str, Any] | None:
 
 
 def is_open(entry: Entry, leaf: int, claim: Mapping[str, Any]) -> bool:
-    """Whether no run has the versions of a claim yet: they are of the table that is watched, and go on from where it stands."""
+    """Whether no run has the versions of a claim yet: they are of the table that is watched, and go on from where it stands.
+
+    Args:
+        entry: the schedule.
+        leaf: number of the leaf of its trigger.
+        claim: what a job has seen of the table: `table_id`, `partition`, `from_version` and `to_version`.
+    """
     handed = entry.tables.get(leaf)
     if handed is None or handed.table_id != claim["table_id"]:
         return False

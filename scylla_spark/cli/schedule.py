@@ -13,6 +13,7 @@ from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from scylla_spark.client.schedules.selection import Selection
     from scylla_spark.client.schedules.times import PlannedTime
     from scylla_spark.core.plan.state.entry import Entry
     from scylla_spark.core.plan.state.plan_state import PlanState
@@ -22,6 +23,10 @@ app = typer.Typer(help="Put, look at, and steer schedules.", no_args_is_help=Tru
 Name = Annotated[str, typer.Argument(help="The schedule")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="The schedules; or choose by --tag")]
 Tag = Annotated[str | None, typer.Option(help="All with this tag")]
+ChangedFrom = Annotated[
+    str | None, typer.Option(help="All that were changed, paused or resumed last then or later: an instant, or -2h")
+]
+ChangedUntil = Annotated[str | None, typer.Option(help="… and before this")]
 Note = Annotated[str, typer.Option(help="Why, for people")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
@@ -29,7 +34,6 @@ Count = Annotated[int, typer.Argument(metavar="[N]", help="How many")]
 _COLUMNS = ("name", "state", "trigger", "next_at", "running", "waiting")
 _TIMES = ("planned_at", "local", "note")
 _MOST_SHOWN = 3
-_MOST_NAMES = 2_000  # in one record, however long they are
 
 
 @app.command(name="list")
@@ -43,12 +47,13 @@ def list_(
     limit: Annotated[int, typer.Option(help="Most rows")] = 1000,
 ) -> None:
     """List schedules by name, as the planner knows them now."""
-    from scylla_spark.cli.schedule_rows import Wanted, chosen, listed
+    from scylla_spark.cli.schedule_rows import listed
+    from scylla_spark.client.schedules.selection import Selection, chosen
 
     cli = context(ctx)
     before_us = None if next_before is None else instant(next_before)
     plan = _state(cli)
-    found = chosen(plan.entries, Wanted(kind, state, tag, owner))
+    found = chosen(plan.entries, Selection(kind, state, tag, owner))
     rows = listed(found, plan, before_us, limit, _now())
     cli.output.rows(rows, _COLUMNS, empty="No such schedules.")
     if len(rows) == limit and len(found) > limit:
@@ -113,18 +118,24 @@ def pause(
     tag: Tag = None,
     note: Note = "",
     until: Annotated[str | None, typer.Option(help="It goes on by itself then: an instant, or +2h")] = None,
+    changed_from: ChangedFrom = None,
+    changed_until: ChangedUntil = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Let schedules fire nothing; what was launched ahead is taken back."""
     until_us = None if until is None else instant(until)
-    _steer(context(ctx), _Asked("pause", names, tag, dry_run, yes), note=note or None, until=until_us)
+    asked = _Asked("pause", names, _selection(tag, changed_from, changed_until), dry_run, yes)
+    _steer(context(ctx), asked, note=note or None, until=until_us)
 
 
 @app.command()
-def resume(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+def resume(
+    ctx: typer.Context, names: Names = None, tag: Tag = None, changed_from: ChangedFrom = None, changed_until: ChangedUntil = None,
+    dry_run: DryRun = False, yes: Yes = False,
+) -> None:  # fmt: skip
     """Let schedules fire again, from now on."""
-    _steer(context(ctx), _Asked("resume", names, tag, dry_run, yes))
+    _steer(context(ctx), _Asked("resume", names, _selection(tag, changed_from, changed_until), dry_run, yes))
 
 
 @app.command()
@@ -164,16 +175,19 @@ def backfill(
     with cli.scheduler() as scheduler:
         handle = scheduler.schedule(name, author=_author())
         wanted = from_us(instant(begin)), from_us(instant(end))
-        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True)
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True).planned
         if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
-            handle.backfill(*wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess)
+            asked = handle.backfill(
+                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess
+            )
+            cli.output.say(f"Its tasks have the tag {asked.tag}: `task list --filter tag:{asked.tag}` shows them.")
     cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
 
 
 @app.command()
 def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Forget schedules; what they have run stays in the tables."""
-    _steer(context(ctx), _Asked("delete", names, tag, dry_run, yes))
+    _steer(context(ctx), _Asked("delete", names, _selection(tag, None, None), dry_run, yes))
 
 
 schedule_why.register(app)
@@ -195,15 +209,19 @@ class _Asked(NamedTuple):
 
     kind: str
     names: list[str] | None
-    tag: str | None
+    selection: Selection
     dry_run: bool
     yes: bool
 
 
 def _steer(cli: Context, asked: _Asked, **more: Any) -> None:
     """Pauses, resumes or deletes; asks before a change of many, or one that cannot be taken back."""
-    if bool(asked.names) == (asked.tag is not None):
-        raise ArgumentError("Which schedules?", hint="Pass names, or --tag for all that have it.")
+    from scylla_spark.client.schedules.selection import steer
+
+    if bool(asked.names) == asked.selection.chooses:
+        raise ArgumentError(
+            "Which schedules?", hint="Pass names, or --tag or --changed-from for all that have that in common."
+        )
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan
         meant = _meant(plan.state().entries, asked)
@@ -211,26 +229,30 @@ def _steer(cli: Context, asked: _Asked, **more: Any) -> None:
             rows = [{"name": name, "would": asked.kind} for name in meant]
             cli.output.rows(rows, ("name", "would"), empty=f"There is nothing to {asked.kind}.")
             return
-        asks = asked.kind == "delete" or asked.tag is not None or len(meant) > 1
+        asks = asked.kind == "delete" or asked.selection.chooses or len(meant) > 1
         if asks and not cli.confirmed(f"{asked.kind} {_many(meant)}", yes=asked.yes):
             return
-        done: dict[str, Any] = {}
-        for start in range(0, len(meant), _MOST_NAMES):
-            part = meant[start : start + _MOST_NAMES]
-            done |= plan.ask(asked.kind, names=part, author=_author() or None, **more).done
+        done = steer(plan, asked.kind, meant, _author(), **more)
     cli.output.rows([{"name": name, "done": what} for name, what in done.items()], ("name", "done"))
 
 
 def _meant(entries: dict[str, Entry], asked: _Asked) -> list[str]:
-    """Names that a command is about; of a tag only those that it changes."""
+    """Names that a command is about; of a selection only those that it changes."""
+    from scylla_spark.client.schedules.selection import names_of, to_steer
+
     if asked.names:
         missing = [name for name in asked.names if name not in entries]
         if missing:
             raise _missing(missing[0])
         return list(dict.fromkeys(asked.names))
-    tagged = sorted(name for name, entry in entries.items() if f"tag:{asked.tag}" in entry.keys)
-    wanted = {"pause": False, "resume": True}.get(asked.kind)
-    return [name for name in tagged if wanted is None or entries[name].paused is wanted]
+    return names_of(to_steer(entries, asked.kind, asked.selection))
+
+
+def _selection(tag: str | None, changed_from: str | None, changed_until: str | None) -> Selection:
+    from scylla_spark.client.schedules.selection import Selection
+
+    window = [None if text is None else instant(text) for text in (changed_from, changed_until)]
+    return Selection(None, None, tag, None, *window)
 
 
 def _timed(plan: PlanState, name: str, count: int) -> tuple[Entry, list[Any]]:

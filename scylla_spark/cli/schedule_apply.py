@@ -29,6 +29,9 @@ def apply(
     ctx: typer.Context,
     files: Files,
     prune: Annotated[str | None, typer.Option(metavar="OWNER", help="Remove what else of this owner is stored")] = None,
+    only_new: Annotated[
+        bool, typer.Option("--only-new", help="Leave those that are stored as they are, whatever the files say")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
@@ -41,13 +44,15 @@ def apply(
     schedules = read_files(files)
     with cli.scheduler() as scheduler:
         plan = scheduler.connection.plan.state()
-        verdicts = compared(plan, schedules, prune)
+        verdicts = compared(plan, schedules, prune, only_new=only_new)
         rows = _plan_rows(plan, schedules, verdicts)
         counts = Counter(verdicts.values())
         cli.output.rows(rows, ("name", "change", "field", "before", "after"), empty="Nothing would change.")
-        cli.output.say(", ".join(f"{counts[what]} {what}" for what in (*_ORDER, "unchanged")))
+        cli.output.say(
+            ", ".join(f"{counts[what]} {what}" for what in (*_ORDER, "unchanged", *(["kept"] if only_new else [])))
+        )
         if rows and not dry_run and cli.confirmed(_what(counts), yes=yes):
-            scheduler.put_schedules(*schedules, prune=prune, author=author())
+            scheduler.put_schedules(*schedules, prune=prune, only_new=only_new, author=author())
             cli.output.say("Done.")
 
 
@@ -84,11 +89,13 @@ def _plan_rows(plan: PlanState, schedules: list[Schedule], verdicts: dict[str, s
     rows = []
     for name in sorted(verdicts, key=lambda name: (verdicts[name] not in _ORDER, _rank(verdicts[name]), name)):
         row = {"name": name, "change": verdicts[name], "field": None, "before": None, "after": None}
-        if verdicts[name] == "changed":
+        if verdicts[name] == "changed" and name not in definitions:  # it waits for one that is removed
+            rows.append(row | {"field": "trigger", "after": "loses what is removed"})
+        elif verdicts[name] == "changed":
             before = json.loads(plan.entries[name].text)
             found = changes(before, definitions[name])
             rows += [row | {"field": field, "before": _shown(old), "after": _shown(new)} for field, old, new in found]
-        elif verdicts[name] != "unchanged":
+        elif verdicts[name] not in ("unchanged", "kept"):
             rows.append(row | {"after": _brief(definitions[name]) if name in definitions else None})
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scylla_spark.client.schedules.handle import ScheduleStatus, planned, status_of
 from scylla_spark.client.schedules.trigger_words import brief, in_words
@@ -14,30 +14,6 @@ from scylla_spark.errors import ArgumentError
 if TYPE_CHECKING:
     from scylla_spark.core.plan.state.entry import Entry
     from scylla_spark.core.plan.state.plan_state import PlanState
-
-KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
-STATES: Final = ("active", "paused")
-
-
-class Wanted(NamedTuple):
-    """Which schedules to list; None does not restrict."""
-
-    kind: str | None = None
-    state: str | None = None
-    tag: str | None = None
-    owner: str | None = None
-
-
-def chosen(entries: Mapping[str, Entry], wanted: Wanted) -> list[Entry]:
-    """Those that are wanted, by name.
-
-    Raises:
-        ArgumentError: there is no such kind or state.
-    """
-    for what, value, known in (("kind", wanted.kind, KINDS), ("state", wanted.state, STATES)):
-        if value is not None and value not in known:
-            raise ArgumentError(f"There is no {what} {value!r}.", hint=f"There are {', '.join(known)}.")
-    return [entries[name] for name in sorted(entries) if _is_wanted(entries[name], wanted)]
 
 
 def listed(
@@ -130,15 +106,6 @@ def _row(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
         "running": status.running, "waiting": status.waiting, "failures": status.failures, "handler": status.handler,
         "revision": status.revision, "note": status.note,
     }  # fmt: skip
-
-
-def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
-    return (
-        (wanted.state is None or entry.paused == (wanted.state == "paused"))
-        and (wanted.tag is None or f"tag:{wanted.tag}" in entry.keys)
-        and (wanted.owner is None or f"owner:{wanted.owner}" in entry.keys)
-        and (wanted.kind is None or any(key.startswith(KINDS[wanted.kind]) for key in entry.keys))
-    )
 
 
 def _is_due(entry: Entry, plan: PlanState, before_us: int, now: int) -> bool:

@@ -13,12 +13,11 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
-from scylla_spark.client.schedules.handle import ScheduleHandle
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
+from scylla_spark.client.tasks import arguments, repeats
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
-from scylla_spark.client.tasks.repeats import stands
 from scylla_spark.client.tasks.unique_keys import UniqueKeys, sent_if_free
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from scylla_spark.client.handlers import Catalogue
     from scylla_spark.client.queues.definitions import Queue
     from scylla_spark.client.schedules.definitions import Schedule
+    from scylla_spark.client.schedules.selection import Selection
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -154,7 +154,7 @@ class Scheduler:
         try:
             self.connection.send(command)
         except ArgumentError as error:
-            if options.get("uniqueness_key") is None or not stands(self.connection, command, error):
+            if options.get("uniqueness_key") is None or not repeats.stands(self.connection, command, error):
                 raise
         return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
 
@@ -262,28 +262,98 @@ class Scheduler:
     # -- schedules ------------------------------------------------------------------------------------------------------
 
     def put_schedules(
-        self, *schedules: Schedule, prune: str | None = None, dry_run: bool = False, author: str = ""
+        self,
+        *schedules: Schedule,
+        prune: str | None = None,
+        only_new: bool = False,
+        dry_run: bool = False,
+        author: str = "",
     ) -> dict[str, str]:
         """Stores schedules; those that are the same stay as they are, with all that they wait for.
 
         Args:
             *schedules: each replaces the one of its name, and keeps whether that is paused unless it says so itself.
             prune: an owner: what else of theirs is stored is removed.
+            only_new: those that are stored stay as they are, so that what somebody has changed since survives.
             dry_run: change nothing, and only say what would become of each.
             author: who changes them.
 
         Returns:
-            Name → "added", "changed", "unchanged" or "removed".
+            Name → "added", "changed", "unchanged", "removed", or "kept" where only new ones are stored and another definition is there.
 
         Raises:
+            ConflictError: only new ones are to be stored, and somebody has stored one of them meanwhile.
             ArgumentError: one of them is refused, and nothing of its part is changed: a part holds as many as fit in half a megabyte.
             UnreachableError: no planner answers; what was sent is done when one runs.
         """
         from scylla_spark.client.schedules import sets as schedule_sets
 
         if dry_run:
-            return schedule_sets.compared(self.connection.plan.state(), schedules, prune)
-        return schedule_sets.put(self.connection.plan, schedules, prune, author)
+            return schedule_sets.compared(self.connection.plan.state(), schedules, prune, only_new=only_new)
+        return schedule_sets.put(self.connection.plan, schedules, prune, author, only_new=only_new)
+
+    def list_schedules(
+        self, *, kind: str | None = None, state: str | None = None, tag: str | None = None, owner: str | None = None
+    ) -> list[ScheduleStatus]:
+        """The schedules as the planner knows them now, by name; without Spark.
+
+        Args:
+            kind: only those that listen to "time", "event", "partitions", "table" or "after".
+            state: only those that are "active" or "paused".
+            tag: only those that have it.
+            owner: only theirs.
+
+        Raises:
+            ArgumentError: there is no such kind or state.
+        """
+        from scylla_spark.client.schedules.selection import Selection, chosen
+
+        plan, now = self.connection.plan.state(), now_us()
+        return [status_of(entry, plan, now) for entry in chosen(plan.entries, Selection(kind, state, tag, owner))]
+
+    def pause_schedules(
+        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None, note: str = "",
+        until: datetime | None = None, author: str = "",
+    ) -> list[str]:  # fmt: skip
+        """Pauses all active schedules that have something in common, as `ScheduleHandle.pause` does one; returns their names.
+
+        Args:
+            tag: that they have.
+            changed_from: they were changed, paused or resumed last at or after this (aware) …
+            changed_until: … and before this (aware).
+            note: why, for people.
+            until: when they go on by themselves (aware).
+            author: who wants it.
+
+        Raises:
+            ArgumentError: neither a tag nor a time is given.
+        """
+        wanted = _selection(tag, changed_from, changed_until)
+        return self._steered(
+            "pause", wanted, author, note=note or None, until=None if until is None else instant_us(until)
+        )
+
+    def resume_schedules(
+        self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None, author: str = ""
+    ) -> list[str]:  # fmt: skip
+        """Resumes all paused schedules that have something in common, from now on; returns their names.
+
+        Args:
+            tag: that they have.
+            changed_from: they were changed or paused last at or after this (aware) …
+            changed_until: … and before this (aware).
+            author: who wants it.
+
+        Raises:
+            ArgumentError: neither a tag nor a time is given.
+        """
+        return self._steered("resume", _selection(tag, changed_from, changed_until), author)
+
+    def _steered(self, kind: str, wanted: Selection, author: str, **more: Any) -> list[str]:
+        from scylla_spark.client.schedules.selection import names_of, steer, to_steer
+
+        plan = self.connection.plan
+        return list(steer(plan, kind, names_of(to_steer(plan.state().entries, kind, wanted)), author, **more))
 
     def schedule(self, name: str, *, author: str = "") -> ScheduleHandle:
         """A handle on a schedule, by name; asks nobody yet."""
@@ -615,3 +685,10 @@ class Scheduler:
         from scylla_spark.client.tasks import frames
 
         return frames.table(self.spark, self.connection.readers.path, name)
+
+
+def _selection(tag: str | None, changed_from: datetime | None, changed_until: datetime | None) -> Selection:
+    from scylla_spark.client.schedules.selection import Selection
+
+    window = [None if one is None else instant_us(one) for one in (changed_from, changed_until)]
+    return Selection(None, None, tag, None, *window)

@@ -221,12 +221,15 @@ class World:
 
     # -- schedules ------------------------------------------------------------------------------------------------------
 
-    def put_schedules(self, *schedules: Schedule, prune: str | None = None, author: str = "") -> dict[str, str]:
+    def put_schedules(
+        self, *schedules: Schedule, prune: str | None = None, only_new: bool = False, author: str = ""
+    ) -> dict[str, str]:
         """Stores schedules, as `Scheduler.put_schedules` does.
 
         Args:
             *schedules: each replaces the one of its name.
             prune: an owner: what else of theirs is stored is removed.
+            only_new: those that are stored stay as they are.
             author: who changes them.
 
         Raises:
@@ -235,7 +238,7 @@ class World:
         """
         for schedule in schedules:
             self._check_handler(schedule.handler, schedule.queue or DEFAULT_QUEUE)
-        return schedule_sets.put(self.plan, schedules, prune, author)
+        return schedule_sets.put(self.plan, schedules, prune, author, only_new=only_new)
 
     def schedule(self, name: str) -> ScheduleOfWorld:
         """A handle on a schedule: pause, resume, delete, run_now, status, next_runs."""

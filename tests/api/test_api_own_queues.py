@@ -211,6 +211,16 @@ def tells_of_handlers(client, site, keys):
     assert asked(client, "GET", "/v1/handlers/send")["queues"] == ["mail/a"]
 
 
+def pauses_and_resumes_schedules(client, site, keys):
+    now, entries = now_us(), site.connection.plan.state().entries
+    window = {"changed_from": "2020-01-01T00:00:00Z"}
+    for steer, paused in (("pause", True), ("resume", False)):
+        told = asked(client, "POST", f"/v1/schedules:{steer}", json=window)
+        assert told["changes"] == {"mine": f"{steer}d"}
+        assert (entries["mine"].paused, entries[FOREIGN].paused) == (paused, False)
+    assert entries[FOREIGN].changed_us <= now
+
+
 OWN = {
     "list_handlers": tells_of_handlers,
     "get_a_handler": tells_of_handlers,
@@ -227,6 +237,8 @@ OWN = {
     "tell_how_the_deployment_is_doing": tells_how_it_is_doing,
     "list_queues": lists_queues,
     "list_schedules": lists_schedules,
+    "pause_schedules": pauses_and_resumes_schedules,
+    "resume_schedules": pauses_and_resumes_schedules,
     "list_the_decisions_about_all_schedules": lists_decisions,
 }
 

@@ -47,9 +47,18 @@ def test_a_queue_is_put_changed_paused_and_deleted(client):
         == 200
     )
     assert [one["name"] for one in client.get("/v1/queues").json()["queues"]] == ["mail"]
-    assert client.request("DELETE", "/v1/queues/mail").json() == {"name": "mail", "change": "removed"}
+    assert client.request("DELETE", "/v1/queues/mail").json() == {"name": "mail", "change": "removed", "warning": None}
+    client.put("/v1/queues/gpu", json={"mode": "pull"})
+    assert "run by dispatchers" in client.request("DELETE", "/v1/queues/gpu").json()["warning"]
     assert kind(client.get("/v1/queues/mail")) == "/problems/not-found"
     assert kind(client.request("DELETE", "/v1/queues/mail")) == "/problems/not-found"
+
+
+def test_a_put_that_is_repeated_changes_nothing(client):
+    put = client.put("/v1/queues/mail", json={"concurrency": 5})
+    again = client.put("/v1/queues/mail", json={"concurrency": 5})
+    assert (again.status_code, again.headers["etag"]) == (200, put.headers["etag"])
+    assert kind(client.put("/v1/queues/mail", json={"concurrency": 6})) == "/problems/if-match-needed"
 
 
 @pytest.mark.parametrize("name", ["team/mail", "a:pause", "x:y"])

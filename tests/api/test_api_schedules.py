@@ -6,9 +6,15 @@ import threading
 
 import pytest
 
+from scylla_spark import Schedule, Scheduler, Trigger
+from scylla_spark.client.schedules.sets import put
+from scylla_spark.clock import from_us, iso
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.times.fire_times import FireTimes
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from scylla_spark.schemas import FIRES
 from tests.support.api_site import Site, kind
-from tests.support.delta_tables import make
+from tests.support.delta_tables import append, at, make
 
 NIGHTLY = {"handler": "report", "cron": "0 2 * * *", "tz": "Europe/Berlin", "max_running": 2}
 
@@ -24,6 +30,12 @@ def client(site):
     with site.client() as client:
         client.put("/v1/schedules/nightly", json=NIGHTLY)
         yield client
+
+
+def scheduler_of(site) -> Scheduler:
+    scheduler = Scheduler(site.connection.settings)
+    scheduler.connection = site.connection
+    return scheduler
 
 
 def test_a_schedule_is_stored_and_shown_with_its_version(client):
@@ -52,7 +64,7 @@ def test_names_may_hold_what_paths_set_apart(client, name):
 
 
 def test_a_put_of_a_stored_one_must_say_which_version_it_replaces(client):
-    missing = client.put("/v1/schedules/nightly", json=NIGHTLY)
+    missing = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"})
     assert (kind(missing), missing.status_code) == ("/problems/if-match-needed", 428)
     etag = missing.headers["etag"]
     changed = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
@@ -73,7 +85,18 @@ def test_what_changes_between_the_look_and_the_planner_is_noticed_by_the_planner
 
     site.connection.plan.ask = late
     etag = client.get("/v1/schedules/nightly").headers["etag"]
-    assert kind(client.put("/v1/schedules/nightly", json=NIGHTLY, headers={"If-Match": etag})) == "/problems/changed"
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"note": "x"}, headers={"If-Match": etag})
+    assert kind(other) == "/problems/changed"
+
+
+@pytest.mark.parametrize("match", [{}, {"If-Match": '"1.1"'}], ids=["no version", "the version before"])
+def test_a_put_that_is_repeated_changes_nothing(client, match):
+    first = client.get("/v1/schedules/nightly")
+    again = client.put("/v1/schedules/nightly", json=dict(reversed(NIGHTLY.items())), headers=match)
+    assert (again.status_code, again.headers["etag"], again.json()) == (200, first.headers["etag"], first.json())
+    other = client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": 1}}, headers={"If-Match": "*"})
+    assert other.headers["etag"] != first.headers["etag"]
+    assert client.put("/v1/schedules/nightly", json=NIGHTLY | {"payload": {"a": True}}).status_code == 428
 
 
 def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
@@ -87,6 +110,18 @@ def test_a_patch_keeps_what_it_leaves_out_and_null_takes_out(client):
     trigger = client.request("PATCH", "/v1/schedules/nightly", json={"every": "1h"}).json()["definition"]["trigger"]
     assert trigger == {"kind": "every", "period": "1h"}
     assert kind(client.request("PATCH", "/v1/schedules/nope", json={"note": "n"})) == "/problems/not-found"
+
+
+def test_a_patch_replaces_a_payload_and_what_an_event_must_say_whole(client):
+    def patched(fields):
+        return client.request("PATCH", "/v1/schedules/nightly", json=fields).json()["definition"]
+
+    patched({"payload": {"a": 1, "b": {"x": 1}}, "event": "stock", "where": {"site": 3, "kind": "a"}})
+    found = patched({"payload": {"b": {"y": None}}, "trigger": {"where": {"site": 4}}})
+    assert found["payload"] == {"b": {"y": None}}
+    assert found["trigger"] == {"kind": "event", "name": "stock", "where": {"site": 4}}
+    assert patched({"note": "n"})["payload"] == {"b": {"y": None}}
+    assert "payload" not in patched({"payload": None})
 
 
 @pytest.mark.slow
@@ -182,9 +217,23 @@ def test_a_set_is_compared_then_stored(client):
     assert client.post("/v1/schedules:apply", json=other).json()["changes"] == {"s": "removed"}
 
 
+def test_a_delete_names_all_others_that_lose_something_and_may_be_tried_before(client):
+    client.put("/v1/schedules/lone", json={"handler": "h", "after": "nightly"})
+    client.put("/v1/schedules/either", json={"handler": "h", "any": [{"after": "nightly"}, {"cron": "0 1 * * *"}]})
+    also = {"lone": "removed", "either": "changed"}
+    would = client.request("DELETE", "/v1/schedules/nightly?dry_run=true")
+    assert would.json() == {"name": "nightly", "change": "removed", "also": also, "dry_run": True}
+    assert client.get("/v1/schedules/lone").status_code == 200
+    assert client.request("DELETE", "/v1/schedules/nightly").json()["also"] == also
+    assert kind(client.get("/v1/schedules/lone")) == "/problems/not-found"
+    assert kind(client.request("DELETE", "/v1/schedules/nightly?dry_run=true")) == "/problems/not-found"
+
+
 def test_a_schedule_is_deleted_once(client):
     assert kind(client.request("DELETE", "/v1/schedules/nightly", headers={"If-Match": '"1.1"'})) == "/problems/changed"
-    assert client.request("DELETE", "/v1/schedules/nightly").json() == {"name": "nightly", "change": "removed"}
+    assert client.request("DELETE", "/v1/schedules/nightly").json() == {
+        "name": "nightly", "change": "removed", "also": {}, "dry_run": False
+    }  # fmt: skip
     assert kind(client.request("DELETE", "/v1/schedules/nightly")) == "/problems/not-found"
 
 
@@ -258,3 +307,88 @@ def test_no_time_is_reckoned_while_others_wait_for_the_planners_state(site, clie
     assert client.get(path).status_code == 200
     assert reckoned
     assert not any(reckoned)
+
+
+def test_of_a_set_only_what_is_new_is_stored_if_so_asked(client):
+    mine = [NIGHTLY | {"name": "nightly", "cron": "0 5 * * *"}, {"name": "other", "handler": "h", "event": "e"}]
+    body = {"schedules": mine, "only_new": True}
+    looked = client.post("/v1/schedules:apply", json=body | {"dry_run": True}).json()
+    assert looked == {"changes": {"nightly": "kept", "other": "added"}, "dry_run": True}
+    assert client.get("/v1/schedules/other").status_code == 404
+    assert client.post("/v1/schedules:apply", json=body).json()["changes"] == {"nightly": "kept", "other": "added"}
+    assert client.get("/v1/schedules/nightly").json()["definition"]["trigger"]["expression"] == "0 2 * * *"
+    assert client.post("/v1/schedules:apply", json=body).json()["changes"] == {"nightly": "kept", "other": "unchanged"}
+
+
+def test_only_new_ones_never_replace_what_came_between_look_and_planner(site, client):
+    plan, ask = site.connection.plan, site.connection.plan.ask
+
+    def overtaken(kind, **fields):
+        plan.ask = ask
+        ask("put", schedules=[Schedule("late", "other", Trigger.event("e")).definition])
+        return ask(kind, **fields)
+
+    plan.ask = overtaken
+    with pytest.raises(ConflictError):
+        put(plan, [Schedule("late", "mine", Trigger.event("e"))], None, "", only_new=True)
+    assert plan.state().entries["late"].handler == "other"
+
+
+def test_schedules_of_a_tag_are_paused_and_resumed_together(client):
+    for name, tags in (("a", ["x"]), ("b", ["x", "y"]), ("c", ["y"])):
+        client.put(f"/v1/schedules/{name}", json=NIGHTLY | {"tags": tags})
+    client.post("/v1/schedules/b:pause")
+    tried = client.post("/v1/schedules:pause", json={"tag": "x", "dry_run": True}).json()
+    assert tried == {"changes": {"a": "paused"}, "dry_run": True}
+    assert client.post("/v1/schedules:pause", json={"tag": "x", "note": "moved"}).json()["changes"] == {"a": "paused"}
+    assert client.get("/v1/schedules/a").json()["note"] == "moved"
+    assert client.post("/v1/schedules:resume", json={"tag": "x"}).json()["changes"] == {"a": "resumed", "b": "resumed"}
+    assert client.post("/v1/schedules:resume", json={"tag": "x"}).json()["changes"] == {}
+    assert client.get("/v1/schedules/nightly").json()["state"] == "active"
+
+
+def test_what_was_paused_in_a_window_goes_on_and_nothing_else(client, site):
+    for name in "abc":
+        client.put(f"/v1/schedules/{name}", json=NIGHTLY)
+        client.post(f"/v1/schedules/{name}:pause")
+    paused_at = [site.connection.plan.state().entries[name].changed_us for name in "abc"]
+    window = {"changed_from": iso(paused_at[1]), "changed_until": iso(paused_at[2])}
+    assert client.post("/v1/schedules:resume", json=window).json()["changes"] == {"b": "resumed"}
+
+
+def test_all_schedules_are_meant_by_nobody_who_says_nothing(client):
+    for body in ({}, {"note": "x"}, {"dry_run": True}):
+        answer = client.post("/v1/schedules:pause", json=body)
+        assert (answer.status_code, kind(answer)) == (422, "/problems/invalid")
+
+
+def test_python_lists_steers_and_explains_schedules_without_spark(client, site):
+    client.put("/v1/schedules/onevent", json={"handler": "h", "event": "e", "tags": ["x"], "owner": "us"})
+    scheduler = scheduler_of(site)
+    assert [one.name for one in scheduler.list_schedules()] == ["nightly", "onevent"]
+    assert [one.name for one in scheduler.list_schedules(kind="time")] == ["nightly"]
+    assert [one.name for one in scheduler.list_schedules(tag="x", owner="us", state="active")] == ["onevent"]
+    assert scheduler.pause_schedules(tag="x", note="moved") == ["onevent"]
+    assert scheduler.schedule("onevent").status().note == "moved"
+    assert scheduler.resume_schedules(tag="x") == ["onevent"]
+    with pytest.raises(ArgumentError):
+        scheduler.pause_schedules()
+    nightly = scheduler.schedule("nightly")
+    before = nightly.previous_runs(3)
+    assert (len(before), before) == (3, sorted(before))
+    assert before[-1] < nightly.next_runs(1)[0]
+    assert any(
+        "It has not fired yet" in one or "waits" in one.lower() or "next" in one.lower() for one in nightly.explain()
+    )
+    assert nightly.fires() == []
+    with pytest.raises(NotFoundError):
+        scheduler.schedule("nobody").fires()
+
+
+def test_decisions_in_python_are_those_of_the_table(client, site, tmp_path):
+    row = {"schedule": "nightly", "revision": 1, "plan_offset": 1, "verdict": "launched", "by_hand": False}
+    key = {"scheduled_time": from_us(at(8)), "ordering_id": "l", "uniqueness_key": "u"}
+    append(f"{tmp_path}/tables", FIRES, [row | key | {"planned_at": from_us(at(8)), "decided_at": from_us(at(8, 1))}])
+    (found,) = scheduler_of(site).schedule("nightly").fires(since=from_us(at(8)))
+    assert (found.verdict, found.planned_at, found.task) == ("launched", from_us(at(8)), TaskKey(at(8), "l", "u"))
+    assert scheduler_of(site).schedule("nightly").fires(since=from_us(at(9))) == []

@@ -81,6 +81,22 @@ def test_a_run_tells_its_schedule_and_the_time_it_was_planned_for(client, site, 
     assert (other["schedule"], other["planned_at"]) == (None, None)
 
 
+def test_a_list_by_urgency_goes_on_where_it_ended(client, tmp_path):
+    urgent = [LATER._replace(uniqueness_key=f"p{number}") for number in range(3)]
+    append(f"{tmp_path}/tables", TASKS, [task(one, 9, priority=number) for number, one in enumerate(urgent)])
+    found, cursor = [], None
+    for _ in range(6):
+        asked = {"order": "urgency", "limit": 2, "filter": "key:p0,p1,p2"} | ({"cursor": cursor} if cursor else {})
+        told = client.get("/v1/tasks", params=asked).json()
+        found += [one["uniqueness_key"] for one in told["tasks"]]
+        if (cursor := told["next"]) is None:
+            break
+    assert found == ["p2", "p1", "p0"]
+    for wrong in ("x", "1.2", "1.x.a", id_of(LATER), "9" * 40 + ".1." + id_of(LATER)):
+        answer = client.get("/v1/tasks", params={"order": "urgency", "cursor": wrong})
+        assert (answer.status_code, kind(answer)) == (422, "/problems/invalid"), wrong
+
+
 def _of(client, text: str) -> list[dict]:
     return client.get("/v1/tasks", params={"filter": text}).json()["tasks"]
 

@@ -246,8 +246,11 @@ def test_a_rule_is_put_shown_tested_and_deleted(client: Any) -> None:
     fields = {"when": ["failed"], "channel": "ops"}
     put = client.put("/v1/notifications/rules/broken", json=fields)
     assert (put.status_code, put.json()["definition"], put.json()["fields"]["digest"]) == (201, PLAIN, "5m")
-    assert kind(client.put("/v1/notifications/rules/broken", json=fields)) == "/problems/if-match-needed"
-    stale = client.put("/v1/notifications/rules/broken", json=fields, headers={"If-Match": '"77"'})
+    again = client.put("/v1/notifications/rules/broken", json=fields)
+    assert (again.status_code, again.headers["etag"]) == (200, put.headers["etag"])
+    other = fields | {"digest": "2m"}
+    assert kind(client.put("/v1/notifications/rules/broken", json=other)) == "/problems/if-match-needed"
+    stale = client.put("/v1/notifications/rules/broken", json=other, headers={"If-Match": '"77"'})
     assert kind(stale) == "/problems/changed"
     changed = client.put(
         "/v1/notifications/rules/broken", json=fields | {"digest": "1m"}, headers={"If-Match": put.headers["etag"]}
@@ -266,6 +269,17 @@ def test_a_rule_is_put_shown_tested_and_deleted(client: Any) -> None:
         client.request("DELETE", "/v1/notifications/rules/broken"),
     ):
         assert kind(answer) == "/problems/not-found"
+
+
+def test_tags_that_no_schedule_has_are_named(client: Any) -> None:
+    client.put("/v1/schedules/nightly", json={"handler": "h", "event": "e", "tags": ["night", "billing"]})
+    told = client.put(
+        "/v1/notifications/rules/broken",
+        json={"when": ["failed"], "channel": "ops", "tags": ["night", "bill*", "task-tag", "x*"]},
+    )
+    assert told.json()["unknown_tags"] == ["task-tag", "x*"]
+    client.delete("/v1/schedules/nightly")
+    assert client.get("/v1/notifications/rules/broken").json()["unknown_tags"] == ["night", "bill*", "task-tag", "x*"]
 
 
 @pytest.mark.parametrize(

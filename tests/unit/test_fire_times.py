@@ -235,12 +235,36 @@ def test_a_rule_whose_next_step_lies_beyond_all_time_has_one_time():
         assert found is None or found > us("3000-01-01")
 
 
-def test_a_recurrence_with_a_second_part_of_each_hour_comes_once_where_an_hour_comes_twice():
+@pytest.mark.parametrize(("rule", "minutes"), [("FREQ=HOURLY", 60), ("FREQ=MINUTELY;INTERVAL=30", 30), ("FREQ=HOURLY;INTERVAL=6", 360),
+    ("FREQ=MINUTELY;INTERVAL=7;BYDAY=MO,TU,WE,TH,FR,SA,SU", 7)])  # fmt: skip
+def test_hours_and_minutes_of_a_recurrence_go_on_when_clocks_are_set(rule, minutes):
+    times = recurrence(rule, "2026-01-01T00:00:00", BERLIN)
+    for begin in (us("2026-03-28T22:00"), us("2026-10-24T22:00")):
+        found = listed(FireTimes(times), begin, 40)
+        assert {later - before for before, later in pairwise(found)} == {minutes * 60_000_000}
+        assert found[0] <= begin + minutes * 60_000_000
+        assert times.next_after(found[17] - 1) == found[17]  # wherever the question begins
+
+
+def test_a_second_part_of_each_hour_comes_in_both_hours_where_one_comes_twice():
     times = FireTimes(recurrence("FREQ=HOURLY;BYMINUTE=15,45", "2026-10-24T00:00", BERLIN))
     assert local(listed(times, us("2026-10-24T23:50"), 6)) == [
-        "10-25 02:15", "10-25 02:45", "10-25 03:15", "10-25 03:45", "10-25 04:15", "10-25 04:45"
+        "10-25 02:15", "10-25 02:45", "10-25 02:15", "10-25 02:45", "10-25 03:15", "10-25 03:45"
     ]  # fmt: skip
-    assert times.next_after(us("2026-10-25T01:10"), {}) == us("2026-10-25T02:15")
+    assert times.next_after(us("2026-10-25T01:10"), {}) == us("2026-10-25T01:15")
+
+
+def test_hours_that_a_recurrence_names_are_local_in_summer_and_winter():
+    times = FireTimes(recurrence("FREQ=MINUTELY;INTERVAL=30;BYHOUR=9;BYDAY=MO", "2026-01-01T00:00", BERLIN))
+    for monday in ("2026-03-23", "2026-03-30", "2026-10-19", "2026-10-26"):
+        assert local(listed(times, us(f"{monday}T00:00"), 2)) == [f"{monday[5:]} 09:00", f"{monday[5:]} 09:30"]
+
+
+def test_a_recurrence_by_the_hour_counts_real_hours_and_ends_at_a_local_time():
+    counted = FireTimes(recurrence("FREQ=HOURLY;COUNT=5", "2026-10-25T00:00", BERLIN))
+    assert listed(counted, 0, 9) == [us("2026-10-24T22:00") + hour * 3_600_000_000 for hour in range(5)]
+    ended = FireTimes(recurrence("FREQ=HOURLY;UNTIL=20261025T030000", "2026-10-25T00:00", BERLIN))
+    assert listed(ended, 0, 9) == [us("2026-10-24T22:00") + hour * 3_600_000_000 for hour in range(5)]
 
 
 @pytest.mark.parametrize(

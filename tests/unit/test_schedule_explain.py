@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from scylla_spark.cli.schedule_rows import Wanted, chosen, listed, with_verdicts
+from scylla_spark.cli.schedule_rows import listed, with_verdicts
 from scylla_spark.client.schedules.explain import end_of, standing, told, undecided
 from scylla_spark.client.schedules.history import last_of, stored
+from scylla_spark.client.schedules.selection import Selection, chosen
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.errors import ArgumentError
@@ -167,14 +168,14 @@ def many():
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(), ["a-time", "b-time", "both", "event"]),
-        (Wanted(kind="time"), ["a-time", "b-time", "both"]),
-        (Wanted(kind="after"), ["both"]),
-        (Wanted(kind="event"), ["event"]),
-        (Wanted(state="paused"), ["both"]),
-        (Wanted(tag="x"), ["a-time", "b-time"]),
-        (Wanted(tag="x", owner="ada"), ["b-time"]),
-        (Wanted(kind="table"), []),
+        (Selection(), ["a-time", "b-time", "both", "event"]),
+        (Selection(kind="time"), ["a-time", "b-time", "both"]),
+        (Selection(kind="after"), ["both"]),
+        (Selection(kind="event"), ["event"]),
+        (Selection(state="paused"), ["both"]),
+        (Selection(tag="x"), ["a-time", "b-time"]),
+        (Selection(tag="x", owner="ada"), ["b-time"]),
+        (Selection(kind="table"), []),
     ],
 )
 def test_a_list_shows_what_is_asked_for(many, wanted, names):
@@ -182,7 +183,7 @@ def test_a_list_shows_what_is_asked_for(many, wanted, names):
 
 
 def test_a_list_can_be_of_what_is_due_soon(many):
-    found = chosen(many.shadow.entries, Wanted())
+    found = chosen(many.shadow.entries, Selection())
     soon = listed(found, many.shadow, START + 90 * MINUTE, 10, START)
     assert [(row["name"], row["next_at"], row["trigger"]) for row in soon] == [
         ("a-time", "2026-03-01T01:00:00Z", "every 1h")
@@ -191,7 +192,7 @@ def test_a_list_can_be_of_what_is_due_soon(many):
 
 
 def test_a_kind_or_state_that_does_not_exist_is_an_error():
-    for wanted in (Wanted(kind="cron"), Wanted(state="broken")):
+    for wanted in (Selection(kind="cron"), Selection(state="broken")):
         with pytest.raises(ArgumentError, match="There is no"):
             chosen({}, wanted)
 

@@ -69,13 +69,14 @@ def test_what_is_printed_is_seen_and_kept_line_by_line(monkeypatch):
 def test_records_of_logging_have_their_level_and_fields_and_warnings_are_seen_as_ever(monkeypatch):
     screen = screens(monkeypatch)
     heard, log = Heard(), logging.getLogger("shop")
-    root = logging.getLogger()
-    before, root.handlers = root.handlers, []
-    try:
-        with Printed(alone=True) as printed, printed.by(heard):
-            log.warning("half of %s", "it", extra={"order": 7})
-    finally:
-        root.handlers = before
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(
+        logging.root.manager, "disable", logging.NOTSET
+    )  # other tests of this process may have chosen otherwise
+    monkeypatch.setattr(log, "disabled", False)
+    log.setLevel(logging.INFO)
+    with Printed(alone=True) as printed, printed.by(heard):
+        log.warning("half of %s", "it", extra={"order": 7})
     assert heard.lines == [("logging", "warning", "half of it", '{"logger": "shop", "order": 7}')]
     assert shown(screen[1]) == "half of it\n", "once"
 

@@ -300,3 +300,14 @@ def test_a_thousand_hours_of_a_schedule_take_less_than_a_second(w):
     assert len(w.runs) == 1_000
     assert len(w.plan.state().unsent) <= 1  # what was sent is not kept
     assert process_time() - begin < 3  # seconds of CPU; a third of one is enough
+
+
+def test_a_note_of_its_own_is_back_after_a_pause(w):
+    w.put_schedules(Schedule("a", "report", Trigger.event("e"), note="runbook 17"))
+    w.schedule("a").pause("closing")
+    assert w.schedule("a").status().note == "closing"
+    w.schedule("a").resume()
+    assert w.schedule("a").status().note == "runbook 17"
+    w.schedule("a").pause("closing", until=START + timedelta(hours=1))
+    w.advance("2h")
+    assert w.schedule("a").status().note == "runbook 17"

@@ -104,7 +104,7 @@ def definition_of(value: Any) -> dict[str, Any]:
     if "trigger" in fields or trigger:
         fields["trigger"] = trigger_of(fields.get("trigger", trigger))
     if isinstance(fields.get("constraints"), list):
-        fields["constraints"] = [_plain(one) for one in fields["constraints"]]
+        fields["constraints"] = [_constraint(one) for one in fields["constraints"]]
     if "retry" in fields:
         fields["retry"] = _plain(fields["retry"])
     return fields
@@ -139,6 +139,13 @@ def _unknown(key: str, name: str) -> ArgumentError:
 
 def _plain(value: Any) -> Any:
     return {camel(str(key)): item for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _constraint(value: Any) -> Any:
+    """A constraint; one that is called as in Python is the same."""
+    found = _plain(value)
+    called = isinstance(found, dict) and found.get("kind") == "max_running"
+    return found | {"kind": "concurrency"} if called else found
 
 
 def json_value(value: Any) -> Any:

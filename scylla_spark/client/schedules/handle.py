@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,19 @@ from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 MOST_RUNS_LISTED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Past planned times that run, or would.
+
+    Attributes:
+        planned: the times, in the order of their runs.
+        tag: of all their tasks, by which they are listed, counted and cancelled; empty: none runs.
+    """
+
+    planned: list[datetime]
+    tag: str
 
 
 class ScheduleStatus(NamedTuple):
@@ -58,6 +72,28 @@ class ScheduleStatus(NamedTuple):
     tags: tuple[str, ...]
     owner: str
     definition: dict[str, Any]
+
+
+class Fire(NamedTuple):
+    """A decision about a schedule.
+
+    Attributes:
+        planned_at: the time it is about.
+        until_at: the last time, where it is about several.
+        decided_at: when it was made.
+        verdict: launched, skipped, missed and so on, as in the table `fires`.
+        why: as a sentence; None: nothing is to be said.
+        task: the run, where one was launched.
+        by_hand: somebody asked for it.
+    """
+
+    planned_at: datetime
+    until_at: datetime | None
+    decided_at: datetime
+    verdict: str
+    why: str | None
+    task: TaskKey | None
+    by_hand: bool
 
 
 class ScheduleHandle:
@@ -136,7 +172,7 @@ class ScheduleHandle:
     def backfill(
         self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
         reprocess: str = "none", dry_run: bool = False,
-    ) -> list[datetime]:  # fmt: skip
+    ) -> Backfill:  # fmt: skip
         """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
 
         Args:
@@ -149,7 +185,7 @@ class ScheduleHandle:
             dry_run: launch nothing.
 
         Returns:
-            The planned times that run, or would, in their order.
+            What runs, or would, and the tag of its tasks.
 
         Raises:
             ArgumentError: it does not fire by time, or too many times are planned.
@@ -163,12 +199,14 @@ class ScheduleHandle:
         planned = planned_between(entry, begin_us, end_us, state.calendars)
         left_out = ran_before(self._connection, self.name, begin_us, end_us, reprocess)
         todo = chosen(planned, left_out, order)
+        tag = ""
         if todo and not dry_run:
-            self._ask(
+            done = self._ask(
                 "backfill", name=self.name, begin=begin_us, end=end_us, order=order, maxRunning=max_running, priority=priority,
                 leaveOut=sorted(left_out & set(planned)),
             )  # fmt: skip
-        return [from_us(at) for at in todo]
+            tag = done.get("tag", "")
+        return Backfill([from_us(at) for at in todo], tag)
 
     def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens.
@@ -183,6 +221,60 @@ class ScheduleHandle:
         state = self._connection.plan.state()
         entry = self._entry(state)
         return [] if entry.paused else planned(entry, state, instant_us(after) if after else now_us(), count)
+
+    def previous_runs(self, count: int = 5, before: datetime | None = None) -> list[datetime]:
+        """Its last planned times by its definition as it is now, the first first; `fires` says what was decided about them.
+
+        Args:
+            count: how many, at most.
+            before: earlier than this (aware). Default: now.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        from scylla_spark.client.schedules.times import preceding
+
+        if not 0 <= count <= MOST_RUNS_LISTED:
+            raise ArgumentError(f"{count} times are asked for; at most {MOST_RUNS_LISTED} are listed.")
+        state = self._connection.plan.state()
+        series, before_us = times_of(self._entry(state).schedule.trigger), instant_us(before) if before else now_us()
+        return [from_us(one.at_us) for one in preceding(series, state.calendars, before_us, count) if one.fires]
+
+    def explain(self, at: datetime | None = None) -> list[str]:
+        """Why it ran or did not, and what it waits for, in sentences.
+
+        Args:
+            at: the planned time that is asked about (aware). Default: the last decisions, and how it stands.
+
+        Raises:
+            NotFoundError: there never was one of that name.
+        """
+        from scylla_spark.client.schedules.answers import explained
+
+        at_us = None if at is None else instant_us(at)
+        return explained(self._connection, self._connection.plan.state(), self.name, at_us, now_us()).said
+
+    def fires(self, since: datetime | None = None, limit: int = 100) -> list[Fire]:
+        """What was decided about it, the newest first, by the tables and the planner's log; without Spark.
+
+        Args:
+            since: decided at or after this (aware). Default: at any time.
+            limit: how many, at most.
+
+        Raises:
+            ArgumentError: the limit is no number from 1 to 10,000.
+            NotFoundError: there never was one of that name.
+        """
+        from scylla_spark.client.schedules.answers import gone
+        from scylla_spark.client.schedules.history import history
+
+        if not 1 <= limit <= MOST_RUNS_LISTED:
+            raise ArgumentError(f"{limit} decisions are asked for.", hint=f"1 to {MOST_RUNS_LISTED} are listed.")
+        past = history(self._connection, self.name)
+        rows = past.fires(None if since is None else instant_us(since), limit)
+        if not rows and self.name not in self._connection.plan.state().entries:
+            gone(past, self.name)
+        return [_fire(row) for row in rows]
 
     def _ask(self, kind: str, **fields: Any) -> dict[str, Any]:
         return self._connection.plan.ask(kind, author=self._author, **fields).done
@@ -230,6 +322,17 @@ def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
         following[0] if following else None, sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,
         from_us(entry.changed_us) if entry.changed_us else None, schedule.tags, schedule.owner, schedule.definition,
+    )  # fmt: skip
+
+
+def _fire(row: Mapping[str, Any]) -> Fire:
+    task = None
+    if row["uniqueness_key"] is not None:
+        task = TaskKey(row["scheduled_time"], row["ordering_id"], row["uniqueness_key"])
+    until_us = row["until_at"]
+    return Fire(
+        from_us(row["planned_at"]), None if until_us is None else from_us(until_us), from_us(row["decided_at"]), row["verdict"],
+        row["why"], task, bool(row["by_hand"]),
     )  # fmt: skip
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from scylla_spark.core.plan.commands.removal import Loss, losses
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 MAX_PART_BYTES: Final = 400 * 1024
 
 
-def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str) -> dict[str, str]:
+def put(
+    plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, author: str, *, only_new: bool = False
+) -> dict[str, str]:
     """Stores schedules; name → what became of it.
 
     Args:
@@ -24,47 +27,75 @@ def put(plan: PlannerLink, schedules: Sequence[Schedule], prune: str | None, aut
         schedules: all of the set.
         prune: an owner whose other schedules are removed.
         author: who changes them.
+        only_new: those that are stored stay as they are, whatever they say.
 
     Raises:
-        ArgumentError: one is refused, or two are of one name.
+        ArgumentError: one is refused, or two are of one name, or one waits for a schedule that is removed; then nothing is done.
+        ConflictError: only new ones are to be stored, and one that was new is stored by now.
     """
+    _check_removals(plan.state(), schedules, prune, only_new=only_new)
     names = _names(schedules)
     _check_owner(schedules, prune)
-    parts = list(_parts([schedule.definition for schedule in schedules]))
     done: dict[str, str] = {}
+    if only_new:
+        known = compared(plan.state(), schedules, None, only_new=True)
+        done = {name: verdict for name, verdict in known.items() if verdict != "added"}
+    parts = list(_parts([schedule.definition for schedule in schedules if schedule.name not in done]))
     for part in parts:
-        done |= plan.ask("put", schedules=part, author=author or None).done
+        done |= plan.ask("put", schedules=part, author=author or None, ifAbsent=True if only_new else None).done
     if prune is not None:
-        gone = [name for name in compared(plan.state(), schedules, prune) if name not in names]
+        gone = _pruned(plan.state(), names, prune)
         if gone:
             done |= plan.ask("delete", names=gone, author=author or None).done
     return done
 
 
-def compared(state: PlanState, schedules: Sequence[Schedule], prune: str | None) -> dict[str, str]:
-    """What would become of each; name → "added", "changed", "unchanged" or "removed".
+def compared(
+    state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
+) -> dict[str, str]:
+    """What would become of each; name → "added", "changed", "unchanged", "removed", or "kept" where another definition is stored.
+
+    What is removed takes others with it: see `lost`.
 
     Args:
         state: what the planner knows.
         schedules: all of the set.
         prune: an owner whose other schedules are removed.
+        only_new: those that are stored stay as they are.
 
     Raises:
-        ArgumentError: two are of one name.
+        ArgumentError: two are of one name, or one waits for a schedule that is removed.
     """
+    _check_removals(state, schedules, prune, only_new=only_new)
     names = _names(schedules)
     _check_owner(schedules, prune)
-    done = {}
+    done, differs = {}, "kept" if only_new else "changed"
     for schedule in schedules:
         entry = state.entries.get(schedule.name)
         same = entry is not None and json.loads(entry.text) == schedule.definition
-        done[schedule.name] = "unchanged" if same else "changed" if entry is not None else "added"
+        done[schedule.name] = "unchanged" if same else differs if entry is not None else "added"
     if prune is not None:
-        mine = f"owner:{prune}"
-        done |= {
-            name: "removed" for name, entry in sorted(state.entries.items()) if mine in entry.keys and name not in names
-        }
+        done |= dict.fromkeys(_pruned(state, names, prune), "removed")
+        done |= {name: loss.becomes for name, loss in lost(state, schedules, prune, only_new=only_new).items()}
     return done
+
+
+def lost(
+    state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
+) -> dict[str, Loss]:
+    """What schedules lose that are not removed for themselves, but wait for one that is; by name.
+
+    Args:
+        state: what the planner knows.
+        schedules: all of the set.
+        prune: an owner whose other schedules are removed.
+        only_new: those that are stored stay as they are.
+    """
+    names = {schedule.name for schedule in schedules}
+    kept = names & state.entries.keys() if only_new else set[str]()
+    given = {schedule.name: schedule.definition for schedule in schedules if schedule.name not in kept}
+    gone = [] if prune is None else _pruned(state, names, prune)
+    return losses(state.entries, gone, given) if gone else {}
 
 
 def changes(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -88,6 +119,25 @@ def _names(schedules: Sequence[Schedule]) -> set[str]:
     if twice:
         raise ArgumentError(f"The schedule {twice[0]!r} is defined twice.", hint="Give each a name of its own.")
     return set(names)
+
+
+def _pruned(state: PlanState, names: Collection[str], owner: str) -> list[str]:
+    """Schedules of an owner that are not of the set."""
+    mine = f"owner:{owner}"
+    return [name for name, entry in sorted(state.entries.items()) if mine in entry.keys and name not in names]
+
+
+def _check_removals(
+    state: PlanState, schedules: Sequence[Schedule], prune: str | None, *, only_new: bool = False
+) -> None:
+    """Refuses a set that would not be what is stored in the end."""
+    given = {schedule.name for schedule in schedules}
+    for name, loss in lost(state, schedules, prune, only_new=only_new).items():
+        if name in given:
+            raise ArgumentError(
+                f"The schedule {name!r} of the set waits for {loss.work!r}, which is removed since it is not of the set.",
+                hint=f"Change the `after` of {name!r}, or keep {loss.work!r}.",
+            )
 
 
 def _check_owner(schedules: Sequence[Schedule], prune: str | None) -> None:

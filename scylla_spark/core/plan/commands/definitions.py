@@ -276,8 +276,8 @@ class Definitions:
             now: microseconds since the epoch.
         """
         fields = {
-            "paused": False, "note": "", "author": author, "changed_us": now, "until_us": 0, "cursor_us": now, "failures": 0,
-            "next_us": self._timing.begin(entry.schedule, now),
+            "paused": False, "note": entry.schedule.note, "author": author, "changed_us": now, "until_us": 0, "cursor_us": now,
+            "failures": 0, "next_us": self._timing.begin(entry.schedule, now),
         }  # fmt: skip
         self._journal.note("set", entry.name, fields)
         self._begin(entry, now)
@@ -369,6 +369,11 @@ def _keys(schedule: Schedule) -> list[str]:
     return keys + (["deadline"] if schedule.policies.expect_every_us else [])
 
 
+def text_of(definition: Mapping[str, Any]) -> str:
+    """A definition as it is stored: two that are the same have the same text."""
+    return json.dumps(definition, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
 def _leaves_kept(old: Entry | None, schedule: Schedule, keys: list[str]) -> list[list[tuple[int, int]]]:
     """Which leaves go on where one of before stands, if older readers would not find that by themselves."""
     if old is None or not old.tables:
@@ -380,7 +385,7 @@ def _leaves_kept(old: Entry | None, schedule: Schedule, keys: list[str]) -> list
 
 def _read(value: Mapping[str, Any]) -> tuple[Schedule, str]:
     schedule = read_schedule(value)
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    text = text_of(value)
     if len(text.encode()) > MAX_DEFINITION_BYTES:
         raise ArgumentError(f"The schedule {schedule.name!r} has more than {MAX_DEFINITION_BYTES} bytes.")
     return schedule, text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -27,11 +28,17 @@ _MOST_RRULE_CHARS: Final = 500
 _COUNT_DIGITS: Final = 4
 _INTERVAL_DIGITS: Final = 9
 _MOMENT: Final = timedelta(microseconds=1)
+_SLACK_US: Final = 7_200 * zone.SECOND_US  # more than the times of a step lie around its beginning
+_STRETCH_US: Final = 3_653 * zone.DAY_US  # at most looked through at once for settings of the clock
+_LATEST_US: Final = (datetime(zone.LAST_YEAR + 1, 1, 1) - zone.EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
 _NEVER: Final = datetime(9999, 12, 31)  # noqa: DTZ001  local times are naive here
 
 
 class Recurrence(NamedTuple):
-    """A rule of RFC 5545, expanded in local time; a skipped local time comes at the end of the gap, a repeated one once.
+    """A rule of RFC 5545.
+
+    Of days and more it is expanded in local time: a skipped local time comes at the end of the gap, a repeated one once. Hours and minutes
+    are real ones, counted from the start as if no clock were ever set; what its BY… parts name are local times.
 
     Attributes:
         rule: the text after "RRULE:".
@@ -45,6 +52,8 @@ class Recurrence(NamedTuple):
 
     def next_after(self, after_us: int) -> int | None:
         """The first instant later than another; None: there is none in MOST_DAYS_WALKED days that the rule looks at."""
+        if _parts(self.rule)["FREQ"] in _FIRST_WITHIN:
+            return _next_of_hours(self, after_us)
         series = _series(self.rule, self.start)
         for at in series.later_than(zone.watershed(self.tz, after_us)):
             found = zone.instant_of(self.tz, at)
@@ -152,12 +161,12 @@ class _Series(NamedTuple):
         """Local times later than one, in order, until so many days were looked at."""
         at = max(at, self.start - _MOMENT)
         for step in _steps_from(self.steps, _cut(at, self.within), most_days):
-            for found in self._of(step, at):
+            for found in self.later_of(step, at):
                 if found > self.end:
                     return
                 yield found
 
-    def _of(self, step: datetime, at: datetime) -> Iterator[datetime]:
+    def later_of(self, step: datetime, at: datetime) -> Iterator[datetime]:
         """The times of a step that are later than a local time."""
         hours, minutes, seconds = self.clocks
         h, m, s = _elapsed(step, at)
@@ -212,6 +221,68 @@ def _elapsed(step: datetime, at: datetime) -> tuple[int, int, int]:
     return seconds // 3_600, seconds // 60 % 60, seconds % 60
 
 
+# -- below: hours and minutes, which go on when clocks are set ---------------------------------------------------------------
+
+
+def _next_of_hours(rule: Recurrence, after_us: int) -> int | None:
+    last_us = _last_of_hours(rule)
+    found = next(_instants(rule, after_us, MOST_DAYS_WALKED), None)
+    return None if found is None or (last_us is not None and found > last_us) else found
+
+
+def _instants(rule: Recurrence, after_us: int, most: int) -> Iterator[int]:
+    """Instants of a rule by hours or minutes that are later than one, in order, until so many of these were looked at.
+
+    Between two settings of the clock local time is UTC and a number, so there the rule is like any other; its start is the same instant
+    in each such stretch.
+    """
+    start_us = zone.instant_of(rule.tz, datetime.fromisoformat(rule.start).replace(microsecond=0))
+    text = ";".join(part for part in rule.rule.split(";") if not part.startswith("COUNT="))
+    left = iter(range(most))
+    after_us = max(after_us, start_us - 1)
+    while next(left, None) is not None:
+        after_us = _near_step(after_us, start_us, _period_us(rule))
+        if after_us >= _LATEST_US:
+            return
+        offset = zone.offset_us(rule.tz, after_us + 1)
+        end_us = _end_of_offset(rule.tz, after_us + 1)
+        series = _series(text, zone.local(start_us, offset).isoformat())
+        at, end = zone.local(after_us, offset), zone.local(end_us - 1, offset)
+        for step in _short_steps_until(series.steps, _cut(max(at, series.start - _MOMENT), series.within), left, end):
+            for found in series.later_of(step, at):
+                if found > series.end:
+                    return
+                if found <= end:
+                    yield zone.instant(found, offset)
+        after_us = end_us - 1
+
+
+def _near_step(after_us: int, start_us: int, period_us: int) -> int:
+    """An instant soon before the next step after another: of a rule with a long period nothing lies between."""
+    last_us = start_us + (after_us - start_us) // period_us * period_us
+    return max(after_us, last_us + period_us - _SLACK_US) if after_us > last_us + _SLACK_US else after_us
+
+
+def _end_of_offset(tz: str, at_us: int) -> int:
+    """When the clock is next set after an instant, or ten years later."""
+    step = zone.step_between(tz, at_us, at_us + _STRETCH_US)
+    return at_us + _STRETCH_US if step is None else step.at_us
+
+
+def _period_us(rule: Recurrence) -> int:
+    parts = _parts(rule.rule)
+    return (3_600 if parts["FREQ"] == "HOURLY" else 60) * int(parts.get("INTERVAL", "1")) * zone.SECOND_US
+
+
+@lru_cache(maxsize=4_096)
+def _last_of_hours(rule: Recurrence) -> int | None:
+    """The last instant of such a rule that counts; None: it does not count, or not so far."""
+    count = _parts(rule.rule).get("COUNT")
+    if count is None:
+        return None
+    return next(islice(_instants(rule, -_LATEST_US, _MOST_DAYS_COUNTED), int(count) - 1, None), None)
+
+
 # -- below: the library's walk, from near by and with an end ------------------------------------------------------------------
 
 
@@ -257,15 +328,23 @@ def _long_steps(rule: Any, at: datetime, most_days: int) -> Iterator[datetime]:
 
 def _short_steps(rule: Any, at: datetime, most: int) -> Iterator[datetime]:
     """Hours or minutes; the library would walk each minute of a day that has none."""
+    yield from _short_steps_until(rule, at, iter(range(most)), _NEVER)
+
+
+def _short_steps_until(rule: Any, at: datetime, left: Iterator[int], end: datetime) -> Iterator[datetime]:
+    """Hours or minutes between two local times, as long as there is something left to be looked at."""
     period = _PERIODS[rule._freq] * rule._interval  # noqa: SLF001
     step = _start_near(rule, at)
     step -= (step - max(at, step)) // period * period
-    for _ in range(most):
-        goal = _allowed_from(rule, step)
-        if goal == step:
-            yield step
-            goal += _MOMENT
-        step -= (step - goal) // period * period  # the first of the grid that is not earlier than the goal
+    with suppress(OverflowError):  # beyond the last of all
+        for _ in left:
+            goal = _allowed_from(rule, step)
+            if max(goal, step) > end:
+                return
+            if goal == step:
+                yield step
+                goal += _MOMENT
+            step -= (step - goal) // period * period  # the first of the grid that is not earlier than the goal
 
 
 def _allowed_from(rule: Any, step: datetime) -> datetime:

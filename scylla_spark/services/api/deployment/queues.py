@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,10 +12,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.queues.definitions import Queue
-from scylla_spark.client.queues.handle import QueueStatus, statuses
+from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_delete
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
+from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.core.task_filter import DAY_US
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
@@ -97,6 +99,9 @@ class QueueGoneView(BaseModel):
 
     name: str
     change: Literal["removed"]
+    warning: Annotated[
+        str | None, Field(description="What becomes of its tasks that its owner may not want; null: nothing")
+    ]
 
 
 @routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
@@ -121,12 +126,14 @@ def get(api: Asked, name: Name) -> Response:
     responses=answers({200: QueueView, 201: QueueView}, problems.IF_MATCH_NEEDED, *_WRITES),
 )  # fmt: skip
 async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Store a definition, whole: what is left out is at its default. One that is stored needs If-Match."""
+    """Store a definition, whole: what is left out is at its default. One that is stored otherwise needs If-Match."""
     plain = name_of(name)
 
     def done() -> Response:
-        revision = _revision(api, plain, if_match, needs_match=True)
         queue = Queue.of({"name": plain} | _wire(plain, fields))
+        if _is_stored(api, queue):
+            return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
+        revision = _revision(api, plain, if_match, needs_match=True)
         ask(api, "put_queue", queues=[queue.definition], expect={plain: revision}, author=author or None)
         return _shown(api, plain, 200 if revision else 201)
 
@@ -169,8 +176,9 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=False)
         expect = {plain: revision} if if_match not in (None, ANY) else None
+        warning = api.plan.ask(lambda plan: warning_of_delete(plan, api.settings, plain))
         ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
-        return answer({"name": plain, "change": "removed"})
+        return answer({"name": plain, "change": "removed", "warning": warning})
 
     return await api.planned(done)
 
@@ -291,6 +299,11 @@ def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -
     revision = api.plan.ask(stored)
     check(f"queue {name!r}", etag(revision), if_match, stored=revision > 0, needs_match=needs_match)
     return revision
+
+
+def _is_stored(api: Api, queue: Queue) -> bool:
+    stored = api.plan.ask(lambda plan: plan.queues.get(queue.name))
+    return stored is not None and read_queue(json.loads(stored.text)) == read_queue(queue.definition)
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from scylla_spark.client.schedules.answers import explained, gone, missing
 from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
 from scylla_spark.client.schedules.history import history
+from scylla_spark.client.schedules.selection import Selection, steer, to_steer
 from scylla_spark.client.schedules.times import PlannedTime, following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import now_us, to_us
@@ -21,10 +22,11 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
+from scylla_spark.core.scopes import QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router
-from scylla_spark.services.api.schedules.definitions import Author, Name, name_of
+from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
+from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, name_of
 from scylla_spark.services.api.schedules.plan_mirror import excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
@@ -52,6 +54,29 @@ class PauseBody(Body):
     until: Annotated[Instant | None, Field(description="When it goes on by itself")] = None
 
 
+class ManyBody(Body):
+    """What schedules have in common, all of it."""
+
+    tag: str | None = None
+    changed_from: Annotated[Instant | None, Field(description="Changed, paused or resumed last at or after this …")] = (
+        None
+    )
+    changed_until: Annotated[Instant | None, Field(description="… and before this")] = None
+    dry_run: bool = False
+
+    def selection(self) -> Selection:
+        """The same for the client."""
+        window = [None if one is None else to_us(one) for one in (self.changed_from, self.changed_until)]
+        return Selection(None, None, self.tag, None, *window)
+
+
+class PauseManyBody(ManyBody):
+    """Which schedules, why, and for how long."""
+
+    note: str = ""
+    until: Annotated[Instant | None, Field(description="When they go on by themselves")] = None
+
+
 class RunBody(Body):
     """What the run is given."""
 
@@ -76,6 +101,7 @@ class BackfillView(BaseModel):
     """Planned times that run, or would, in their order."""
 
     planned: list[str]
+    tag: Annotated[str, Field(description="of its tasks, by which they are listed and cancelled; empty: none runs")]
     dry_run: bool
 
 
@@ -124,6 +150,25 @@ async def resume(api: Asked, name: Name, author: Author = "") -> Response:
 
 
 @routes.post(
+    "/v1/schedules:pause", operation_id="pause_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def pause_many(api: Asked, own: Own, wanted: PauseManyBody, author: Author = "") -> Response:
+    """Pause all active schedules that have a tag, or were changed last in some time."""
+    until_us = None if wanted.until is None else to_us(wanted.until)
+    return await _steered(api, own, "pause", wanted, author, note=wanted.note or None, until=until_us)
+
+
+@routes.post(
+    "/v1/schedules:resume", operation_id="resume_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def resume_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
+    """Resume all paused schedules that have a tag, or were changed last in some time."""
+    return await _steered(api, own, "resume", wanted, author)
+
+
+@routes.post(
     "/v1/schedules/{name}:run",
     operation_id="run_a_schedule_now",
     status_code=201,
@@ -145,13 +190,13 @@ async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author
 async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
     """Run past planned times, beside what the schedule does by itself."""
     plain = name_of(name)
-    planned = await api.planned(
+    found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
             how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
             dry_run=how.dry_run,
         )
     )  # fmt: skip
-    return answer({"planned": instants(planned), "dry_run": how.dry_run})
+    return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})
 
 
 @routes.get(
@@ -212,6 +257,20 @@ async def fires(
         return {"fires": [fire_view(row) for row in rows], "complete": past.complete}
 
     return answer(await api.slowly(look))
+
+
+async def _steered(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody, author: str, **more: Any) -> Response:
+    """Pauses or resumes those of the caller's that are meant; name → what became of it, or would."""
+
+    def meant(plan: PlanState) -> list[str]:
+        found = to_steer(plan.entries, kind, wanted.selection())
+        return [entry.name for entry in found if own.has(entry.schedule.work.queue)]
+
+    names, said = api.plan.ask(meant), f"{kind}d"
+    if wanted.dry_run:
+        return answer({"changes": dict.fromkeys(names, said), "dry_run": True})
+    plan = api.scheduler.connection.plan
+    return answer({"changes": await api.planned(lambda: steer(plan, kind, names, author, **more)), "dry_run": False})
 
 
 async def _there(api: Asked, key: TaskKey) -> None:

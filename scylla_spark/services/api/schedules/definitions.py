@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Body as JsonBody
@@ -18,6 +18,8 @@ from scylla_spark.client.schedules.answers import missing
 from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import now_us
+from scylla_spark.core.plan.commands.definitions import text_of
+from scylla_spark.core.plan.commands.removal import losses
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
@@ -57,11 +59,15 @@ class SchedulesView(BaseModel):
     next: Annotated[str | None, Field(description="The `after` of the next page; null: there is none")]
 
 
-class ChangeView(BaseModel):
-    """What became of a schedule."""
+class RemovalView(BaseModel):
+    """What became, or would become, of a schedule, and of others that wait for it."""
 
     name: str
-    change: Annotated[str, Field(description="added, changed, unchanged or removed")]
+    change: Literal["removed"]
+    also: Annotated[
+        dict[str, str], Field(description="Other schedules: changed, since they lost a branch, or removed with it")
+    ]
+    dry_run: bool
 
 
 class ApplyBody(Body):
@@ -69,6 +75,9 @@ class ApplyBody(Body):
 
     schedules: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
     prune: Annotated[str | None, Field(description="An owner: what else of theirs is stored is removed")] = None
+    only_new: Annotated[
+        bool, Field(description="Those that are stored stay as they are; where they differ, their change is `kept`")
+    ] = False
     dry_run: bool = False
 
 
@@ -122,7 +131,7 @@ def get(api: Asked, name: Name) -> Response:
 async def put(
     api: Asked, name: Name, definition: Definition, if_match: IfMatch = None, author: Author = ""
 ) -> Response:
-    """Store a schedule, whole; what is left out is at its default. One that is stored needs If-Match; it keeps whether it is paused."""
+    """Store a schedule, whole; what is left out is at its default. One that is stored otherwise needs If-Match, and stays paused."""
     plain = name_of(name)
     return await api.planned(lambda: _put(api, plain, lambda _: definition, if_match, author, needs_match=True))
 
@@ -132,18 +141,14 @@ async def put(
     responses=answers({200: ScheduleView}, problems.NOT_FOUND, *_WRITES),
 )  # fmt: skip
 async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Change some fields, and keep the others: a JSON merge patch (RFC 7396) of the definition. null takes a field out."""
+    """Change some fields, and keep the others: a JSON merge patch (RFC 7396); `payload` and `where` are replaced whole."""
     plain = name_of(name)
     changed = _camel(fields)
 
     def patched(text: str | None) -> dict[str, Any]:
         if text is None:
             raise missing(plain)
-        before = json.loads(text)
-        if isinstance(changed.get("trigger"), Mapping) and "kind" in changed["trigger"]:
-            del before["trigger"]  # of another kind nothing can stay
-        found: dict[str, Any] = merged(before, changed)
-        return found
+        return _patched(json.loads(text), changed)
 
     return await api.planned(lambda: _put(api, plain, patched, if_match, author, needs_match=False))
 
@@ -151,11 +156,19 @@ async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = 
 @routes.delete(
     "/v1/schedules/{name}",
     operation_id="delete_a_schedule",
-    responses=answers({200: ChangeView}, problems.NOT_FOUND, *_WRITES),
+    responses=answers({200: RemovalView}, problems.NOT_FOUND, *_WRITES),
 )
-async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Forget a schedule; what it has run stays in the tables."""
+async def delete(
+    api: Asked,
+    name: Name,
+    if_match: IfMatch = None,
+    author: Author = "",
+    dry_run: Annotated[bool, Query(description="Only say what would become of which")] = False,
+) -> Response:
+    """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too."""
     plain = name_of(name)
+    if dry_run:
+        return api.plan.ask(lambda plan: _would_go(plan, plain))
     return await api.planned(lambda: _deleted(api, plain, if_match, author))
 
 
@@ -168,8 +181,12 @@ async def apply(api: Asked, wanted: ApplyBody, author: Author = "") -> Response:
 
     def done() -> dict[str, str]:
         if wanted.dry_run:
-            return api.plan.ask(lambda plan: schedule_sets.compared(plan, schedules, wanted.prune))
-        return schedule_sets.put(api.scheduler.connection.plan, schedules, wanted.prune, author)
+            return api.plan.ask(
+                lambda plan: schedule_sets.compared(plan, schedules, wanted.prune, only_new=wanted.only_new)
+            )
+        return schedule_sets.put(
+            api.scheduler.connection.plan, schedules, wanted.prune, author, only_new=wanted.only_new
+        )
 
     return answer({"changes": await api.planned(done), "dry_run": wanted.dry_run})
 
@@ -187,6 +204,17 @@ def name_of(text: str) -> str:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise ArgumentError("The name is not UTF-8.", hint="Percent-encode it.") from None
+
+
+def _patched(before: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition with some fields changed; keys of a payload or of an event's `where` belong together, so those are replaced."""
+    trigger, payload = fields.get("trigger"), fields.get("payload")
+    if isinstance(trigger, Mapping) and "kind" in trigger:
+        del before["trigger"]  # of another kind nothing can stay
+    elif isinstance(trigger, Mapping) and "where" in trigger:
+        before["trigger"].pop("where", None)
+    found: dict[str, Any] = merged(before, fields)
+    return found if payload is None else found | {"payload": payload}
 
 
 def merged(before: Any, patch: Any) -> Any:
@@ -209,45 +237,65 @@ class _Stored(NamedTuple):
     etag: str
     changed_us: int
 
+    def check(self, name: str, if_match: str | None, *, needs_match: bool) -> None:
+        """Returns if the client means this version.
+
+        Args:
+            name: of the schedule.
+            if_match: as the client sent it.
+            needs_match: where one is stored, the client must say which it means.
+
+        Raises:
+            Problem: another version is stored, or which is meant is not said.
+        """
+        there = self.text is not None
+        check(f"schedule {name!r}", self.etag, if_match, stored=there, needs_match=needs_match)
+
 
 def _put(
     api: Api, name: str, make: Callable[[str | None], Any], if_match: str | None, author: str, *, needs_match: bool
 ) -> Response:
-    stored = _stored(api, name, if_match, needs_match=needs_match)
+    stored = _stored(api, name)
     definition = definition_of({"name": name} | make(stored.text))
     if definition.get("name") != name:
         raise ArgumentError(f"The definition says another name than the path: {name!r}.", hint="Leave out `name`.")
     schedule = Schedule.of(definition)
+    if needs_match and stored.text == text_of(schedule.definition):
+        return _shown(api, name)  # a PUT that is repeated, perhaps since its answer got lost
+    stored.check(name, if_match, needs_match=needs_match)
     ask(api, "put", expect={name: stored.changed_us}, schedules=[schedule.definition], author=author or None)
     return _shown(api, name, 201 if stored.text is None else 200)
 
 
 def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response:
-    stored = _stored(api, name, if_match, needs_match=False)
+    stored = _stored(api, name)
+    stored.check(name, if_match, needs_match=False)
     if stored.text is None:
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
     done = ask(api, "delete", expect=expect, names=[name], author=author or None)
-    return answer({"name": name, "change": done[name]})
+    return answer(_removal(name, {other: became for other, became in done.items() if other != name}))
 
 
-def _stored(api: Api, name: str, if_match: str | None, *, needs_match: bool) -> _Stored:
-    """The schedule that is stored.
+def _would_go(plan: PlanState, name: str) -> Response:
+    if name not in plan.entries:
+        raise missing(name)
+    also = {other: loss.becomes for other, loss in losses(plan.entries, [name]).items()}
+    return answer(_removal(name, also, dry_run=True))
 
-    Raises:
-        Problem: another version is stored, or which is meant is not said.
-    """
 
+def _removal(name: str, also: Mapping[str, str], *, dry_run: bool = False) -> dict[str, Any]:
+    return {"name": name, "change": "removed", "also": also, "dry_run": dry_run}
+
+
+def _stored(api: Api, name: str) -> _Stored:
     def look(plan: PlanState) -> _Stored:
         entry = plan.entries.get(name)
         if entry is None:
             return _Stored(None, etag_of(None), 0)
         return _Stored(entry.text, etag_of(entry), entry.changed_us)
 
-    stored = api.plan.ask(look)
-    there = stored.text is not None
-    check(f"schedule {name!r}", stored.etag, if_match, stored=there, needs_match=needs_match)
-    return stored
+    return api.plan.ask(look)
 
 
 def _shown(api: Api, name: str, status: int = 200) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.notification_rules import NotificationRule, RuleStatus, send_test, status, statuses
+from scylla_spark.core.notification_rule import read_rule
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, answer, answers, iso_of, router
@@ -55,6 +57,10 @@ class RuleView(BaseModel):
     fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
     definition: Annotated[dict[str, Any], Field(description="As it was put")]
     open: list[OpenView]
+    unknown_tags: Annotated[
+        list[str],
+        Field(description="Of its `tags` those that no schedule has now: they are of schedules, never of tasks"),
+    ]
 
 
 class RulesView(BaseModel):
@@ -99,12 +105,14 @@ def get(api: Asked, name: Name) -> Response:
     responses=answers({200: RuleView, 201: RuleView}, problems.IF_MATCH_NEEDED, *_WRITES),
 )  # fmt: skip
 async def put(api: Asked, name: Name, fields: Fields, if_match: IfMatch = None, author: Author = "") -> Response:
-    """Store a rule, whole; it begins anew, and has told of nothing. One that is stored needs If-Match."""
+    """Store a rule, whole; it begins anew, and has told of nothing. One that is stored otherwise needs If-Match."""
     plain = name_of(name)
 
     def done() -> Response:
-        revision = _revision(api, plain, if_match, needs_match=True)
         rule = NotificationRule.of(_named(plain, fields))
+        if _is_stored(api, rule):
+            return _shown(api, plain)  # a PUT that is repeated, perhaps since its answer got lost
+        revision = _revision(api, plain, if_match, needs_match=True)
         ask(api, "put_rule", rules=[rule.definition], expect={plain: revision}, author=author or None)
         return _shown(api, plain, 200 if revision else 201)
 
@@ -164,6 +172,11 @@ def _revision(api: Api, name: str, if_match: str | None, *, needs_match: bool) -
     return revision
 
 
+def _is_stored(api: Api, rule: NotificationRule) -> bool:
+    stored = api.plan.ask(lambda plan: plan.notices.rules.get(rule.name))
+    return stored is not None and read_rule(json.loads(stored.text)) == read_rule(rule.definition)
+
+
 def _shown(api: Api, name: str, code: int = 200) -> Response:
     found = api.plan.ask(lambda plan: status(plan, name))
     return answer(_view(found), code, {"ETag": etag(found.revision)})
@@ -174,4 +187,5 @@ def _view(one: RuleStatus) -> dict[str, Any]:
         "name": one.name, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
         "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
         "open": [item | {"since": iso_of(item["since"]), "last": iso_of(item["last"])} for item in one.open],
+        "unknown_tags": one.unknown_tags,
     }  # fmt: skip

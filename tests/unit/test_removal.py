@@ -1,0 +1,93 @@
+"""What else goes when schedules are removed: told before as the planner does it, and refused where a set would not become what it says."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+
+from scylla_spark import Schedule, Trigger
+from scylla_spark.client.schedules.sets import compared
+from scylla_spark.core.plan.commands.removal import losses
+from scylla_spark.errors import ArgumentError
+from scylla_spark.testing import world
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def report(task):
+    return task.payload
+
+
+def store(task):
+    return task.payload
+
+
+@pytest.fixture
+def w():
+    with world([report, store], START) as made:
+        yield made
+
+
+def some_schedules(rng: random.Random) -> list[Schedule]:
+    """Schedules that wait for earlier ones, alone or in trees; some are named like a handler."""
+    names = ["report", *(f"s{number}" for number in range(7))]
+    rng.shuffle(names)
+    found = []
+    for number, name in enumerate(names):
+        branches = [Trigger.after(rng.choice(names[:number])) for _ in range(rng.randrange(3)) if number]
+        branches += [Trigger.event("e")] if not branches or rng.random() < 0.4 else []
+        found.append(
+            Schedule(name, rng.choice(["report", "store"]), Trigger.any_of(rng.randint(1, len(branches)), *branches))
+        )
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_told_before_is_what_the_planner_does(w, seed):
+    rng = random.Random(seed)
+    for schedule in some_schedules(rng):
+        with suppress(ArgumentError):  # it would close a circle
+            w.put_schedules(schedule)
+    entries = w.plan.state().entries
+    names = rng.sample(sorted(entries), rng.randint(1, 3))
+    told = losses(entries, names)
+    done = w.plan.ask("delete", names=names).done
+    assert {name: loss.becomes for name, loss in told.items()} == {
+        name: done[name] for name in done.keys() - set(names)
+    }
+    left = w.plan.state().entries
+    for name, loss in told.items():
+        assert (name in left) == (loss.trigger is not None)
+        if loss.trigger is not None:
+            assert left[name].schedule.definition["trigger"] == loss.trigger
+
+
+def test_a_set_that_waits_for_what_it_removes_is_refused_and_nothing_is_done(w):
+    before = [Schedule("up", "report", Trigger.event("e"), owner="bi")]
+    before += [Schedule("down", "store", Trigger.after("up"), owner="bi")]
+    w.put_schedules(*before)
+    renamed = [Schedule("up2", "report", Trigger.event("e"), owner="bi"), before[1]]
+    for call in (lambda: w.put_schedules(*renamed, prune="bi"), lambda: compared(w.plan.state(), renamed, "bi")):
+        with pytest.raises(ArgumentError, match="'down' of the set waits for 'up'"):
+            call()
+    assert sorted(w.plan.state().entries) == ["down", "up"]
+    renamed[1] = Schedule("down", "store", Trigger.after("up2"), owner="bi")
+    wanted = {"up2": "added", "down": "changed", "up": "removed"}
+    assert compared(w.plan.state(), renamed, "bi") == wanted
+    assert w.put_schedules(*renamed, prune="bi") == wanted
+    assert sorted(w.plan.state().entries) == ["down", "up2"]
+
+
+def test_what_others_lose_by_a_set_is_told_before(w):
+    w.put_schedules(Schedule("up", "report", Trigger.event("e"), owner="bi"))
+    w.put_schedules(
+        Schedule("down", "store", Trigger.after("up"), owner="ml"),
+        Schedule("either", "store", Trigger.after("up") | Trigger.event("e"), owner="ml"),
+    )
+    wanted = {"up": "removed", "down": "removed", "either": "changed"}
+    assert compared(w.plan.state(), [], "bi") == wanted
+    assert w.put_schedules(prune="bi") == wanted
+    assert w.plan.state().entries["either"].schedule.definition["trigger"] == {"kind": "event", "name": "e"}

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scylla_spark.cli.context import context
-from scylla_spark.errors import NotFoundError
+from scylla_spark.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from scylla_spark.client.scheduler import Scheduler
     from scylla_spark.client.tasks.explain import LaneTask
 
-app = typer.Typer(help="Look at lanes.", no_args_is_help=True)
+app = typer.Typer(help="Look at lanes, and get them past their heads.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Look at lanes."""
+    """Look at lanes, and get them past their heads."""
 
 
 @app.command()
@@ -27,32 +28,12 @@ def show(
     limit: Annotated[int, typer.Option(help="Most tasks")] = 20,
 ) -> None:
     """Show what a lane is doing and its next tasks: from its dispatcher, else from the tables."""
-    from scylla_spark.client.tasks.explain import LaneTask, ask_lane
-    from scylla_spark.clock import iso
-    from scylla_spark.core.key import partition_of
     from scylla_spark.io.delta.task_queries import check_limit
 
     check_limit(limit)
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        partition = partition_of(ordering_id, scheduler.connection.rules.partitions)
-        asked = ask_lane(scheduler.connection.owner_address(partition), ordering_id)
-        stored = scheduler.connection.readers.lane(partition, ordering_id, None, limit)
-    loaded = asked is not None and asked.loaded
-    if not stored and not loaded:
-        raise NotFoundError(
-            f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
-        )
-    tasks = [
-        LaneTask(row.command.key, row.attempt, iso(max(row.next_us, row.command.key.time_us)), row.cancelled)
-        for row in stored
-    ]
-    if asked is not None and loaded:
-        tasks = asked.tasks[:limit]
-    state, why = (
-        (asked.state, asked.why) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
-    )
-    record = {"ordering_id": ordering_id, "partition": partition, "state": state, "why": why}
+        record, tasks = _seen(scheduler, ordering_id, limit)
     if cli.output.form == "table" and not cli.output.columns:
         cli.output.record(record)
         cli.output.say("")
@@ -60,6 +41,53 @@ def show(
         cli.output.rows(rows, ("scheduled_time", "uniqueness_key", "attempts", "next_start", "cancelled"))
     else:
         cli.output.record(record | {"tasks": [_row(task) for task in tasks]})
+
+
+@app.command()
+def skip(
+    ctx: typer.Context,
+    ordering_id: Annotated[str, typer.Argument(help="The lane")],
+    timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
+) -> None:
+    """Cancel the head of a lane, so that the task behind it is next; one that runs is left alone."""
+    cli = context(ctx)
+    with cli.scheduler() as scheduler:
+        _, (head, *_) = _seen(scheduler, ordering_id, 1)
+        answer = scheduler.task(head.key).cancel(timeout)
+    if answer != "cancelled":
+        raise ConflictError(
+            f"{head.key} cannot be cancelled any more: it runs or has ended.", hint="`task cancel --grace 10s` ends what runs.",
+        )  # fmt: skip
+    cli.output.record({"key": str(head.key), "answer": answer})
+
+
+def _seen(scheduler: Scheduler, ordering_id: str, limit: int) -> tuple[dict[str, Any], list[LaneTask]]:
+    """What a lane is doing, and its next tasks.
+
+    Raises:
+        NotFoundError: it has none.
+    """
+    from scylla_spark.client.tasks.explain import LaneTask, ask_lane
+    from scylla_spark.clock import iso
+    from scylla_spark.core.key import partition_of
+
+    partition = partition_of(ordering_id, scheduler.connection.rules.partitions)
+    asked = ask_lane(scheduler.connection.owner_address(partition), ordering_id)
+    if asked is not None and asked.loaded:
+        tasks = asked.tasks[:limit]
+    else:
+        tasks = [
+            LaneTask(row.command.key, row.attempt, iso(max(row.next_us, row.command.key.time_us)), row.cancelled)
+            for row in scheduler.connection.readers.lane(partition, ordering_id, None, limit)
+        ]
+    if not tasks:
+        raise NotFoundError(
+            f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
+        )
+    state, why = (
+        (asked.state, asked.why) if asked is not None else ("unknown", "No dispatcher answers for its partition.")
+    )
+    return {"ordering_id": ordering_id, "partition": partition, "state": state, "why": why}, tasks
 
 
 def _row(task: LaneTask) -> dict[str, Any]:

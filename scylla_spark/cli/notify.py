@@ -17,6 +17,7 @@ app = typer.Typer(help="Put, look at, and test notification rules.", no_args_is_
 
 Name = Annotated[str, typer.Argument(help="The rule")]
 _COLUMNS: Final = ("name", "state", "when", "channel", "scope", "digest", "open")
+_WHEN: Final = "failed, succeeded, expired, cancelled, duplicate, missed, skipped, paused, late, overdue, silent, absent, alive; repeatable"
 _Many = list[str] | None
 
 
@@ -38,7 +39,7 @@ def show(ctx: typer.Context, name: Name) -> None:
     cli = context(ctx)
     with cli.scheduler() as scheduler:
         found = status(scheduler.connection.plan.state(), name)
-    record = {**_row(found), "definition": found.definition}
+    record = {**_row(found), "unknown_tags": found.unknown_tags, "definition": found.definition}
     if cli.output.form == "table" and not cli.output.columns:
         del record["definition"]
         record = {field: value for field, value in record.items() if value not in (None, "", [], {})}
@@ -50,7 +51,7 @@ def put(
     ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The rule; it is replaced as a whole")] = None,
     file: Annotated[str | None, typer.Option(help="Put the rules of a TOML, YAML or JSON file instead")] = None,
-    when: Annotated[_Many, typer.Option(help="failed, succeeded, missed, skipped, paused, late, overdue, silent, absent, alive")] = None,
+    when: Annotated[_Many, typer.Option(help=_WHEN)] = None,
     channel: Annotated[str | None, typer.Option(help="Name of a channel of the settings")] = None,
     queue: Annotated[_Many, typer.Option(help="Only of work in this queue, or PREFIX*; repeatable")] = None,
     handler: Annotated[_Many, typer.Option(help="Or of this handler; repeatable")] = None,
@@ -119,8 +120,14 @@ def _put(cli: Context, rules: list[NotificationRule]) -> None:
 
     with cli.scheduler() as scheduler:
         done = notification_rules.put(scheduler.connection.plan, rules, _author())
+        stored = scheduler.notification_rules() if any(rule.tags for rule in rules) else {}
     rows = [{"name": name, "done": one["became"], "revision": one["revision"]} for name, one in sorted(done.items())]
     cli.output.rows(rows, ("name", "done", "revision"))
+    for name in sorted(done.keys() & stored.keys()):
+        if unknown := stored[name].unknown_tags:
+            cli.output.say(
+                f"{name}: no schedule has the tag {', '.join(unknown)}; tags of a rule are not those of tasks."
+            )
 
 
 def _rules_of(path: str) -> list[NotificationRule]:

@@ -115,7 +115,12 @@ def delete(
 ) -> None:
     """Forget definitions: what the settings say is in force again, or nothing."""
     cli = context(ctx)
-    if cli.confirmed(f"delete the definition of {', '.join(names)}", yes=yes):
+    if not cli.confirmed(f"delete the definition of {', '.join(names)}", yes=yes):
+        return
+    warnings = _warnings(cli, names)
+    for warning in warnings:
+        cli.output.say(warning)
+    if not warnings or cli.confirmed("delete it all the same", yes=yes):
         _steer(cli, names, "removed", lambda scheduler, name: scheduler.queue(name, author=_author()).delete())
 
 
@@ -156,6 +161,16 @@ def clear(
 
 
 # -- below: what several commands do ------------------------------------------------------------------------------------
+
+
+def _warnings(cli: Context, names: list[str]) -> list[str]:
+    """What is to be said before definitions are forgotten."""
+    from scylla_spark.client.queues.handle import warning_of_delete
+
+    with cli.scheduler() as scheduler:
+        state = scheduler.connection.plan.state()
+        found = [warning_of_delete(state, scheduler.settings, name) for name in names]
+    return [warning for warning in found if warning is not None]
 
 
 def _steer(cli: Context, names: list[str], done: str, each: Any) -> None:

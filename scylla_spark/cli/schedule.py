@@ -175,9 +175,12 @@ def backfill(
     with cli.scheduler() as scheduler:
         handle = scheduler.schedule(name, author=_author())
         wanted = from_us(instant(begin)), from_us(instant(end))
-        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True)
+        found = handle.backfill(*wanted, order=order, reprocess=reprocess, dry_run=True).planned
         if not dry_run and found and cli.confirmed(f"run {len(found)} planned times of {name}", yes=yes):
-            handle.backfill(*wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess)
+            asked = handle.backfill(
+                *wanted, order=order, max_running=max_running, priority=priority, reprocess=reprocess
+            )
+            cli.output.say(f"Its tasks have the tag {asked.tag}: `task list --filter tag:{asked.tag}` shows them.")
     cli.output.rows([{"planned_at": iso(to_us(at))} for at in found], ("planned_at",))
 
 

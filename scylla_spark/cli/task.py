@@ -132,6 +132,9 @@ def list_(
         int | None, typer.Option(help="Most rows, to 10000; needed with --from and --to, else 100")
     ] = None,
     chosen: Chosen = None,
+    urgent: Annotated[
+        bool, typer.Option("--urgent", help="The highest priority first, of equals the newest; with --filter")
+    ] = False,
 ) -> None:
     """List tasks in key order, from the tables; with --from and --to those still to run in a window of at most 8 hours."""
     from scylla_spark.clock import now_us
@@ -156,7 +159,14 @@ def list_(
     if window and limit is None:
         raise ArgumentError("A window needs a limit.", hint="Pass --limit, and continue with --after KEY.")
     now, most = now_us(), 100 if limit is None else limit
-    if chosen is not None:
+    if urgent:
+        if chosen is None or after is not None:
+            raise ArgumentError(
+                "--urgent stands beside --filter, and goes without --after.", hint="--filter state:open --urgent"
+            )
+        check_limit(most)
+        rows = cli.pages().urgent_page(read_filter(chosen, now), most, now=now)
+    elif chosen is not None:
         check_limit(most)
         rows = cli.pages().page(read_filter(chosen, now), most, now=now, after=wanted.after)
     elif window:
@@ -166,7 +176,7 @@ def list_(
     cli.output.rows(
         [printable(row, _TIMES) | {"key": _key_of(row)} for row in rows], _COLUMNS, empty="No such tasks in the tables."
     )
-    if rows and len(rows) == (limit or 100):
+    if rows and len(rows) == (limit or 100) and not urgent:
         cli.output.say(f"There may be more: --after {shlex.quote(_key_of(rows[-1]))}")
 
 

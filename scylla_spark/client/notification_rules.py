@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import FIELDS, read_rule, rule_fields
+from scylla_spark.core.notification_rule import FIELDS, matches, read_rule, rule_fields
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError, NotFoundError, shown
@@ -27,8 +27,9 @@ class NotificationRule:
 
     Attributes:
         name: of the rule.
-        when: what it tells of: "failed" (for good), "succeeded", of schedules also "missed", "skipped", "paused", "late", "overdue" and
-            "silent", "absent" for a success that is missing for `within`, and "alive" for a sign of life `every` so often.
+        when: what it tells of: "failed" (for good), "succeeded", "expired", "cancelled", "duplicate", of schedules also "missed",
+            "skipped", "paused", "late", "overdue" and "silent", "absent" for a success that is missing for `within`, and "alive" for a
+            sign of life `every` so often.
         channel: name of the channel of the settings that is told.
         queues: only of work in these queues; a name, or a beginning and `*`. Work that one of the four names is told of.
         handlers: … or of these handlers …
@@ -94,6 +95,7 @@ class RuleStatus(NamedTuple):
         definition: as it was put, a JSON object; `NotificationRule.of` reads it.
         fields: all fields, defaults included.
         open: what it has told of and is not over: what happened, since when and how often.
+        unknown_tags: of its `tags` those that no schedule has now; they name tags of schedules, never of tasks.
     """
 
     name: str
@@ -103,6 +105,7 @@ class RuleStatus(NamedTuple):
     definition: dict[str, Any]
     fields: dict[str, Any]
     open: list[dict[str, Any]]
+    unknown_tags: list[str]
 
 
 def put(plan: PlanRequests, rules: Sequence[NotificationRule], author: str) -> dict[str, dict[str, Any]]:
@@ -153,10 +156,12 @@ def statuses(state: PlanState) -> dict[str, RuleStatus]:
         state: what the planner knows.
     """
     found = {}
+    tags = {tag for entry in state.entries.values() for tag in entry.schedule.tags}
     for name, stored in sorted(state.notices.rules.items()):
         definition = json.loads(stored.text)
         found[name] = RuleStatus(
-            name, stored.revision, stored.author, from_us(stored.changed_us), definition, _fields(definition), _open(state, name)
+            name, stored.revision, stored.author, from_us(stored.changed_us), definition, _fields(definition), _open(state, name),
+            _unknown(definition, tags)
         )  # fmt: skip
     return found
 
@@ -184,6 +189,11 @@ def _fields(definition: Mapping[str, Any]) -> dict[str, Any]:
         return rule_fields(read_rule(definition))
     except ArgumentError:  # of a newer version
         return dict(definition)
+
+
+def _unknown(definition: Mapping[str, Any], tags: Collection[str]) -> list[str]:
+    wanted = definition.get("tags") or []
+    return [one for one in wanted if isinstance(one, str) and not any(matches([one], tag) for tag in tags)]
 
 
 def _open(state: PlanState, name: str) -> list[dict[str, Any]]:

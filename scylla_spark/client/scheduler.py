@@ -14,7 +14,7 @@ from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
-from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks import arguments, repeats
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
@@ -135,6 +135,8 @@ class Scheduler:
     def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> TaskHandle[Any]:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.
 
+        The same call again is the same task, also after the grace: what stands already is not refused as too late.
+
         Args:
             handler: name of a registered function, or the function; None: the deployment's default handler, or a lease.
             payload: JSON object for the handler, at most 256 KiB. Of a function that declares a type of payload: a value of
@@ -149,7 +151,11 @@ class Scheduler:
             UnreachableError: Kafka did not acknowledge it in time; it may exist all the same.
         """
         command = arguments.command(now_us(), handler, payload, **options)
-        self.connection.send(command)
+        try:
+            self.connection.send(command)
+        except ArgumentError as error:
+            if options.get("uniqueness_key") is None or not repeats.stands(self.connection, command, error):
+                raise
         return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
 
     def task(self, key: TaskKey | str) -> TaskHandle:
@@ -545,7 +551,8 @@ class Scheduler:
 
         Raises:
             ArgumentError: some rows would be refused; nothing was sent. `fields["refused"]` counts them per reason.
-            UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks.
+            UnreachableError: the write failed midway; call again with the same frame: same keys are the same tasks. A frame with rows
+                that are more than the grace behind by then is refused, although they may stand: leave those out that do.
         """
         from scylla_spark.client.tasks import frames
 
@@ -575,7 +582,8 @@ class Scheduler:
         """Starts a query that enqueues one task per row of a streaming frame; at-least-once, so keys must come from the data.
 
         Unlike `enqueue_df` it checks nothing: a row that the rules refuse becomes a row of `rejected`, and the stream goes on.
-        Times are judged against the moment Kafka takes the record.
+        Times are judged against the moment Kafka takes the record: what is overdue by more than the grace then, such as after an
+        outage of the stream, is refused; docs/operations.md#limits-worth-knowing says how it runs all the same.
 
         Args:
             df: streaming frame.

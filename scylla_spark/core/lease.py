@@ -142,8 +142,9 @@ class Scarcity(NamedTuple):
     Attributes:
         queue: its name.
         ready: about how many lanes of it could be worked on now.
-        oldest_us: when the oldest of them was to start, microseconds since the epoch; None: there is none.
-        limit: why none may be handed out although there are some: paused, concurrency or rate; empty: nothing.
+        oldest_us: the scheduled time of the most urgent of them, microseconds since the epoch; None: there is none.
+        limit: why none may be handed out although there are some: paused, concurrency, rate or group; push: they are not for
+            workers; empty: nothing.
     """
 
     queue: str

@@ -17,11 +17,17 @@ from scylla_spark.duration import duration_text, duration_us
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.name import PATTERN
 
-When = Literal["failed", "succeeded", "missed", "skipped", "paused", "late", "overdue", "silent", "absent", "alive"]
+When = Literal[
+    "failed", "succeeded", "expired", "cancelled", "duplicate", "missed", "skipped", "paused", "late", "overdue", "silent", "absent",
+    "alive",
+]  # fmt: skip
 OCCASIONS: Final[tuple[str, ...]] = get_args(When)
 """What a rule may tell of; `docs/notifications.md` says what each means."""
 FAILED: Final = "failed"
 SUCCEEDED: Final = "succeeded"
+EXPIRED: Final = "expired"
+CANCELLED: Final = "cancelled"
+DUPLICATE: Final = "duplicate"
 SILENT: Final = "silent"
 ABSENT: Final = "absent"
 ALIVE: Final = "alive"
@@ -79,12 +85,11 @@ class RuleDefinition:
         if not (self.queues or self.handlers or self.schedules or self.tags):
             return True
         named = ((self.queues, queue), (self.handlers, handler), (self.schedules, schedule))
-        return any(_matches(patterns, name) for patterns, name in named) or any(
-            _matches(self.tags, tag) for tag in tags
-        )
+        return any(matches(patterns, name) for patterns, name in named) or any(matches(self.tags, tag) for tag in tags)
 
 
-def _matches(patterns: Iterable[str], name: str) -> bool:
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Whether one of some patterns is a name, or a beginning of it and `*`; an empty name is unknown, and matches nothing."""
     if not name:
         return False
     return any(name.startswith(one[:-1]) if one.endswith(ANY) else name == one for one in patterns)

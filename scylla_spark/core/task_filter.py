@@ -93,7 +93,25 @@ def read_filter(text: str, now: int) -> TaskFilter:
             hint = f"Did you mean {near[0]}?" if near else f"Fields: {', '.join(FIELDS)}."
             raise _wrong(f"There is no field {term.field!r}.", term.place, hint)
         found.append(kind(term, now))
+        _check_ends(found, term)
     return TaskFilter(tuple(found))
+
+
+def _check_ends(found: list[OneOf | Range], last: _Term) -> None:
+    """Refuses a range that ends before it begins: whoever mixes up its ends is not to be told that there is nothing.
+
+    Args:
+        found: what is understood by now.
+        last: the newest term of it.
+
+    Raises:
+        ArgumentError: with the newest term the range of its field is upside down.
+    """
+    ends = [one for one in found if isinstance(one, Range) and one.field == last.field]
+    low = max((one.low for one in ends if one.low is not None), default=None)
+    high = min((one.high for one in ends if one.high is not None), default=None)
+    if low is not None and high is not None and high < low:
+        raise _wrong(f"The range of {last.field} ends before it begins.", last.place, "No task can be in it.")
 
 
 def without_fields(text: str, fields: Collection[str]) -> str:

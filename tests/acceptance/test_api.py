@@ -85,12 +85,18 @@ def test_the_life_of_a_task(api):
     _, listed, _ = api("GET", f"{where}/attempts")
     assert [one["outcome"] for one in listed["attempts"]] == ["failed", "succeeded"]
     assert api("GET", f"{where}/explain")[1]["why"] == "It has ended: succeeded."
-    assert api("PUT", where, {"handler": "work"})[0] == 202, "an ended task stays as it is"
+    status, again, _ = api("PUT", where, {"handler": "says", "payload": {"says": "something else"}})
+    assert (status, again["repeated"], again["receipt"]) == (200, True, None)
+    before, found = found, api("GET", where)[1]
+    assert [found[name] for name in ("payload", "handler", "enqueued_at")] == [
+        before[name] for name in ("payload", "handler", "enqueued_at")
+    ]
     assert api("POST", f"{where}:cancel")[1]["type"] == "/problems/conflict"
     status, copy, _ = api("POST", f"{where}:retry")
     assert (status, copy["instead_of"]) == (201, put["id"])
     told = api("GET", f"/v1/tasks/{copy['id']}/result?wait_ms=60000")
     assert told[1].get("ended"), told
+    assert told[1]["result"] == {"mark": "life"}, "the retry runs what had run"
 
 
 def test_a_task_that_waits_is_moved_run_now_and_cancelled(api):

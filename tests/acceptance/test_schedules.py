@@ -231,9 +231,9 @@ def test_a_backfill_runs_the_days_that_are_missing_and_none_twice(deployment, sc
     scheduler.put_schedules(Schedule("daily", "work", Trigger.cron("0 3 * * *"), payload={"mark": "{{ planned }}"}))
     begin, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 6, tzinfo=UTC)
     daily = scheduler.schedule("daily")
-    assert len(daily.backfill(begin, end, dry_run=True)) == 5
-    assert len(daily.backfill(begin, datetime(2026, 1, 3, tzinfo=UTC))) == 2
-    assert [at.day for at in daily.backfill(begin, end, order="newest")] == [5, 4, 3]
+    assert len(daily.backfill(begin, end, dry_run=True).planned) == 5
+    assert len(daily.backfill(begin, datetime(2026, 1, 3, tzinfo=UTC)).planned) == 2
+    assert [at.day for at in daily.backfill(begin, end, order="newest").planned] == [5, 4, 3]
     eventually(lambda: len(marks(deployment, "daily")) == 5, PATIENCE)
     assert sorted(marks(deployment, "daily")) == [f"2026-01-0{day}T03:00:00Z" for day in range(1, 6)]
     second = [mark for mark in marks(deployment, "daily") if mark >= "2026-01-03"]

@@ -47,7 +47,9 @@ def test_a_queue_is_put_changed_paused_and_deleted(client):
         == 200
     )
     assert [one["name"] for one in client.get("/v1/queues").json()["queues"]] == ["mail"]
-    assert client.request("DELETE", "/v1/queues/mail").json() == {"name": "mail", "change": "removed"}
+    assert client.request("DELETE", "/v1/queues/mail").json() == {"name": "mail", "change": "removed", "warning": None}
+    client.put("/v1/queues/gpu", json={"mode": "pull"})
+    assert "run by dispatchers" in client.request("DELETE", "/v1/queues/gpu").json()["warning"]
     assert kind(client.get("/v1/queues/mail")) == "/problems/not-found"
     assert kind(client.request("DELETE", "/v1/queues/mail")) == "/problems/not-found"
 

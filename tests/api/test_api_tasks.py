@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.lease import Answer
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS
@@ -77,6 +81,22 @@ def test_a_run_tells_its_schedule_and_the_time_it_was_planned_for(client, site, 
     assert (other["schedule"], other["planned_at"]) == (None, None)
 
 
+def test_a_list_by_urgency_goes_on_where_it_ended(client, tmp_path):
+    urgent = [LATER._replace(uniqueness_key=f"p{number}") for number in range(3)]
+    append(f"{tmp_path}/tables", TASKS, [task(one, 9, priority=number) for number, one in enumerate(urgent)])
+    found, cursor = [], None
+    for _ in range(6):
+        asked = {"order": "urgency", "limit": 2, "filter": "key:p0,p1,p2"} | ({"cursor": cursor} if cursor else {})
+        told = client.get("/v1/tasks", params=asked).json()
+        found += [one["uniqueness_key"] for one in told["tasks"]]
+        if (cursor := told["next"]) is None:
+            break
+    assert found == ["p2", "p1", "p0"]
+    for wrong in ("x", "1.2", "1.x.a", id_of(LATER), "9" * 40 + ".1." + id_of(LATER)):
+        answer = client.get("/v1/tasks", params={"order": "urgency", "cursor": wrong})
+        assert (answer.status_code, kind(answer)) == (422, "/problems/invalid"), wrong
+
+
 def _of(client, text: str) -> list[dict]:
     return client.get("/v1/tasks", params={"filter": text}).json()["tasks"]
 
@@ -107,6 +127,33 @@ def test_a_put_sends_the_task_of_the_path(client, site):
     assert sent.retry.max_retries is None
 
 
+def test_a_put_of_a_task_that_has_ended_changes_nothing_and_says_so(client, site):
+    key = TaskKey(now_us() - 3_600_000_000, "cust-2", "u")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5)])
+    append(f"{site.settings.data_dir}/tables", COMPLETIONS, [fact(key, 1, "succeeded", 9, result="7")])
+    before = client.get(f"/v1/tasks/{id_of(key)}").json()
+    body = {"handler": "other", "queue": "mail", "payload": {"b": 1}}
+    whole = {"scheduled_time": iso(key.time_us), "ordering_id": key.ordering_id, "uniqueness_key": key.uniqueness_key}
+    for told in (client.put(f"/v1/tasks/{id_of(key)}", json=body), client.post("/v1/tasks", json=body | whole)):
+        assert (told.status_code, told.json()["id"], told.json()["repeated"]) == (200, id_of(key), True)
+        assert "has ended (succeeded)" in told.json()["warning"]
+    done = client.put(f"/v1/tasks/{id_of(key)}?wait=done", json=body).json()
+    assert (done["ended"], done["state"], done["result"]) == (True, "succeeded", 7)
+    assert site.connection.sent == []
+    assert client.get(f"/v1/tasks/{id_of(key)}").json() == before
+
+
+def test_a_put_of_a_task_that_is_open_is_repeated_after_the_grace_and_not_overwritten(client, site):
+    key = TaskKey(now_us() - 3_600_000_000, "cust-2", "open")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5, payload='{"a": 1}', tags=["t"])])
+    body = {"handler": "h", "payload": {"a": 1}, "tags": ["t"]}
+    again = client.put(f"/v1/tasks/{id_of(key)}", json=body)
+    assert (again.status_code, again.json()["repeated"], again.json()["id"]) == (202, True, id_of(key))
+    other = client.put(f"/v1/tasks/{id_of(key)}", json=body | {"tags": []})
+    assert (kind(other), other.json()["reason"]) == ("/problems/invalid", "too_late")
+    assert site.connection.sent == []
+
+
 def test_a_post_makes_up_what_is_not_given(client, site):
     first, second = (client.post("/v1/tasks", json={"handler": "h"}).json() for _ in range(2))
     assert first["uniqueness_key"] < second["uniqueness_key"]
@@ -132,8 +179,66 @@ def test_an_idempotency_key_that_was_used_for_another_task_is_refused(client, si
     body = {"handler": "h", "payload": {"a": 1}, "scheduled_time": iso(at(12))}
     same = client.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
     assert (same.status_code, same.json()["repeated"], site.connection.sent) == (202, True, [])
-    other = client.post("/v1/tasks", json=body | {"payload": {"a": 2}}, headers={"Idempotency-Key": "k"})
-    assert kind(other) == "/problems/idempotency-key-reused"
+    for more in ({"payload": {"a": 2}}, {"timeout": "3s"}, {"tags": ["t"]}, {"retry": {"max_retries": 1}}):
+        other = client.post("/v1/tasks", json=body | more, headers={"Idempotency-Key": "k"})
+        assert kind(other) == "/problems/idempotency-key-reused"
+
+
+@pytest.mark.parametrize("act", [":reschedule", ":run_now"])
+def test_a_task_that_has_ended_is_not_moved_and_the_answer_says_how_it_ended(client, act):
+    told = client.post(f"/v1/tasks/{id_of(KEY)}{act}", **({"json": {"delay": 5}} if act == ":reschedule" else {}))
+    assert (kind(told), told.json()["state"], told.json()["detail"]) == (
+        "/problems/conflict", "failed", "The task has ended: failed.",
+    )  # fmt: skip
+    assert ":retry" in told.json()["hint"]
+
+
+def test_a_task_that_is_open_is_not_retried_and_the_answer_says_how_it_stands(client):
+    told = client.post(f"/v1/tasks/{id_of(LATER)}:retry")
+    assert (kind(told), told.json()["state"]) == ("/problems/conflict", "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "hint"),
+    [
+        (":cancel", "running", "running=true"),
+        (":run_now", "running", "running=true"),
+        (":cancel", "succeeded", ":retry"),
+        (":cancel", "retry_wait", "Ask again"),
+    ],
+)
+def test_a_cancel_that_came_to_nothing_says_how_the_task_stands_and_what_is_allowed(client, site, act, state, hint):
+    key = TaskKey(at(13), "cust-3", "u")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 5)])
+    outcome = {"running": "started", "retry_wait": "failed"}.get(state, state)
+    later = {"next_at": from_us(at(14))} if state == "retry_wait" else {}
+
+    @asynccontextmanager
+    async def answered(*names):
+        append(
+            f"{site.settings.data_dir}/tables",
+            ATTEMPTS if outcome != state else COMPLETIONS,
+            [fact(key, 1, outcome, 6, **later)],
+        )
+        heard = asyncio.get_running_loop().create_future()
+        heard.set_result(True)
+        yield heard
+
+    site.app.state.api.waits = SimpleNamespace(waiting=answered)
+    told = client.post(f"/v1/tasks/{id_of(key)}{act}")
+    assert (kind(told), told.json()["state"], hint in told.json()["hint"]) == ("/problems/conflict", state, True)
+
+
+def test_a_task_that_cannot_be_leased_says_why(client, site):
+    async def call(asked):
+        return Answer(0, ())
+
+    site.app.state.api.leases = SimpleNamespace(call=call)
+    for key, state, why in ((KEY, "failed", "It has ended: failed"), (LATER, "scheduled", "It is scheduled for 2099")):
+        told = client.post(f"/v1/tasks/{id_of(key)}:lease", json={})
+        assert (kind(told), told.json()["state"], why in told.json()["detail"]) == ("/problems/not-ready", state, True)
+    nobody = TaskKey(at(10), "cust-0", "nobody")
+    assert kind(client.post(f"/v1/tasks/{id_of(nobody)}:lease", json={})) == "/problems/not-found"
 
 
 @pytest.mark.slow
@@ -197,7 +302,7 @@ def test_a_wrong_filter_says_where(client):
 
 
 @pytest.mark.parametrize(
-    ("asked", "grace"), [("running=true&grace_ms=1500", 1500), ("running=true", 10_000), ("wait_ms=50", None)]
+    ("asked", "grace"), [("running=true&grace_ms=1500", 1500), ("running=true", 10_000), ("running=false", None)]
 )
 @pytest.mark.slow
 def test_a_cancel_of_what_runs_carries_a_grace(client, site, asked, grace):
@@ -506,6 +611,48 @@ def test_a_bad_body_is_a_problem_of_a_stable_type(client, site, body, problem, t
 )
 def test_a_bad_request_is_a_problem_of_a_stable_type(client, method, path, problem):
     assert kind(client.request(method, path)) == problem
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "place", "hint"),
+    [
+        ("POST", "/v1/tasks:cancel?filter=queue:mail&dryRun=1", "query.'dryRun'", "Did you mean dry_run?"),
+        ("POST", "/v1/tasks:cancel?filter=queue:mail&dry-run=true", "query.'dry-run'", "Did you mean dry_run?"),
+        ("POST", "/v1/tasks:retry?filter=state:failed&DRY_RUN=1", "query.'DRY_RUN'", "Did you mean dry_run?"),
+        ("POST", "/v1/tasks:cancel?filter=queue:mail&filter=state:ready", "query.'filter'", "Say it once."),
+        ("POST", "/v1/queues/mail:clear?dryrun=1", "query.'dryrun'", "Did you mean dry_run?"),
+        ("POST", f"/v1/tasks/{path_of(LATER)}:cancel?runing=true", "query.'runing'", "Did you mean running?"),
+        ("POST", f"/v1/tasks/{path_of(KEY)}:retry?dry_run=1", "query.'dry_run'", "This operation has no parameters."),
+        ("GET", "/v1/tasks:count?zzz=", "query.'zzz'", "Parameters: filter, as_of."),
+        ("GET", "/healthz?\N{RIGHT-TO-LEFT OVERRIDE}", "query.'\\u202e'", "This operation has no parameters."),
+    ],
+)
+def test_a_parameter_that_an_operation_would_ignore_is_refused(client, site, method, path, place, hint):
+    answer = client.request(method, path)
+    assert kind(answer) == "/problems/invalid"
+    assert ([one["place"] for one in answer.json()["errors"]], answer.json()["hint"]) == ([place], hint)
+    assert site.connection.sent == site.connection.sender.records == []
+
+
+def test_a_parameter_with_several_values_may_stand_twice(client):
+    assert client.get("/v1/fires?verdict=skipped&verdict=missed").status_code == 200
+
+
+@pytest.mark.parametrize("body", [b'{"dry_run": true}', b"{}", b"dry_run=true"])
+def test_a_body_that_an_operation_would_ignore_is_refused(client, site, body):
+    for path in ("/v1/tasks:cancel?filter=queue:mail", f"/v1/tasks/{path_of(KEY)}:retry"):
+        answer = client.post(path, content=body, headers={"content-type": "application/json"})
+        assert (kind(answer), "reads none" in answer.text) == ("/problems/invalid", True)
+    assert site.connection.sent == site.connection.sender.records == []
+
+
+def test_an_empty_body_is_none(client):
+    async def nothing():
+        yield b""
+
+    for body in (b"", nothing()):
+        answer = client.post("/v1/tasks:cancel?filter=queue:mail&dry_run=true", content=body)
+        assert answer.json()["matched"] == 1
 
 
 def test_a_method_that_is_not_taken_says_which_are(client):

@@ -12,8 +12,6 @@ import pytest
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import TASKS
-from scylla_spark.services.api.follow.waits import came
-from scylla_spark.services.api.tasks import actions
 from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.copies import copies
 from scylla_spark.services.dashboard.lane import expected
@@ -22,7 +20,7 @@ from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
 from scylla_spark.services.dashboard.words import filter_term
 from scylla_spark.visible import visible
-from tests.support.api_site import Site
+from tests.support.api_site import Site, shorten_patience
 from tests.support.dashboard_site import foreign, seen, sent
 from tests.support.dashboard_tables import HOSTILE, fill
 from tests.support.delta_tables import append, at, task
@@ -125,14 +123,8 @@ def chosen(client, page, act, *keys):
     return sent(client, "/ui/tasks:chosen?filter=lane:cust-9", page, act=act, **boxes)
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    """Nobody waits for long for a dispatcher's answer to a cancel: there is none."""
-    monkeypatch.setattr(actions, "came", lambda future, timeout_s: came(future, timeout_s / 1000))
-
-
-@pytest.mark.usefixtures("impatient")
-def test_tasks_that_are_chosen_are_acted_on_and_no_others(client, site):
+def test_tasks_that_are_chosen_are_acted_on_and_no_others(client, site, monkeypatch):
+    shorten_patience(monkeypatch)
     page = client.get("/ui/tasks", params={"filter": "lane:cust-9"})
     assert f'value="{id_of(site.keys["ready"])}" aria-label="Choose invoice-19"' in unescape(page.text)
     answer = chosen(client, page, "cancel", site.keys["ready"], site.keys["scheduled"])
@@ -327,8 +319,8 @@ def test_without_a_name_the_screen_asks_for_one(client):
     assert "Name it to see what it waits for" in seen(client.get("/ui/lanes"))
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_head_is_skipped(client, site):
+def test_a_head_is_skipped(client, site, monkeypatch):
+    shorten_patience(monkeypatch)
     answer = sent(client, "/ui/lanes:skip_head", client.get("/ui/lanes?name=cust-9"), name="cust-9")
     assert answer.status_code in (303, 409, 503)
     assert [(one.kind, one.key) for one in site.connection.sent] == [(CANCEL, site.keys["ready"])]

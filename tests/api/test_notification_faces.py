@@ -271,6 +271,17 @@ def test_a_rule_is_put_shown_tested_and_deleted(client: Any) -> None:
         assert kind(answer) == "/problems/not-found"
 
 
+def test_tags_that_no_schedule_has_are_named(client: Any) -> None:
+    client.put("/v1/schedules/nightly", json={"handler": "h", "event": "e", "tags": ["night", "billing"]})
+    told = client.put(
+        "/v1/notifications/rules/broken",
+        json={"when": ["failed"], "channel": "ops", "tags": ["night", "bill*", "task-tag", "x*"]},
+    )
+    assert told.json()["unknown_tags"] == ["task-tag", "x*"]
+    client.delete("/v1/schedules/nightly")
+    assert client.get("/v1/notifications/rules/broken").json()["unknown_tags"] == ["night", "bill*", "task-tag", "x*"]
+
+
 @pytest.mark.parametrize(
     "fields", [{}, {"when": ["failed"]}, {"when": ["failed"], "channel": "nobody"}, {"when": 3, "channel": "ops"}]
 )

@@ -15,6 +15,7 @@ from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.words import segment
 from tests.browser.conftest import SCHEDULE
 from tests.browser.visit import Visit
+from tests.support.api_site import shorten_patience
 from tests.support.dashboard_site import token_of
 from tests.support.dashboard_tables import HOSTILE, MARKUP
 from tests.support.delta_tables import append, task
@@ -60,15 +61,15 @@ def path_of(site, screen):
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(browser, site, screen):
+def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(visit, site, screen):
+    visit.expected = REFUSED
     for width, scheme in ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")):
-        with Visit.begun(browser, site.address, width, scheme) as visit:
-            visit.expected = REFUSED
-            visit.open(path_of(site, screen))
-            assert visit.page.title().endswith("scylla-spark")
-            assert not visit.is_too_wide(), (width, scheme)
-            assert visit.hindrances() == [], (width, scheme)
-            assert visit.faults == []
+        visit.look(width, scheme)
+        visit.open(path_of(site, screen))
+        assert visit.page.title().endswith("scylla-spark")
+        assert not visit.is_too_wide(), (width, scheme)
+        assert visit.hindrances() == [], (width, scheme)
+        assert visit.faults == []
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -113,7 +114,8 @@ def test_hostile_names_are_shown_and_never_obeyed(visit, site):
     assert visit.page.inner_text("h1 bdi") == MARKUP
 
 
-def test_the_names_of_hostile_lanes_come_back_from_links_and_forms(visit, site):
+def test_the_names_of_hostile_lanes_come_back_from_links_and_forms(visit, site, monkeypatch):
+    shorten_patience(monkeypatch)
     visit.expected = REFUSED
     for number, name in enumerate(HOSTILE):
         visit.open(f"/ui/tasks/{id_of(site.keys[f'hostile {number}'])}")

@@ -42,17 +42,17 @@ def site(site):
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(browser, site, screen):
+def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(visit, screen):
     for width, scheme in ((1280, "light"), (400, "dark")):
-        with Visit.begun(browser, site.address, width, scheme) as visit:
-            page = visit.open(SCREENS[screen])
-            for closed in page.locator("details").all():
-                closed.evaluate("one => one.open = true")
-            assert page.title() != "1", "markup was obeyed"
-            assert page.locator("main img").count() == 0
-            assert not visit.is_too_wide(), (width, scheme)
-            assert visit.hindrances() == [], (width, scheme)
-            assert visit.faults == []
+        visit.look(width, scheme)
+        page = visit.open(SCREENS[screen])
+        for closed in page.locator("details").all():
+            closed.evaluate("one => one.open = true")
+        assert page.title() != "1", "markup was obeyed"
+        assert page.locator("main img").count() == 0
+        assert not visit.is_too_wide(), (width, scheme)
+        assert visit.hindrances() == [], (width, scheme)
+        assert visit.faults == []
 
 
 @pytest.mark.parametrize("screen", SCREENS)

@@ -50,6 +50,16 @@ class Visit:
         self.page.goto(f"{self.address}{path}", wait_until="load")
         return self.page
 
+    def look(self, width: int, scheme: Any) -> None:
+        """Opens pages in another width and scheme from now on; a browser context of its own would cost a process each.
+
+        Args:
+            width: of the window, in pixels.
+            scheme: "light" or "dark".
+        """
+        self.page.set_viewport_size({"width": width, "height": 800})
+        self.page.emulate_media(color_scheme=scheme)
+
     def is_too_wide(self) -> bool:
         """Whether the page as a whole must be moved sideways."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))

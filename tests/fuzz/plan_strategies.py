@@ -193,6 +193,7 @@ occasions = st.sampled_from(
     [
         '"failed"',
         '"succeeded"',
+        '"expired"',
         '"missed"',
         '"skipped"',
         '"paused"',
@@ -378,7 +379,19 @@ FINE_QUEUES = [
     {"name": "gpu", "rate": 1e-6, "weights": {"\x01" * 1024: 1000}}, {"name": "team/x@2", "description": "\x01" * 1024},
     {"name": "team/x@2", "description": "😀" * 1024, "maxRetries": None, "retention": "36525d"},
 ]  # fmt: skip
-EVERYTHING = ["failed", "succeeded", "missed", "skipped", "paused", "late", "overdue", "silent"]
+EVERYTHING = [
+    "failed",
+    "succeeded",
+    "expired",
+    "cancelled",
+    "duplicate",
+    "missed",
+    "skipped",
+    "paused",
+    "late",
+    "overdue",
+    "silent",
+]
 FINE_RULES = [
     {"name": "broken", "when": EVERYTHING, "channel": "ops", "digest": "0s", "description": "\x01" * 1_024},
     {"name": "broken", "when": EVERYTHING, "channel": "mine", "digest": "1s", "queues": ["*"]},

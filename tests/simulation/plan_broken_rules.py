@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from scylla_spark.core.plan import launching, planner
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import timing
 from scylla_spark.core.records.fact import FenceLog
@@ -83,6 +85,11 @@ def limits_per_schedule(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(launching.Launching, "_situation", situation)
 
 
+def runs_go_with_their_schedules(patch: pytest.MonkeyPatch) -> None:
+    """Of which handler the runs of a schedule are that goes, or runs something else, is not kept in mind."""
+    patch.setattr(launching.Launching, "outlive", lambda self, entry: None)
+
+
 def a_pause_leaves_what_is_ahead(patch: pytest.MonkeyPatch) -> None:
     """What was launched ahead of its time is not taken back."""
     patch.setattr(launching.Launching, "cancel_ahead", lambda self, entry, now: [])
@@ -108,6 +115,26 @@ def versions_go_with_what_has_fired(patch: pytest.MonkeyPatch) -> None:
 def a_change_forgets_where_tables_stand(patch: pytest.MonkeyPatch) -> None:
     """Where a table stands is kept only if a schedule goes on listening to all that it listened to, such as its tags."""
     patch.setattr(definitions, "_leaves_kept", lambda old, schedule, keys: [])
+
+
+def a_claim_must_begin_where_its_table_stands(patch: pytest.MonkeyPatch) -> None:
+    """A partition that waits loses its claim when another one, which was alone before it, is handed over with the whole table."""
+
+    def is_open(entry: Any, leaf: int, claim: Any) -> bool:
+        return bool(entry.tables[leaf].of_part(claim["partition"] or "")[0] == claim["from_version"])
+
+    patch.setattr(handing_over, "is_open", is_open)
+
+
+def a_partition_alone_takes_back_what_others_have(patch: pytest.MonkeyPatch) -> None:
+    """The whole table stands where a partition does that was alone when it was told of, whatever others were given meanwhile."""
+
+    def moved(entry: Any, leaf: int, claim: Any, now: int) -> Any:
+        alone = entry.tables[leaf]._replace(parts={}) if claim["alone"] else entry.tables[leaf]
+        return original(dataclasses.replace(entry, tables={leaf: alone}), leaf, claim, now)
+
+    original = handing_over.moved
+    patch.setattr(handing_over, "moved", moved)
 
 
 def any_version_is_believed(patch: pytest.MonkeyPatch) -> None:
@@ -176,8 +203,10 @@ RULES: dict[str, Break] = {
     rule.__name__: rule
     for rule in (
         fences_are_ignored, launches_before_it_counts, forgets_what_was_not_sent, positions_apart_from_changes,
-        cursor_is_not_written, limits_per_schedule, a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
+        cursor_is_not_written, limits_per_schedule, runs_go_with_their_schedules,
+        a_pause_leaves_what_is_ahead, versions_are_handed_over_twice,
         versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
+        a_claim_must_begin_where_its_table_stands, a_partition_alone_takes_back_what_others_have,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst,
     )

@@ -17,7 +17,7 @@ from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
 MOST_STEP_BYTES = 14_000
-TIMED = ("skip", "all", "lane", "one", "two")
+TIMED = ("skip", "caught", "all", "lane", "one", "two")
 
 
 class PlanViolation(AssertionError):
@@ -45,6 +45,7 @@ def judge(world: PlanWorld) -> None:
     _limits(world)
     _ranges(world, fires)
     _state(world, groups)
+    _room(groups)
     _sizes(world, groups)
     _backfilled(world, fires)
     _notices(world, groups)
@@ -86,7 +87,7 @@ def _limits(world: PlanWorld) -> None:
     """No limit is exceeded."""
     narrow = [run for run in world.engine.runs if run.handler == "narrow"]
     _hold(_most(narrow) <= 1, "two runs of a handler of which one may run")
-    for name, most in (("skip", 1), ("one", 1), ("lane", 1), ("two", 2)):
+    for name, most in (("skip", 1), ("caught", 1), ("one", 1), ("lane", 1), ("two", 2)):
         runs = [run for run in world.engine.runs if run.key.uniqueness_key.startswith(f"{name}/")]
         _hold(_most(runs) <= most, f"{name}: more than {most} at once")
 
@@ -103,10 +104,28 @@ def _ranges(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
     """Each version of a table belongs to one launch, and ranges touch, whatever is skipped, paused, changed or too old between."""
     for name in ("table", "both", *(one["name"] for one in world.watching)):
         seen = [json.loads(row.get("values", "{}")) for row in fires.get(name, []) if row["verdict"] == "launched"]
-        edges = [(one["table"]["from_version"], one["table"]["to_version"]) for one in seen if "table" in one]
+        found = [one["table"] for one in seen if "table" in one]
+        if name in ("t-per", "t-parts"):
+            _partitions(world, name, found)
+            continue
+        edges = [(one["from_version"], one["to_version"]) for one in found]
         _hold(all(a[1] == b[0] for a, b in pairwise(edges)), f"{name}: ranges do not touch: {edges}")
         _hold(not edges or edges[0][0] == 0, f"{name}: the first range begins at {edges[:1]}")
         _hold(name != "table" or edges[-1][1] == world.versions, f"{name}: {world.versions} versions, and {edges[-1:]}")
+
+
+def _partitions(world: PlanWorld, name: str, found: list[dict[str, Any]]) -> None:
+    """Each version belongs to one launch of its partition, up to the last of these."""
+    for part in "abc":
+        spans = [(one["from_version"], one["to_version"]) for one in found if one["partition"] == part]
+        last = max((to for _, to in spans), default=0)
+        owners = {
+            version: sum(after < version <= to for after, to in spans)
+            for version in range(1, last + 1)
+            if world.parts[version] == part
+        }
+        wrong = {version: count for version, count in owners.items() if count != 1}
+        _hold(not wrong, f"{name}: versions of {part} and how many runs they have: {wrong}, of {spans}")
 
 
 def pauses(world: PlanWorld) -> None:
@@ -142,6 +161,22 @@ def _state(world: PlanWorld, groups: list[Any]) -> None:
     live = world.processes[-1].planner
     if live is not None and not world.processes[-1].under_way:
         assert_same(live.state, state)
+
+
+def _room(groups: list[Any]) -> None:
+    """What waits for a run to end waits for one that has not ended, whatever has become of its schedule."""
+    state = PlanState()
+    for group in groups:
+        state.fold(group)
+    entries = [
+        entry for entry in state.entries.values() if entry.handler == "narrow" and not entry.name.startswith("t-")
+    ]
+    waiting = [entry.name for entry in entries for job in entry.jobs.values() if job.state == "pending_constraint"]
+    active = [
+        key for key, (name, _) in state.runs.items() if state.handlers.get(key, state.entries[name].handler) == "narrow"
+    ]
+    left = [key for key, handler in state.handlers.items() if handler == "narrow" and key not in state.runs]
+    _hold(not waiting or bool(active or left), f"nothing runs that {waiting} wait for")
 
 
 def _notices(world: PlanWorld, groups: list[Any]) -> None:

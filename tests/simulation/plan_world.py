@@ -20,9 +20,10 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.entry import Handed
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.tables.watch import Growth
+from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.core.records.fact import (
     Fact,
     Fence,
@@ -178,9 +179,23 @@ class Process:
         for place, wanted in planner.watched().items():
             if wanted.handed is None:
                 planner.tables.begins(place, "table", 0)
+            elif wanted.trigger.per:
+                if chance.random() < 0.3:
+                    self._partitions(planner, place, wanted.handed)
             elif self.world.versions > wanted.handed.version and chance.random() < 0.2:
                 newest = chance.randint(wanted.handed.version + 1, self.world.versions)
                 planner.tables.grew(place, Growth("table", wanted.handed.version, newest), self.world.now)
+
+    def _partitions(self, planner: Planner, place: Place, handed: Handed) -> None:
+        """Tells of one partition of a table: all its versions up to one of the latest that no run has."""
+        newest = self.world.chance.randint(0, self.world.versions)
+        parts = [
+            part for version, part in enumerate(self.world.parts[: newest + 1]) if version > handed.of_part(part)[0]
+        ]
+        if parts:
+            part = self.world.chance.choice(parts)
+            growth = Growth("table", handed.of_part(part)[0], newest, part=part, alone=len(set(parts)) == 1)
+            planner.tables.grew(place, growth, self.world.now)
 
     def _snapshots(self, planner: Planner) -> None:
         if self.snapshot is None and self.world.chance.random() < 0.01:
@@ -261,6 +276,7 @@ class PlanWorld:
         self.late: list[tuple[int, bytes]] = []
         self.engine = Engine(self)
         self.versions = 0
+        self.parts = [""]  # of each version, the partition that it is of
         self.faulty = True
         self.processes: list[Process] = []
         self._names = 0
@@ -335,6 +351,7 @@ class PlanWorld:
         limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
         definitions: list[dict[str, Any]] = [
             {"name": "skip", "trigger": tick},
+            {"name": "caught", "trigger": tick, "catchUp": "all"},
             {"name": "all", "trigger": tick, "overlap": "allow_all", "catchUp": "all"},
             {"name": "lane", "trigger": tick, "overlap": "buffer_all", "catchUp": self.chance.choice(("latest", "none", "all"))},
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
@@ -374,27 +391,42 @@ class PlanWorld:
             self.ask("event", name="e")
         elif dice < 0.05:
             self.versions += 1
+            self.parts.append(self.chance.choice("abc"))
         elif dice < 0.056:
             self.ask("pause", names=["stopped"])
         elif dice < 0.066:
             self.ask("resume", names=["stopped"])
-        elif dice < 0.068:
-            self.ask(
-                "put",
-                schedules=[
-                    {
-                        "name": f"n{self.chance.randrange(3)}",
-                        "handler": "work",
-                        "trigger": {"kind": "event", "name": "e"},
-                    }
-                ],
-            )
-        elif dice < 0.069:
-            self.ask("delete", names=[f"n{self.chance.randrange(3)}"])
-        elif dice < 0.074:
+        elif dice < 0.07:
+            self._put_another()
+        elif dice < 0.073:
+            self.ask("delete", names=[f"n{self.chance.randrange(2)}"])
+        elif dice < 0.08 and self._running_guests():
+            self._take_away(self.chance.choice(self._running_guests()))
+        elif dice < 0.085:
             self._backfill()
-        elif dice < 0.09:
+        elif dice < 0.1:
             self._disturb(self.chance.choice(self.watching))
+
+    def _put_another(self) -> None:
+        """A schedule that comes, runs something else, and goes, while its runs go on."""
+        limit = {"constraints": [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]}
+        narrow = self.chance.random() < 0.5
+        event = {"name": f"n{self.chance.randrange(2)}", "trigger": {"kind": "event", "name": "n"}}
+        self.ask("put", schedules=[event | {"handler": "narrow" if narrow else "work"} | (limit if narrow else {})])
+        self.ask("event", name="n")
+
+    def _running_guests(self) -> list[str]:
+        """Those of these schedules that have a run."""
+        names = {key.uniqueness_key.split("/")[0] for key, _, _ in self.engine.running.values()}
+        return sorted(name for name in names if name in ("n0", "n1"))
+
+    def _take_away(self, name: str) -> None:
+        """A schedule is deleted, or runs something else, while its run goes on."""
+        if self.chance.random() < 0.5:
+            self.ask("delete", names=[name])
+        else:
+            self.ask("put", schedules=[{"name": name, "handler": "other", "trigger": {"kind": "event", "name": "n"}}])
+        self.ask("event", name="e")
 
     def _disturb(self, definition: dict[str, Any]) -> None:
         """Pauses, resumes or changes a schedule that watches a table."""
@@ -413,13 +445,21 @@ def _watching(chance: random.Random) -> list[dict[str, Any]]:
     limit = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
     again = [{"kind": "last_run", "within": "15s", "otherwise": chance.choice(("wait", "abort"))}]
     late = [{"kind": "delay", "delay": "10s"}]
+    rare = [{"kind": "rate", "most": 1, "per": "20s"}]
     return [
         {"name": "t-skip", "trigger": table, "overlap": "skip"},
         {"name": "t-one", "trigger": table, "overlap": "buffer_one"},
         {"name": "t-limit", "trigger": table, "constraints": limit, "handler": "narrow"},
         {"name": "t-again", "trigger": table, "constraints": again, "overlap": chance.choice(("skip", "buffer_all"))},
-        {"name": "t-late", "trigger": table, "constraints": late, "jobTimeout": chance.choice(("9s", "12s"))},
+        {"name": "t-late", "trigger": table, "constraints": rare, "jobTimeout": chance.choice(("9s", "12s"))},
         {"name": "t-both", "trigger": {"kind": "all", "of": [event, table]}, "constraints": late, "jobTimeout": "30s"},
+        {"name": "t-per", "trigger": {**table, "per": "part"}, "constraints": limit, "handler": "narrow"},
+        {
+            "name": "t-parts",
+            "trigger": {**table, "per": "part"},
+            "overlap": chance.choice(("skip", "buffer_one")),
+            "constraints": late,
+        },
         {"name": "t-or", "trigger": {"kind": "any", "of": [event, table]}, "overlap": "skip", "constraints": late},
     ]
 

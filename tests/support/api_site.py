@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from scylla_spark.client.schedules.handle import ScheduleHandle
@@ -22,6 +23,8 @@ from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, Unr
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.command_sender import Place, Sender
 from scylla_spark.services.api.app import application, guarded
+from scylla_spark.services.api.follow.waits import came
+from scylla_spark.services.api.tasks import actions
 from tests.support.planner_harness import PlannerHarness
 
 _ERRORS = {"conflict": ConflictError, "not_found": NotFoundError, "argument": ArgumentError, "rejected": ArgumentError}
@@ -151,6 +154,11 @@ class Site:
         with start_blocking_portal() as portal:
             transport = httpx.ASGITransport(bounded, raise_app_exceptions=False)
             yield Client(portal, httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
+
+
+def shorten_patience(patch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a dispatcher's answer to a cancel, which nobody gives here, waits a thousandth of the time."""
+    patch.setattr(actions, "came", lambda future, timeout_s: came(future, timeout_s / 1000))
 
 
 class Client:

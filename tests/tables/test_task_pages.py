@@ -13,7 +13,7 @@ from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.task_filter import TaskFilter, read_filter
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
-from scylla_spark.io.delta.task_pages import TaskPages
+from scylla_spark.io.delta.task_pages import TaskPages, Urgency
 from scylla_spark.io.delta.task_queries import Filter, TaskQueries
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, DEFERRED, PROGRESS, TASKS
 from tests.support.delta_tables import append, at, fact, make, task
@@ -298,3 +298,22 @@ def test_tasks_are_found_by_the_worker_of_their_newest_attempt(path):
     assert found("worker:w2,w0") == {"other"}
     moment = at(8, 0) - 1
     assert pages.count(read_filter("worker:w1", NOW), now=NOW, as_of_us=moment) == 0
+
+
+@pytest.mark.parametrize("limit", [1, 5, 100])
+def test_pages_by_urgency_have_the_highest_priority_first_and_of_equals_the_newest(path, limit):
+    fill(path)
+    append(path, TASKS, [task(key(9, 5, unique="old"), priority=None, enqueued_at=None)])
+    pages, whole = TaskPages(TableReader(path)), []
+    after = None
+    while rows := pages.urgent_page(ALL, limit, now=NOW, after=after):
+        whole += rows
+        last = rows[-1]
+        name = TaskKey(last["scheduled_time"], last["ordering_id"], last["uniqueness_key"])
+        after = Urgency(last["priority"] or 0, last["enqueued_at"] or 0, name)
+    everything = pages.page(ALL, 1_000, now=NOW)
+    assert whole == sorted(
+        everything, key=lambda row: (-(row["priority"] or 0), -(row["enqueued_at"] or 0), row["scheduled_time"])
+    )
+    assert len(whole) == 25
+    assert pages.urgent_page(read_filter("queue:nobody", NOW), 5, now=NOW) == []

@@ -303,6 +303,27 @@ def test_kafka_and_spark_are_imported_only_where_the_outside_is_touched():
     assert found == []
 
 
+def test_the_whole_api_is_asked_in_its_own_folder_so_that_unit_tests_stay_quick():
+    whole = {
+        "tests.support.api_site",
+        "tests.support.dashboard_site",
+        "tests.support.served_site",
+        "scylla_spark.services.api.app",
+    }
+    speaking = [
+        path
+        for path in (ROOT / "tests" / "unit").glob("*.py")
+        if "_site" in (text := path.read_text()) or "api.app" in text
+    ]
+    found = [
+        (path.name, name)
+        for path in speaking
+        for name in imports(path.read_text())
+        if name in whole or name.rpartition(".")[0] in whole
+    ]
+    assert found == [], "these belong into tests/api"
+
+
 def test_modules_have_names_that_say_what_they_do():
     assert [
         str(path) for path in modules() if path.stem in FORBIDDEN_NAMES or path.parent.name in FORBIDDEN_NAMES

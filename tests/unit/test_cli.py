@@ -15,7 +15,9 @@ from scylla_spark.cli.app import app
 from scylla_spark.cli.context import instant, task_key
 from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
+from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import arguments
+from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.client.tasks.replay import repaired
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
@@ -271,6 +273,17 @@ def test_lines_end_where_json_says_so_and_all_columns_are_known(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"handler\n\xff\n")
     with pytest.raises(ArgumentError, match="not UTF-8"):
         read_tasks(str(tmp_path / "a.csv"), None, None)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("cancelled", 0), ("running", 4)])
+def test_a_lane_is_got_past_its_head(run, monkeypatch, answer, code):
+    asked = []
+    monkeypatch.setattr(TaskHandle, "cancel", lambda self, timeout: asked.append((self.key, timeout)) or answer)
+    monkeypatch.setattr(Connection, "owner_address", lambda self, partition: "")
+    done, out, err = run("lane", "skip", "lane-1", "--timeout", "3s")
+    assert (done, asked) == (code, [(KEYS[1], "3s")])
+    assert str(KEYS[1]) in out + err
+    assert run("lane", "skip", "nobody's")[0] == 3
 
 
 @pytest.mark.parametrize("retry", [None, WireRetry(None, 20_000, 120_000), WireRetry(3, 1_000, 2_000)])

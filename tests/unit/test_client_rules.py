@@ -134,6 +134,9 @@ def test_an_aware_time_of_another_zone_is_the_same_instant(scheduler):
         ({"priority": 256}, "priority"),
         ({"priority": "high"}, "priority"),
         ({"timeout": "never"}, "not a duration"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": "0s"}, "timeout is '0s'"),
+        ({"uniqueness_key": ""}, "uniqueness_key is empty"),
     ],
 )
 def test_what_would_be_refused_raises_and_is_not_sent(scheduler, producer, wrong, said):

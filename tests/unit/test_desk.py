@@ -45,7 +45,7 @@ class Engine:
     def lease_output(self, token, link, now):
         return {"key": [NOW, "a", "u"], "attempt": 2, "epoch": 7, "sizes": {}} if token == "held" else "lease_lost"
 
-    def scarcity(self, queue):
+    def scarcity(self, queue, now):
         return Scarcity(queue, 3, NOW - 5_000_000, "is paused")
 
     sessions = ()

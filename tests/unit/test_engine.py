@@ -213,6 +213,7 @@ def test_a_cancelled_task_never_starts_and_frees_its_lane(world):
     world.command("cancel", first, request_id="r")
     assert [i.key.uniqueness_key for i in world.at(1)] == ["2"]
     assert [(fact.outcome, fact.request_id) for fact in world.facts if fact.key == first] == [(CANCELLED, "r")]
+    assert [(fact.queue, fact.handler) for fact in world.facts if fact.key == first] == [("default", "h")]
 
 
 def test_a_cancel_of_a_running_task_is_too_late_but_stops_its_retries(world):

@@ -122,7 +122,7 @@ def test_a_backfill_goes_on_where_it_was_when_the_planner_ended(runs: int, paylo
     planned = [one["uniquenessKey"].split("/")[1] for one in plan.sent]
     assert len(planned) == len(set(planned)) == runs
     assert len({one["orderingId"] for one in plan.sent}) == 3
-    assert plan.answers["b"][-1] == {"planned": runs, "launched": runs}
+    assert plan.answers["b"][-1] == {"planned": runs, "launched": runs, "tag": "backfill:daily/1"}
 
 
 def test_a_deadline_that_many_listen_to_is_told_in_several_records() -> None:

@@ -4,10 +4,16 @@ from typing import Any
 
 import pytest
 
+from scylla_spark.client.schedules.history import stored
+from scylla_spark.client.schedules.times_already_run import times_that_ran
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.core.task import Failure
+from scylla_spark.core.task_filter import OneOf, read_filter
+from scylla_spark.core.task_tags import is_tag
+from scylla_spark.schemas import FIRES, JOBS, Table
+from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
 
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
@@ -265,3 +271,69 @@ def test_a_field_that_no_fire_has_is_refused_when_the_schedule_is_put(place: str
     answer = plan.put("a", {"kind": "all", "of": leaves}, payload={"x": f"{{{{ {place} }}}}"})
     assert answer[0] == "argument"
     assert place in answer[1]
+
+
+def rows_of(plan: PlannerHarness, table: Table) -> list[dict[str, Any]]:
+    """Rows of a table, as its log makes them; the newest first."""
+    rows = []
+    for offset, value in enumerate(plan.log):
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable)
+        rows += [stored(table, row.text) for row in plan_rows(group, offset) if row.kind == table.name]
+    return rows[::-1]
+
+
+def test_a_backfill_leaves_out_what_has_run_and_not_what_was_taken_back() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    plan.put("a", EVERY_MINUTE)
+    plan.pass_s(121)
+    assert plan.verdicts() == ["launched", "launched", "skipped"]
+    plan.end(0, "failed")
+    plan.pass_s(57)
+    plan.ask("pause", names=["a"])
+    ahead = key_of(plan.sent[2])
+    assert ahead.time_us > plan.now, "it is taken back by the pause"
+    plan.ends(Fact(ahead, 0, "cancelled", finished_us=plan.now))
+    fires, jobs = rows_of(plan, FIRES), rows_of(plan, JOBS)
+    first = key_of(plan.sent[0]).time_us
+    assert [row["verdict"] for row in fires].count("launched") == 3
+    assert times_that_ran(fires, jobs, failed=True) == {first}
+    assert times_that_ran(fires, jobs, failed=False) == frozenset()
+
+
+def test_a_delay_that_no_job_outlives_is_refused() -> None:
+    plan = PlannerHarness()
+    delay = [{"kind": "delay", "delay": "1d"}]
+    answer = plan.put("a", ORDERS, constraints=delay)
+    assert answer[0] == "argument"
+    assert "job_timeout" in answer[2]
+    assert plan.put("a", ORDERS, constraints=delay, jobTimeout="25h")[0] == "ok"
+    plan.event("orders")
+    plan.pass_s(24 * 3600)
+    assert plan.verdicts() == ["waiting", "launched"]
+
+
+@pytest.mark.parametrize("name", ["daily", "team/" + "x" * 150])
+def test_the_tasks_of_a_backfill_have_a_tag_of_its_own_and_the_answer_names_it(name: str) -> None:
+    plan = PlannerHarness()
+    plan.put(name, EVERY_MINUTE, tags=[f"t{number}" for number in range(16)])
+    spans = [(plan.now - number * 60 * SECOND, plan.now - (number - 2) * 60 * SECOND) for number in (4, 2)]
+    tags = [plan.ask("backfill", name=name, begin=begin, end=end)[3]["tag"] for begin, end in spans]
+    assert [one["tags"][:2] for one in plan.sent] == [[tags[0], "t0"]] * 2 + [[tags[1], "t0"]] * 2
+    assert tags[0] != tags[1]
+    assert all(is_tag(tag) and tag.startswith("backfill:") for tag in tags)
+    assert read_filter(f"tag:{tags[0]}", plan.now).conditions == (OneOf("tag", (tags[0],)),)
+    plan.ask("run", name=name)
+    assert tags[1] not in plan.sent[-1]["tags"]
+
+
+def test_all_missed_times_run_also_where_a_constraint_makes_them_wait() -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "01:00", "end": "02:00"}]
+    plan.put("a", EVERY_MINUTE, catchUp="all", constraints=night)
+    plan.restart(5 * 60 * SECOND + SECOND)
+    plan.pass_s(2)
+    assert plan.verdicts() == ["waiting"] * 5
+    plan.to(plan.now - plan.now % (3600 * SECOND) + 3600 * SECOND)
+    assert plan.launched()[:5] == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}

@@ -80,6 +80,20 @@ def test_priority_is_a_number_and_the_oldest_of_equals_goes_first(world):
     assert uniques(world.leases(world.once(4))) == ["p127", "p9", "older", "younger"]
 
 
+@pytest.mark.parametrize("ageing", [False, True])
+@pytest.mark.parametrize("end", ["expired", "yielded", "failed"])
+def test_what_comes_again_is_not_behind_all_that_is_younger(end, ageing):
+    world = PullWorld(ageing=ageing)
+    for n, unique in enumerate("ABC"):
+        world.put(unique, unique, due=n - 10)
+    (first,) = world.leases(world.once(1, lease_ms=1_000))
+    if end != "expired":
+        world.report(first.token, end)
+    world.at(5)
+    assert first.key.uniqueness_key == "A"
+    assert uniques(world.leases(world.once(3))) == ["A", "B", "C"]
+
+
 def test_a_task_is_not_leased_before_its_time(world):
     world.put(due=2)
     number = world.once(1, wait=5)
@@ -120,7 +134,29 @@ def test_an_empty_answer_says_why(world):
     paused.put()
     answer = paused.answer(paused.once(1))
     assert (answer.leases, answer.queues[0].ready, answer.queues[0].limit) == ((), 1, "paused")
-    assert world.answer(world.once(1)).queues[0].ready == 0
+    assert world.answer(world.once(1)).queues[0][1:] == (0, None, "")
+    assert world.answer(world.once(1, queue="mode forgotten")).queues[0][1:] == (0, None, "push")
+
+
+def test_a_rate_limits_only_while_it_holds_something_back():
+    world = PullWorld(rate=1.0)
+    world.put("a", "1")
+    world.put("b", "2")
+    assert world.answer(world.once(1, handlers=("x",))).queues[0][1:] == (2, NOW, "")
+    world.leases(world.once(1))
+    assert world.answer(world.once(1)).queues[0][1:] == (1, NOW, "rate")
+    world.at(1)
+    assert world.engine.scarcity("gpu", world.now).limit == ""
+
+
+def test_tasks_that_wait_for_a_slot_of_their_group_are_why_an_answer_is_empty():
+    world = PullWorld(group_concurrency=1)
+    world.put("acme:1", "1")
+    world.put("acme:2", "2")
+    (lease,) = world.leases(world.once(2))
+    assert world.answer(world.once(1)).queues[0][1:] == (0, None, "group")
+    world.report(lease.token)
+    assert world.engine.scarcity("gpu", world.now)[1:] == (1, NOW, "")
 
 
 def test_a_waiting_call_is_answered_empty_when_its_time_is_over(world):

@@ -9,7 +9,7 @@ from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, WireRetry
-from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.stored_task_records import Bearer, ScanRow
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
 from scylla_spark.fingerprint import chosen, fingerprint
@@ -188,3 +188,19 @@ def test_a_seed_fixed_by_the_environment_does_not_make_fingerprints_foreseeable(
     assert keyed("a") != hash("a")
     assert isinstance(fingerprint("\ud800"), int)
     assert isinstance(keyed("\ud800"), int)
+
+
+def test_what_the_tail_has_to_decide_never_keeps_the_tail_from_reading(world):
+    """Tables that are ahead of the tail tell of many tasks whose names are unique: they wait for the tail, which waits for room."""
+    commands = [Command("enqueue", TaskKey(NOW, f"lane{n}", "u"), 1_000 + n, "h", unique=True) for n in range(500)]
+    world.stored = [Bearer(one.key, one.offset, True, "default", "h") for one in commands]
+    world.engine.rows(world.tenure, [ScanRow(one, first=one.offset) for one in commands], Basis(2_000, 0), world.now)
+    world.engine.scanned(world.tenure, world.now + 300 * SECOND, {}, Mark(2_000, 0), world.now)
+    assert world.pump() == []
+    assert not world.engine.choked
+    for one in commands:
+        world.engine.commands(world.tenure, [one], one.offset + 1, world.now)
+        assert not world.engine.choked
+        for run in world.pump():
+            world.finish(run)
+    assert sorted(run.key for run in world.released) == sorted(one.key for one in commands)

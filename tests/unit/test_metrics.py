@@ -4,12 +4,16 @@ import pytest
 from prometheus_client import generate_latest
 
 from scylla_spark.config.settings import Metrics
+from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.io.host.http_get import fetch
+from scylla_spark.services.dispatch.describe import describe_due
 from scylla_spark.services.dispatch.metrics import MOST_VALUES, DispatchMetrics
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.metrics_server import MetricsServer
+from tests.support.engine_harness import SECOND, Harness
+from tests.support.worker_harness import PullWorld
 
 PLANNED = 1_000_000
 
@@ -119,6 +123,70 @@ def test_ingest_counts_per_topic_what_it_wrote_refused_and_set_aside():
     assert 'scyllaspark_rejected_total{topic="tasks"} 1.0' in told
     assert 'scyllaspark_set_aside_total{topic="tasks"} 2.0' in told
     assert 'scyllaspark_set_aside_total{topic="outcomes"} 0.0' in told
+
+
+def test_ingest_tells_how_long_batches_take_and_how_far_the_tables_are_behind():
+    counted = IngestMetrics()
+    assert "lag_records{" not in generate_latest(counted.registry()).decode(), "nobody has looked yet"
+    counted.took("tasks", 1.5)
+    counted.took("tasks", 0.5)
+    counted.behind("tasks", {0: 10, 1: 7, 2: 3}, {0: 4, 1: 7, 2: 5})
+    told = generate_latest(counted.registry()).decode()
+    assert 'scyllaspark_ingest_batch_seconds_count{topic="tasks"} 2.0' in told
+    assert 'scyllaspark_ingest_batch_seconds_sum{topic="tasks"} 2.0' in told
+    assert 'scyllaspark_ingest_lag_records{topic="tasks"} 6.0' in told
+    counted.unknown()
+    assert "lag_records{" not in generate_latest(counted.registry()).decode(), "not what was true once"
+
+
+def test_attempts_of_workers_are_counted_as_others():
+    world, measures = PullWorld(lease_ms=30_000), DispatchMetrics()
+    world.put(unique="done")
+    world.now += 2 * SECOND
+    (lease,) = world.leases(world.once(worker="w"))
+    world.now += 7 * SECOND
+    assert world.report(lease.token, worker="w") == "ok"
+    measures.leased(world.engine.ended_leases())
+    found = samples(measures)
+    assert found['scyllaspark_start_delay_seconds_count{handler="h",queue="gpu"}'] == "1.0"
+    assert 2 <= float(found['scyllaspark_start_delay_seconds_sum{handler="h",queue="gpu"}']) < 3
+    assert 7 <= float(found['scyllaspark_execution_seconds_sum{handler="h",outcome="succeeded",queue="gpu"}']) < 8
+    assert world.engine.ended_leases() == [], "each is counted once"
+
+
+def test_a_lease_that_its_worker_never_got_is_no_attempt():
+    world, measures = PullWorld(lease_ms=30_000), DispatchMetrics()
+    world.put()
+    world.leases(world.ask("w"))
+    world.now += 5 * SECOND
+    world.pump()
+    assert world.outcomes() == ["started", "yielded"]
+    measures.leased(world.engine.ended_leases())
+    assert samples(measures) == {}
+
+
+def test_what_is_due_and_does_not_start_is_told_while_it_waits():
+    world = Harness(queues={"slow": QueueLimits(concurrency=1)})
+    for number in range(4):
+        world.enqueue(lane=f"l{number}", queue="slow", due=number)
+    world.pump()
+    world.now += 3 * SECOND
+    world.pump()
+    told = describe_due(world.engine, world.now)
+    assert (told["ready"], told["overdue"]) == (3, 0)
+    assert told["oldest_ready_seconds"] == pytest.approx(2, abs=0.5)
+    world.now += 400 * SECOND
+    told = describe_due(world.engine, world.now)
+    assert (told["ready"], told["overdue"]) == (3, 3)
+    assert describe_due(Harness().engine, 0) == {"ready": 0, "overdue": 0, "oldest_ready_seconds": 0}
+
+
+def test_what_waits_for_a_worker_is_due_too():
+    world = PullWorld()
+    world.put()
+    world.pump()
+    world.now += 3 * SECOND
+    assert describe_due(world.engine, world.now)["ready"] == 1
 
 
 def test_a_process_without_dispatch_serves_its_metrics():

@@ -193,6 +193,30 @@ def test_runs_of_a_schedule_are_known_by_its_name_and_tags(plan: PlannerHarness)
     assert {one["schedule"] for one in plan.notices()} == {"nightly"}
 
 
+@pytest.mark.parametrize("outcome", ["expired", "cancelled", "duplicate"])
+def test_ends_that_are_neither_success_nor_failure_are_told_of(plan: PlannerHarness, outcome: str) -> None:
+    put(plan, name="ends", when=[outcome], queues=["mail"])
+    put(plan, when=["failed", "succeeded"])
+    plan.ends(failed(plan)._replace(outcome=outcome, failure=None))
+    (notice,) = plan.notices()
+    assert (notice["rule"], notice["event"], notice["status"]) == ("ends", outcome, outcome)
+
+
+def test_runs_that_the_planner_takes_back_are_cancelled_by_nobody() -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    put(plan, when=["cancelled"])
+    plan.put("nightly", EVERY_HOUR)
+    plan.pass_s(3_595)
+    (ahead,) = [one for one in plan.sent if one["handler"] == "work"]
+    plan.ask("pause", names=["nightly"])
+    plan.end(plan.sent.index(ahead), "cancelled")
+    assert plan.notices() == []
+    plan.ask("resume", names=["nightly"])
+    plan.ask("run", name="nightly")
+    plan.end(-1, "cancelled")
+    assert told(plan) == [("cancelled", "first", 1)], "this one somebody has ended"
+
+
 def test_missed_skipped_and_paused_fires_are_told_of(plan: PlannerHarness) -> None:
     put(plan, when=["missed", "skipped", "paused"])
     plan.put("hourly", EVERY_HOUR, catchUp="none")

@@ -248,7 +248,7 @@ def test_deleted_before_its_delay_is_over_nothing_runs_and_a_new_one_of_the_name
 
 def test_what_waits_for_too_long_is_dropped() -> None:
     plan = PlannerHarness()
-    plan.put("a", ORDERS, constraints=[{"kind": "delay", "delay": "2h"}], jobTimeout="1h")
+    plan.put("a", ORDERS, constraints=[{"kind": "time_range", "begin": "12:00", "end": "13:00"}], jobTimeout="1h")
     plan.event("orders")
     plan.pass_s(3 * 3600)
     assert plan.verdicts() == ["waiting", "obsolete"]
@@ -800,7 +800,7 @@ def test_a_backfill_runs_past_times_in_lanes_of_its_own_and_does_not_count() -> 
     plan.put("a", EVERY_MINUTE, payload={"at": "{{ planned }}"})
     begin, end = START - 5 * MINUTE, START
     code, *_, done = plan.ask("backfill", name="a", begin=begin, end=end, maxRunning=2, leaveOut=[START - 2 * MINUTE])
-    assert (code, done) == ("ok", {"planned": 5, "launched": 4})
+    assert (code, done) == ("ok", {"planned": 5, "launched": 4, "tag": "backfill:a/1"})
     assert [one["taskData"]["at"] for one in plan.sent] == [f"2026-02-28T23:5{n}:00Z" for n in (5, 6, 7, 9)]
     assert len({one["orderingId"] for one in plan.sent}) == 2
     plan.pass_s(61)

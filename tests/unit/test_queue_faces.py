@@ -13,13 +13,14 @@ from scylla_spark.cli.queue import _value, _weights
 from scylla_spark.client.queues.definitions import KEYWORDS
 from scylla_spark.client.queues.definitions import put as put_all
 from scylla_spark.client.queues.files import read_queue_file
-from scylla_spark.client.queues.handle import QueueHandle, statuses
+from scylla_spark.client.queues.handle import QueueHandle, statuses, warning_of_delete
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.core.queue_definition import FIELDS, read_queue
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
+from tests.support.planner_harness import PlannerHarness
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queues.md").read_text()
 
@@ -175,6 +176,17 @@ def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):
     queue = eval(re.search(r"put_queue\((.*)\)\n", python).group(1), {"Queue": Queue})
     assert set(read_queue(queue.definition).__slots__) >= {"concurrency", "rate"}
     assert len(FIELDS) == len(KEYWORDS)
+
+
+@pytest.mark.parametrize(
+    ("start", "warns"), [({}, True), ({"gpu": {"mode": "push"}}, True), ({"gpu": {"mode": "pull"}}, False)]
+)
+def test_who_deletes_a_pull_queue_is_told_what_becomes_of_its_tasks(start, warns):
+    plan = PlannerHarness()
+    plan.ask("put_queue", queues=[{"name": "gpu", "mode": "pull"}, {"name": "mail"}])
+    settings = Settings.load(queues=start)
+    assert (warning_of_delete(plan.shadow, settings, "gpu") is not None) == warns
+    assert warning_of_delete(plan.shadow, settings, "mail") is warning_of_delete(plan.shadow, settings, "x") is None
 
 
 def test_where_there_are_no_tables_a_queue_says_so():

@@ -47,6 +47,7 @@ def us(text: str) -> int:
         ),
         ("scheduled:>=2026-12-01T09:00:00+01:00", (Range("scheduled", us("2026-12-01T08:00:00+00:00"), None),)),
         ("enqueued:>=-2h ended:<now", (Range("enqueued", NOW - 120 * MINUTE, None), Range("ended", None, NOW))),
+        ("scheduled:>=now scheduled:<now", (Range("scheduled", NOW, None), Range("scheduled", None, NOW))),
         ("attempts:>3 priority:0", (Range("attempts", 4, None), Range("priority", 0, 1))),
     ],
 )
@@ -85,6 +86,9 @@ def test_terms_mean_what_they_say(text, conditions):
         ("attempts:>x", 11, "no whole number"),
         ("attempts:>1234567890", 11, "no whole number"),
         ("attempts:>٣", 11, "no whole number"),
+        ("scheduled:>=2026-12-02 queue:a scheduled:<2026-12-01", 32, "ends before it begins"),
+        ("ended:<-2h ended:>-1h", 12, "ends before it begins"),
+        ("attempts:5 attempts:3", 12, "ends before it begins"),
         ("lane:" + ",".join(["a"] * 101), 206, "more than 100"),
         ("x" * 4_001, 4_001, "4000 characters"),
     ],

@@ -196,6 +196,35 @@ def test_a_claim_ends_with_the_table_that_it_was_of() -> None:
     assert edges(plan) == [(None, 3, 4)]
 
 
+def test_a_claim_that_ends_leaves_the_events_that_came_beside_it() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "all", "of": [EVENT, TABLE]}, payload=VERSIONS | {"n": "{{ event.n }}"})
+    begun(plan)
+    grow(plan, 0, 5)
+    plan.planner.tables.trouble(watch(plan), "rewound", "It was set back.", ("id", 3), plan.now)
+    plan.event("e", n=1)
+    assert plan.verdicts() == ["trouble", "obsolete"], "nothing was left of that job"
+    plan.planner.tables.trouble(watch(plan), "rewound", "It was set back again.", ("id", 2), plan.now)
+    grow(plan, 2, 4)
+    assert [one["taskData"]["n"] for one in plan.sent] == [1]
+    assert edges(plan) == [(None, 2, 4)]
+
+
+def test_a_job_that_has_seen_an_event_and_versions_keeps_the_event_when_the_table_is_another() -> None:
+    plan = PlannerHarness()
+    late = {"kind": "event", "name": "late"}
+    plan.put("a", {"kind": "all", "of": [EVENT, TABLE, late]}, payload={"n": "{{ events.e.n }}"} | VERSIONS)
+    begun(plan)
+    plan.event("e", n=1)
+    grow(plan, 0, 5)
+    plan.planner.tables.trouble(watch(plan), "rewound", "It was set back.", ("id", 3), plan.now)
+    plan.event("late")
+    assert not plan.sent
+    grow(plan, 3, 4)
+    assert edges(plan) == [(None, 3, 4)]
+    assert plan.verdicts() == ["trouble", "launched"]
+
+
 def test_jobs_of_a_log_of_before_that_have_their_versions_already_keep_them() -> None:
     plan = PlannerHarness()
     plan.put("a", TABLE, payload=VERSIONS, constraints=LATER)

@@ -14,7 +14,7 @@ import pytest
 from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield, handler
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
-from tests.support import sample_batch_handlers, sample_handlers
+from tests.support import sample_handlers
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 
@@ -278,6 +278,8 @@ def test_run_until_idle_says_what_is_left_when_its_time_is_over():
 
 
 def test_a_batch_handler_gets_consecutive_tasks_in_one_call():
+    from tests.support import sample_batch_handlers  # pandas takes long to import, and no other test here needs it
+
     with world([sample_batch_handlers], START) as w:
         for number in range(25):
             w.enqueue("batch_arrow", {"n": number}, ordering_id="a")

@@ -106,7 +106,7 @@ def enqueued(home: Deployment, count: int, lanes: int) -> None:
 
 def _ready(home: Deployment) -> int:
     dispatcher = home.service(DispatchService).dispatcher
-    return dispatcher.mailbox.ask(lambda now: dispatcher.engine.scarcity(QUEUE).ready)
+    return dispatcher.mailbox.ask(lambda now: dispatcher.engine.scarcity(QUEUE, now).ready)
 
 
 def _worked_off(home: Deployment, api: str) -> tuple[dict[str, Any], float]:

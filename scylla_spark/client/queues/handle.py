@@ -176,6 +176,24 @@ def statuses(state: PlanState, settings: Settings, only: str | None = None) -> d
     return found
 
 
+def warning_of_delete(state: PlanState, settings: Settings, name: str) -> str | None:
+    """What is to be said of the tasks of a queue before its definition is forgotten; None: nothing.
+
+    Args:
+        state: what the planner knows.
+        settings: with start values, which are in force then.
+        name: of the queue.
+    """
+    found, start = statuses(state, settings, name).get(name), settings.queues.get(name)
+    is_pull = found is not None and found.fields["mode"] == "pull"
+    if not is_pull or (start is not None and start.mode == "pull"):
+        return None
+    return (
+        f"Workers lease the tasks of {name!r}. Without its definition those that name a handler are run by dispatchers at once, "
+        "and where these do not have the handler, each try fails."
+    )
+
+
 def is_reusable(state: PlanState, settings: Settings, name: str) -> bool:
     """Whether a uniqueness key of a queue is free again once its task has ended.
 

@@ -183,7 +183,7 @@ class Constraint:
 
     @classmethod
     def max_running(cls, most: int, otherwise: str = "abort") -> Constraint:
-        """At most so many runs of the handler are active, of whichever schedule."""
+        """At most so many runs of the handler are active, of whichever schedule; tasks that somebody enqueues are not counted."""
         return cls({"kind": "concurrency", "most": most, "otherwise": otherwise})
 
     @classmethod
@@ -193,7 +193,7 @@ class Constraint:
 
     @classmethod
     def last_run(cls, within: _Duration, otherwise: str = "abort") -> Constraint:
-        """No run is active, and none succeeded within this time (duration)."""
+        """No run of the handler is active, and none succeeded within this time (duration); tasks that somebody enqueues do not count."""
         return cls({"kind": "last_run", "within": _span(within), "otherwise": otherwise})
 
     @classmethod

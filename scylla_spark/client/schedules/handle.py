@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,19 @@ from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
 MOST_RUNS_LISTED: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Past planned times that run, or would.
+
+    Attributes:
+        planned: the times, in the order of their runs.
+        tag: of all their tasks, by which they are listed, counted and cancelled; empty: none runs.
+    """
+
+    planned: list[datetime]
+    tag: str
 
 
 class ScheduleStatus(NamedTuple):
@@ -158,7 +172,7 @@ class ScheduleHandle:
     def backfill(
         self, begin: datetime, end: datetime, *, order: str = "oldest", max_running: int = 1, priority: int = 0,
         reprocess: str = "none", dry_run: bool = False,
-    ) -> list[datetime]:  # fmt: skip
+    ) -> Backfill:  # fmt: skip
         """Runs past planned times, beside what the schedule does by itself; each run knows its planned time.
 
         Args:
@@ -171,7 +185,7 @@ class ScheduleHandle:
             dry_run: launch nothing.
 
         Returns:
-            The planned times that run, or would, in their order.
+            What runs, or would, and the tag of its tasks.
 
         Raises:
             ArgumentError: it does not fire by time, or too many times are planned.
@@ -185,12 +199,14 @@ class ScheduleHandle:
         planned = planned_between(entry, begin_us, end_us, state.calendars)
         left_out = ran_before(self._connection, self.name, begin_us, end_us, reprocess)
         todo = chosen(planned, left_out, order)
+        tag = ""
         if todo and not dry_run:
-            self._ask(
+            done = self._ask(
                 "backfill", name=self.name, begin=begin_us, end=end_us, order=order, maxRunning=max_running, priority=priority,
                 leaveOut=sorted(left_out & set(planned)),
             )  # fmt: skip
-        return [from_us(at) for at in todo]
+            tag = done.get("tag", "")
+        return Backfill([from_us(at) for at in todo], tag)
 
     def next_runs(self, count: int = 5, after: datetime | None = None) -> list[datetime]:
         """Its next planned times, the first first; empty for one that is paused or fires on what happens.

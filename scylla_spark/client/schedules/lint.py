@@ -21,15 +21,8 @@ ERROR: Final = "error"
 WARNING: Final = "warning"
 _LOOKED_AT_US: Final = 2 * 366 * DAY_US  # clocks that are set later may be set otherwise by then
 _STEP: Final = re.compile(r"^(?:\*|\d+-\d+)/(\d+)$")
-_PLACE: Final = re.compile(r"\{\{\s*([a-z_][a-z0-9_]*)\.([A-Za-z0-9_-]+)")
 _WHOLE: Final = {"second": 60, "minute": 60, "hour": 24}
 _UNITS: Final = {"second": "minute", "minute": "hour", "hour": "day"}
-_KNOWN_FIELDS: Final = {
-    "upstream": {"schedule", "handler", "key", "outcome", "result", "planned"},
-    "table": {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"},
-    "partitions": {"dataset", "values", "count", "rows", "bytes"},
-    **{name: set[str]() for name in ("planned", "started", "schedule", "revision", "generation")},
-}  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -55,7 +48,6 @@ def findings(schedule: Schedule, now: int, handlers: Collection[str] | None = No
     read = read_schedule(schedule.definition)
     found = [Finding(WARNING, text) for text in _of_times(read, now)]
     found += [Finding(WARNING, text) for text in _of_overlap(schedule, read)]
-    found += [Finding(ERROR, text) for text in _of_template(schedule.payload)]
     if handlers is not None and schedule.handler not in handlers:
         known = ", ".join(sorted(handlers)[:10]) or "none"
         found.append(Finding(ERROR, f"no module registers the handler {schedule.handler!r}; registered: {known}"))
@@ -70,22 +62,6 @@ def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
         )
     if schedule.overlap is None and not all(isinstance(leaf, AtTimes) for leaf in leaves(read.trigger)):
         yield "overlap is not given: it is buffer_all, so runs queue up behind a slow one and none is left out"
-
-
-def _of_template(payload: Any) -> Iterator[str]:
-    for name, field in _PLACE.findall(" ".join(_texts(payload))):
-        fields = _KNOWN_FIELDS.get(name)
-        if fields is not None and field not in fields:
-            has = f"it has {', '.join(sorted(fields))}" if fields else "it has no fields"
-            yield f"the payload names {name}.{field}, which no fire knows: {has}"
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
 
 
 # -- times --------------------------------------------------------------------------------------------------------------

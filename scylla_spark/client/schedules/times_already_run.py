@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.history import history
+from scylla_spark.core.plan.launching import SKIPPED
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.errors import ArgumentError
+from scylla_spark.io.delta.plan_queries import Row
 
 
 def ran_before(connection: Connection, name: str, begin_us: int, end_us: int, reprocess: str) -> frozenset[int]:
@@ -16,7 +21,7 @@ def ran_before(connection: Connection, name: str, begin_us: int, end_us: int, re
         name: of the schedule.
         begin_us: the first instant.
         end_us: the first that is too late.
-        reprocess: "none": whatever was launched is left out; "failed": what has succeeded or runs; "all": nothing.
+        reprocess: "none": whatever has begun, or may, is left out; "failed": what has succeeded or runs; "all": nothing.
 
     Raises:
         ArgumentError: there is no such choice.
@@ -26,8 +31,21 @@ def ran_before(connection: Connection, name: str, begin_us: int, end_us: int, re
     if reprocess == "all":
         return frozenset()
     past = history(connection, name)
-    fires = [row for row in past.fires_about(begin_us, end_us) if row["verdict"] == LAUNCHED]
-    if reprocess == "none":
-        return frozenset(row["planned_at"] for row in fires)
-    ended = {row["generation"]: row["outcome"] for row in reversed(past.jobs_of(fires)) if row["outcome"]}
-    return frozenset(row["planned_at"] for row in fires if ended.get(row["generation"], "succeeded") == "succeeded")
+    fires = past.fires_about(begin_us, end_us)
+    return times_that_ran(fires, past.jobs_of(fires), failed=reprocess == "none")
+
+
+def times_that_ran(fires: Sequence[Row], jobs: Sequence[Row], *, failed: bool) -> frozenset[int]:
+    """Planned times whose runs have begun or may begin: those that were launched ahead and taken back are not among them.
+
+    Args:
+        fires: decisions, the newest first.
+        jobs: changes of their jobs, the newest first.
+        failed: those whose run has failed are, too.
+    """
+    ended = {row["generation"]: row for row in reversed(jobs) if row["outcome"]}
+    taken_back = {row["generation"] for row in fires if row["verdict"] == SKIPPED}
+    taken_back |= {number for number, row in ended.items() if row["outcome"] == CANCELLED and not row["started_at"]}
+    launched = [row for row in fires if row["verdict"] == LAUNCHED and row["generation"] not in taken_back]
+    again = set() if failed else {number for number, row in ended.items() if row["outcome"] != SUCCEEDED}
+    return frozenset(row["planned_at"] for row in launched if row["generation"] not in again)

@@ -87,7 +87,7 @@ def command(
     if retry is not None and not isinstance(retry, Retry):
         raise ArgumentError(f"retry is {retry!r}.", hint="Pass Retry(max_retries=…).", reason="wrong_value")
     terms = WireRetry(retry.max_retries, retry.base_ms, retry.cap_ms) if retry is not None else None
-    timeout_ms = None if timeout is None else duration_ms(timeout)
+    timeout_ms = None if timeout is None else _some_ms("timeout", timeout)
     key = TaskKey(moment(now, at, delay), lane, named)
     expires_ms = None if expires is None else duration_ms(expires)
     return Command(
@@ -228,4 +228,20 @@ def _text(what: str, value: object) -> str:
             hint="Pass text, such as str(value).",
             reason="wrong_value",
         )
+    if not value:
+        raise ArgumentError(
+            f"{what} is empty: it has at least 1 character.", hint="Or leave it out.", reason="wrong_value"
+        )
     return value
+
+
+def _some_ms(what: str, value: object) -> int:
+    """Milliseconds of a duration that is one.
+
+    Raises:
+        ArgumentError: it is none, or rounds to zero.
+    """
+    ms = duration_ms(value)
+    if ms < 1:
+        raise ArgumentError(f"{what} is {shown(value)}.", hint="Leave it out for the default.", reason="wrong_value")
+    return ms

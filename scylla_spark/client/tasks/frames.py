@@ -139,7 +139,8 @@ def _send(records: DataFrame, settings: Settings, earliest_us: int | None) -> in
             ) from error
         raise UnreachableError(
             f"The write to Kafka at {settings.kafka.bootstrap_servers} failed: {_cause(error)}",
-            hint="Part of it may have been sent; enqueueing the same frame again is safe if its times are the same.",
+            hint="Part of it may have been sent; enqueueing the same frame again is safe if its times are the same. "
+            "Rows that are due are refused as too late once the grace is over, also those that were sent.",
         ) from error
     return sent
 

@@ -195,8 +195,13 @@ class TaskHandle(Generic[R_co]):
             NotFoundError: there is no such task.
         """
         folded, facts, fresh = self._look()
-        if folded.data is None or status_of(self.key, folded, facts, now_us(), fresh=fresh).open:
-            raise ConflictError(f"{self.key} has not ended.", hint="Cancel it first, or wait for it.")
+        status = status_of(self.key, folded, facts, now_us(), fresh=fresh)
+        if folded.data is None or status.open:
+            raise ConflictError(
+                f"{self.key} has not ended: {status.state}.",
+                hint="Cancel it first, or wait for it.",
+                state=status.state,
+            )
         copy = arguments.retried(folded.data, now_us())
         self._connection.send(copy)
         return TaskHandle(self._connection, copy.key, self._returns)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from scylla_spark.clock import iso
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.fact_recorder import Recorder
-from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, WAITING, Entry, Lane
+from scylla_spark.core.engine.lane import CLOSING, IDLE, LOOKUP, OPEN, STARTING, STUB, WAITING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.runs import Runs
@@ -174,6 +174,8 @@ class Cancels:
         first = entry.requests[0] if entry.requests else None
         work = entry.work if entry.leased else None  # of an earlier owner's lease, which ends with it
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first, work=work)
+        if entry.data.offset != STUB:  # who is told of the ends of a queue or a handler is told of this one, too
+            fact = fact._replace(queue=entry.data.queue, handler=entry.data.handler)
         self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scylla_spark.core.attempt_note import WorkNote
@@ -28,14 +28,14 @@ from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.leasing import Leasing
 from scylla_spark.core.engine.leases.pull_queue import PullQueues
 from scylla_spark.core.engine.leases.worker_calls import Leases
-from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
+from scylla_spark.core.engine.leases.worker_session import EndedLease, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.queue_changes import QueueChanges
-from scylla_spark.core.engine.ready import ReadyLanes
+from scylla_spark.core.engine.ready import Place, ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
@@ -333,6 +333,17 @@ class Engine:
         """What workers have."""
         return self._book.all()
 
+    def ended_leases(self) -> list[EndedLease]:
+        """The leases that have ended since the last call, as far as they are kept."""
+        found = list(self._book.over)
+        self._book.over.clear()
+        return found
+
+    def due(self) -> Iterator[Place]:
+        """The lanes whose head is due and waits for an executor or a worker, in no order."""
+        yield from (place for place in self._ready.places() if not place.void)
+        yield from self._pulls.places()
+
     def lease_of(self, entry: Entry) -> Lease | None:
         """The lease of a task."""
         return self._book.of(entry)
@@ -342,9 +353,9 @@ class Engine:
         """The workers that have called."""
         return self._leases.sessions
 
-    def scarcity(self, queue: str) -> Scarcity:
+    def scarcity(self, queue: str, now: int) -> Scarcity:
         """What a queue has for workers here."""
-        return self._leasing.scarcity(queue)
+        return self._leasing.scarcity(queue, now)
 
     @property
     def runs(self) -> Mapping[int, Run]:

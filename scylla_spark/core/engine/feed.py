@@ -287,6 +287,17 @@ class Feed:
         """Whether the key's lane belongs to the partition: readers must offer nothing else, and a lane in two places runs twice."""
         return place_of(key.ordering_id, self._state.limits.partitions) == partition.number
 
+    def _is_for_the_tail(self, partition: Partition, row: ScanRow) -> bool:
+        """Whether a task is left to the tail, where memory is short: before the tail is there nobody can say that its name is its own.
+
+        Many such tasks, of tables that are ahead of the tail, would leave no room for the tail to come there.
+        """
+        if not (self._unloading.crowded and row.command.unique) or row.attempt or row.work is not None:
+            return False
+        lane = partition.lanes.get(row.command.key.ordering_id)
+        is_known = lane is not None and lane.find(row.command.key) is not None
+        return not is_known and _first_of(row) >= partition.tasks_position
+
     def _offer_row(self, partition: Partition, row: ScanRow, now: int) -> None:
         try:
             if failpoint.armed:
@@ -301,6 +312,9 @@ class Feed:
             return
         if key.ordering_id not in partition.lanes and not self._ours(partition, key):
             self._state.counts["offers_misplaced"] += 1
+            return
+        if self._is_for_the_tail(partition, row):
+            self._state.counts["offers_early"] += 1
             return
         lane = partition.lane(key.ordering_id)
         entry = lane.find(key)
@@ -335,4 +349,8 @@ class Feed:
 
 def _note_first(entry: Entry, row: ScanRow) -> None:
     """Takes what the tables tell of the first enqueue."""
-    entry.note_first(row.first if row.first >= 0 else row.command.offset, unique=row.command.unique)
+    entry.note_first(_first_of(row), unique=row.command.unique)
+
+
+def _first_of(row: ScanRow) -> int:
+    return row.first if row.first >= 0 else row.command.offset

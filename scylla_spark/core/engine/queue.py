@@ -65,7 +65,7 @@ class Gate:
         limits: of the queue.
     """
 
-    __slots__ = ("_bounded", "_groups", "_slots", "_step_us", "limits", "next_us", "running")
+    __slots__ = ("_bounded", "_groups", "_held_back", "_slots", "_step_us", "limits", "next_us", "running")
 
     def __init__(self, limits: QueueLimits = FREE) -> None:
         self.running = 0
@@ -73,6 +73,7 @@ class Gate:
         self._slots: int | None = None
         self._step_us = 0.0
         self._groups: dict[str, _Group] = {}
+        self._held_back = 0  # lanes that wait for a slot of their group, void ones too
         self._allow(limits)
 
     def _allow(self, limits: QueueLimits) -> None:
@@ -116,6 +117,7 @@ class Gate:
         if group.running < self.limits.group_concurrency:
             return True
         group.waiting.append((lane.stamp, partition, lane))
+        self._held_back += 1
         return False
 
     def admits_more(self, ordering_id: str) -> bool:
@@ -145,6 +147,7 @@ class Gate:
         group = self._groups.get(name)
         while group is not None and group.waiting:
             stamp, partition, lane = group.waiting.popleft()
+            self._held_back -= 1
             if stamp == lane.stamp:
                 return partition, lane
         if group is not None and not group.running:
@@ -168,7 +171,7 @@ class Gate:
         self.share(*share)
         if self.next_us and step_us and self._step_us:
             self.next_us += int(self._step_us - step_us)  # as if the last start had been under the new rate
-        self._groups, self.running = {}, 0
+        self._groups, self._held_back, self.running = {}, 0, 0
         for ordering_id in running:
             self.running += 1
             if limits.group_concurrency is not None:
@@ -179,17 +182,23 @@ class Gate:
         """The group of a lane."""
         return ordering_id.partition(self.limits.group_separator)[0]
 
-    def limit(self) -> str:
-        """Which limit of the queue as a whole holds its tasks back now, or may: paused, concurrency or rate; or nothing."""
+    def limit(self, now: int) -> str:
+        """Which limit of the queue as a whole holds its tasks back now: paused, concurrency or rate; or nothing."""
         if self.limits.paused:
             return "paused"
         if self._slots is not None and self.running >= self._slots:
             return "concurrency"
-        return "rate" if self._step_us else ""
+        return "rate" if self._step_us and self.next_us > now else ""
 
-    def why(self, ordering_id: str) -> str:
+    def withheld(self) -> str:
+        """Why no worker is offered anything although tasks may be due: their groups have no slot, or handlers here run them; or nothing."""
+        if self._held_back:
+            return "group"
+        return "" if self.limits.pull else "push"
+
+    def why(self, ordering_id: str, now: int) -> str:
         """Why nothing of this lane of the queue starts now, or nothing."""
-        limit, limits = self.limit(), self.limits
+        limit, limits = self.limit(now), self.limits
         if limit:
             return {
                 "paused": "is paused",

@@ -17,7 +17,7 @@ class Place(NamedTuple):
 
     Attributes:
         rank: smaller is more urgent: priority, negated.
-        planned_us: when its head was to start, microseconds since the epoch.
+        planned_us: when its head was to start; at a worker the scheduled time of its task; microseconds since the epoch.
         number: no two places have the same.
         stamp: of the lane, when it queued up; the place is void once the lane has another.
     """

@@ -51,6 +51,11 @@ class Unloading:
         """Whether more is held than should be."""
         return self._state.meter.bytes > self._state.limits.max_held_bytes
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is held that what waits for the tail must not take more: the rest is for what the tail brings, and runs."""
+        return self._state.meter.bytes > self._state.limits.max_held_bytes // 2
+
     def leave_to_tables(self, partition: Partition, lane: Lane | None, command: Command, now: int) -> bool:
         """Whether a new task is not kept, because it could not start now anyway."""
         if lane is not None:

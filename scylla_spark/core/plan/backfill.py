@@ -8,9 +8,21 @@ from typing import Final
 from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
+from scylla_spark.core.task_tags import MAX_TAG_CHARS
 from scylla_spark.errors import ArgumentError
 
 MOST_LANES: Final = 100
+
+
+def tag_of(name: str, first: int) -> str:
+    """The tag of all tasks of one backfill; of a very long name, its end.
+
+    Args:
+        name: of the schedule.
+        first: number of the first of its runs.
+    """
+    left = MAX_TAG_CHARS - len(f"backfill:/{first}")
+    return f"backfill:{name[-left:]}/{first}"
 
 
 def planned_between(entry: Entry, begin_us: int, end_us: int, calendars: Calendars, most: int = MOST_RUNS) -> list[int]:

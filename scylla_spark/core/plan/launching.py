@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.schedule import Schedule
@@ -28,6 +29,7 @@ from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
+from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
@@ -51,6 +53,7 @@ class _Given(NamedTuple):
     payload: Mapping[str, Any] | None = None
     lane: str = ""
     priority: int | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Backfilled(NamedTuple):
@@ -120,7 +123,8 @@ class Launching:
             job: whose trigger holds.
             now: microseconds since the epoch.
             starts_us: when the run is to start, if that is later.
-            caught_up: it is one of all the times that were missed, which run one after the other, whatever runs.
+            caught_up: it is one of all the times that were missed, or has waited for constraints where all such run: they run one after
+                the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
         schedule = entry.schedule
@@ -151,8 +155,10 @@ class Launching:
             entry: of its schedule.
             job: as it is now.
         """
+        before = entry.jobs[job.generation]
         self._journal.note("job", entry.name, job.generation, job.to_json())
-        self._limit_expiry(entry, job)
+        if job.planned_us != before.planned_us:
+            self._limit_expiry(entry, job)
 
     def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
         """Lets a job wait for its constraints; number of the job that does, which may be one of before."""
@@ -203,7 +209,8 @@ class Launching:
         if job.first_us + entry.schedule.policies.timeout_us <= now:
             self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
             return
-        self.fired(entry, job, now)
+        waited = job.state == PENDING_CONSTRAINT and not job.latches
+        self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")
 
     # -- other runs of the schedule --------------------------------------------------------------------------------------
 
@@ -281,10 +288,12 @@ class Launching:
             done: what was yielded last before the planner ended in the midst, or `Backfilled(0, entry.generation + 1, 0)`.
         """
         tried, first, launched = done
+        tags = (tag_of(entry.name, first),)
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
             lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
-            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, _Given(None, lane, priority))
+            given = _Given(None, lane, priority, tags)
+            self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
             launched += job.generation in entry.runs
             yield Backfilled(number + 1, first, launched)
 
@@ -325,13 +334,13 @@ class Launching:
             return
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
-            work.timeout_ms, work.retry, now, tags=tags_of_runs(schedule.tags),
+            work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
             expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
-            **({"rated": True} if rated else {}), **_seen(job), **more,
+            **({"rated": True} if rated else {}), **_seen(entry, job), **more,
         )  # fmt: skip
         self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
         run = entry.runs[job.generation]
@@ -435,7 +444,7 @@ class Launching:
     ) -> None:
         self._journal.fire(
             entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
-            **_seen(job), **more, **others,
+            **_seen(entry, job), **more, **others,
         )  # fmt: skip
 
     def _watch(self, change: Change) -> None:
@@ -479,9 +488,7 @@ def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
         "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
         "generation": job.generation,
     }  # fmt: skip
-    for latch in job.latches.values():
-        values |= latch.values or {}
-    return values
+    return values | last_of_each(job.latches) | all_by_name(entry.schedule.trigger, job.latches)
 
 
 def can_be_ahead(schedule: Schedule) -> bool:
@@ -543,10 +550,11 @@ def _busy(active: list[Run]) -> str:
     return f"the run planned for {iso(first.planned_us)}{more} active"
 
 
-def _seen(job: Job) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for latch in job.latches.values():
-        values |= latch.values or {}
+def _seen(entry: Entry, job: Job) -> dict[str, Any]:
+    values = last_of_each(job.latches)
+    if len(job.latches) > 1:
+        several = all_by_name(entry.schedule.trigger, job.latches)
+        values |= {kind: named for kind, named in several.items() if len(named) > 1}
     texts = {name: json.dumps(value, separators=(",", ":"), ensure_ascii=False) for name, value in values.items()}
     kept = [f"{json.dumps(name)}:{text}" for name, text in texts.items() if len(text) <= _MOST_SEEN_CHARS]
     return {"values": f"{{{','.join(kept)}}}"} if kept else {}

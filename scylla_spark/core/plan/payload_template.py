@@ -197,8 +197,9 @@ def _spend(left: list[int], text: str) -> str:
 
 def _value(place: Place, values: Mapping[str, Any]) -> Any:
     value: Any = values.get(place.path[0])
-    for field in place.path[1:]:
-        value = value.get(field) if isinstance(value, Mapping) else None
+    path = place.path[1:]
+    while path and value is not None:
+        value, path = _field(value, path)
     if value is None and not any(one.name == "default" for one in place.filters):
         raise ArgumentError(
             f"This fire has no {'.'.join(place.path)[:100]}.",
@@ -207,6 +208,16 @@ def _value(place: Place, values: Mapping[str, Any]) -> Any:
     for one in place.filters:
         value = _applied(one, value, place)
     return value
+
+
+def _field(value: Any, path: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """The field that a path begins with, and the rest of the path: names of events and schedules may hold dots."""
+    if isinstance(value, Mapping):
+        for end in range(1, len(path) + 1):
+            name = ".".join(path[:end])
+            if name in value:
+                return value[name], path[end:]
+    return None, ()
 
 
 def _applied(one: Filter, value: Any, place: Place) -> Any:

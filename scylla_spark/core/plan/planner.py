@@ -16,7 +16,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.backfill import chosen, planned_between
+from scylla_spark.core.plan.backfill import chosen, planned_between, tag_of
 from scylla_spark.core.plan.commands.definitions import Definitions, Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.commands.queues import QueueCommands
@@ -436,13 +436,15 @@ class Planner:
             done = after
             self._part(at._replace(name="/".join(map(str, done))), now)
         if command.id is not None:
-            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": done.launched})
+            tag = tag_of(entry.name, done.first)
+            self._answer(command.id, OK, "", "", {"planned": len(planned), "launched": done.launched, "tag": tag})
 
     def _partitions(self, offset: int, command: PlanCommand, now: int) -> None:
         given = command.fields["partitions"]
         count = sum(one.get("count", 1) for one in given)
         rows, size = (sum(one.get(name, 0) for one in given) for name in ("rows", "bytes"))
-        values = {"partitions": {"dataset": command.fields["name"], "values": given[-1].get("values", {})}}
+        known = [one.get("values", {}) for one in given]
+        values = {"partitions": {"dataset": command.fields["name"], "values": known[-1], "all": known}}
         happened = Occurrence(f"dataset:{command.fields['name']}", values, seen=count, rows=rows, size=size)
         self._tell(Partly(COMMANDS, offset, 0, ""), happened, now)
         self._say_ok(command.id)

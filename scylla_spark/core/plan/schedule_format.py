@@ -185,7 +185,7 @@ _BASE_US, _CAP_US = 20_000_000, 120_000_000
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("planned", "started", "schedule", "revision", "generation"), frozenset[str]()),
-    "partitions": frozenset({"dataset", "values", "count", "rows", "bytes"}),
+    "partitions": frozenset({"dataset", "values", "all", "more", "count", "rows", "bytes"}),
     "table": frozenset(
         {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
     ),
@@ -208,6 +208,7 @@ def read_schedule(value: Any) -> Schedule:
     schedule = stored_schedule(value)
     for place in schedule.work.payload.places():
         _check_fields(place)
+    _check_delays(schedule)
     return schedule
 
 
@@ -260,14 +261,29 @@ def names_of(trigger: Trigger) -> frozenset[str]:
     for node, _ in nodes(trigger):
         match node:
             case OnTable():
-                names |= {"table"}
+                names |= {"table", "tables"}
             case OnPartitions():
-                names |= {"partitions"}
+                names |= {"partitions", "datasets"}
             case OnEvent():
-                names |= {"event"}
+                names |= {"event", "events"}
             case OnRuns():
-                names |= {"upstream"}
+                names |= {"upstream", "upstreams"}
     return frozenset(names)
+
+
+def _check_delays(schedule: Schedule) -> None:
+    """Whether jobs live long enough for their delays.
+
+    Raises:
+        ArgumentError: one is dropped before its delay is over.
+    """
+    timeout_us = schedule.policies.timeout_us
+    for one in schedule.constraints:
+        if isinstance(one, constraints.Delay) and one.delay_us >= timeout_us:
+            raise ArgumentError(
+                f"A delay of {one.delay_us / 1e6:g} s is never over: a job is dropped after {timeout_us / 1e6:g} s.",
+                hint="Make `job_timeout` (a day, by default) longer than the delay.",
+            )
 
 
 def _check_fields(place: Place) -> None:

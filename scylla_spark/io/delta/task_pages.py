@@ -38,6 +38,20 @@ _FIRST_ROWS: Final = 20_000  # that are looked at first for a page; then twice a
 _TABLES: Final = (TASKS, COMPLETIONS, ATTEMPTS, DEFERRED)
 
 
+class Urgency(NamedTuple):
+    """The place of a task among others, the highest priority first, of equals the newest.
+
+    Attributes:
+        priority: of the task.
+        enqueued_us: when it was enqueued, microseconds since the epoch; 0: nobody knows.
+        key: of the task.
+    """
+
+    priority: int
+    enqueued_us: int
+    key: TaskKey
+
+
 class _Files(NamedTuple):
     """The files of a version of a table: hour → their paths, and how many rows they have."""
 
@@ -139,6 +153,29 @@ class TaskPages:
             left = None if left is None else left - len(found)
             if left == 0:
                 return
+
+    def urgent_page(
+        self, wanted: TaskFilter, limit: int, *, now: int, after: Urgency | None = None, as_of_us: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Tasks as `page` gives them, the highest priority first, of equals the newest; looks at all that pass, and holds one page of them.
+
+        Args:
+            wanted: which.
+            limit: most rows.
+            now: microseconds since the epoch.
+            after: only tasks behind this one.
+            as_of_us: as in `page`.
+        """
+        import polars as pl
+
+        moment = now if as_of_us is None else as_of_us
+        later = [_behind(after)] if after is not None else []
+        best: pl.DataFrame | None = None
+        for some in self._groups(wanted, None, as_of_us, _READ_ROWS):
+            rows = with_state(some, moment).filter(*later, *passing(wanted, moment)).select(*LISTED)
+            parts = [rows] if best is None else [best.lazy(), rows]
+            best = _by_urgency(pl.concat(parts)).head(limit).collect()
+        return [] if best is None else in_us(best.lazy()).collect().to_dicts()
 
     def count(self, wanted: TaskFilter, *, now: int, as_of_us: int | None = None) -> int:
         """How many tasks pass.
@@ -297,6 +334,23 @@ class TaskPages:
 
     def _of(self, pruning: Any) -> Callable[[Table], pl.LazyFrame]:
         return lambda table: self._readers.frame(table, pruning)
+
+
+def _urgency() -> tuple[pl.Expr, pl.Expr]:
+    import polars as pl
+
+    return pl.col("priority").fill_null(0), pl.col("enqueued_at").dt.epoch("us").fill_null(0)
+
+
+def _by_urgency(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return rows.sort(*_urgency(), *IDENTITY, descending=[True, True, *[False] * len(IDENTITY)])
+
+
+def _behind(one: Urgency) -> pl.Expr:
+    """Whether a task stands behind another."""
+    priority, enqueued = _urgency()
+    older = (enqueued < one.enqueued_us) | ((enqueued == one.enqueued_us) & after_key(one.key))
+    return (priority < one.priority) | ((priority == one.priority) & older)
 
 
 def _size(frame: pl.DataFrame) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
-from scylla_spark.core.records.command import STAMP_TRUST_US, Command, Rejection, Rules, encode, validate
+from scylla_spark.core.records.command import STAMP_TRUST_US, TOO_LATE, Command, Rejection, Rules, encode, validate
 from scylla_spark.errors import ArgumentError, ConflictError, UnreachableError
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     BULK: {"bootstrap_timeout_ms": 10_000, "linger_ms": 20, "batch_size": 256 * 1024},
 }
 _ACKNOWLEDGED_S: Final = 60
+_UNSENT: Final = "Nothing was sent."
+_HINTS: Final = {TOO_LATE: f"{_UNSENT} If the same was enqueued in time before, that stands: look at its key."}
 
 
 class Record(NamedTuple):
@@ -170,7 +172,7 @@ def record_of(command: Command, rules: Rules, now: int) -> Record:
         ) from None
     verdict = validate(partition, 0, now, key, value, rules)
     if isinstance(verdict, Rejection):
-        raise ArgumentError(verdict.detail, hint="Nothing was sent.", reason=verdict.reason)
+        raise ArgumentError(verdict.detail, hint=_HINTS.get(verdict.reason, _UNSENT), reason=verdict.reason)
     return Record(partition, key, value)
 
 

@@ -46,6 +46,7 @@ from scylla_spark.services.api.schedules.event_sender import EventSender
 from scylla_spark.services.api.schedules.plan_mirror import PlanMirror
 from scylla_spark.services.api.tasks.known_handlers import KnownHandlers
 from scylla_spark.services.api.tasks.reader import TaskReader
+from scylla_spark.services.api.undeclared import Declared
 from scylla_spark.services.simulate.what_if import Question, WhatIf, what_if_apart
 
 JSON: Final = "application/json"
@@ -202,11 +203,11 @@ class _StrictRequest(Request):
 
 
 class _StrictRoute(APIRoute):
-    """A route that lets nobody do what he may not, and reads requests strictly."""
+    """A route that lets nobody do what he may not, reads requests strictly, and ignores nothing that they say."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         inner = super().get_route_handler()
-
+        declared = Declared(self)
         operation = self.operation_id or ""
 
         async def handle(request: Request) -> Response:
@@ -216,6 +217,7 @@ class _StrictRoute(APIRoute):
             strict.scope["own_queues"] = ALL_QUEUES if rights is None else rights.bounds(scope)
             if rights is not None:
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)
+            await declared.check(strict)
             answer: Response = await inner(strict)
             return answer
 
@@ -261,7 +263,7 @@ def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, 
 
 _ALWAYS: Final = (
     problems.BAD_REQUEST, problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.FOREIGN_SITE, problems.WRONG_HOST,
-    problems.HEADERS_TOO_LARGE, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE
+    problems.HEADERS_TOO_LARGE, problems.BUSY, problems.TOO_SLOW, problems.TOO_LARGE, problems.UNREACHABLE, problems.INVALID
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ _PROBLEM: Final = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "hint": {"type": "string", "description": "What to do next"},
+        "state": {"type": "string", "description": "How the task stands that does not allow it"},
         "reason": {"type": "string", "description": "Why a record would be refused: a code of the wire format"},
         "errors": {
             "type": "array",

@@ -77,6 +77,7 @@ _OF_ERRORS: Final[tuple[tuple[type[errors.SchedulerError], Kind], ...]] = (
     (errors.WaitTimeoutError, TIMED_OUT),
 )
 _OF_STATUS: Final = {404: NO_SUCH_PATH, 405: NO_SUCH_METHOD, 400: BAD_REQUEST, 415: WRONG_MEDIA_TYPE}
+_TOLD: Final = ("reason", "state")  # fields of our errors that programs compare
 _AGAIN_S: Final = {BUSY: "1", UNREACHABLE: "2"}
 
 
@@ -132,8 +133,7 @@ def problem_of(error: errors.SchedulerError) -> dict[str, Any] | None:
     for family, kind in _OF_ERRORS:
         if isinstance(error, family):
             more = {"hint": error.hint} if error.hint else {}
-            if isinstance(error.fields.get("reason"), str):
-                more["reason"] = str(error.fields["reason"])
+            more |= {name: text for name in _TOLD if isinstance(text := error.fields.get(name), str)}
             return document(kind, error.message, **more)
     return None
 
@@ -145,7 +145,7 @@ def _of_ours(_request: Request, error: Exception) -> Response:
         log.error("a request failed", error=type(error).__name__, why=str(error))
         return answer(DEFECT, error.message, hint=error.hint)
     kind = next(kind for kind in KINDS if kind.type == told["type"])
-    more = {name: value for name, value in told.items() if name in ("hint", "reason")}
+    more = {name: value for name, value in told.items() if name in ("hint", *_TOLD)}
     return answer(kind, error.message, **more)
 
 

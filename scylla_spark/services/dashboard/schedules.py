@@ -94,8 +94,9 @@ async def backfill(page: Page) -> Response:
         }
         raise ApiProblem(409, problem)
     found = await page.own.post(f"{_path(name)}:backfill", wanted, author=page.author)
+    words = f"{len(found['planned'])} past times run now, beside what the schedule does by itself"
     return page.goes(
-        _place(name), f"{len(found['planned'])} past times run now, beside what the schedule does by itself."
+        _place(name), f"{words}; their tasks have the tag {found['tag']}." if found["tag"] else f"{words}."
     )
 
 

@@ -18,12 +18,18 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
+from scylla_spark.services.dispatch.metrics import STALE_US
 from scylla_spark.services.dispatch.start_conditions import conditions
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 
 _PATIENCE_S = 5.0
 _SHOWN = 50
+_DUE = {
+    "ready": "Heads of lanes that are due and wait for room, a worker, or their queue",
+    "overdue": "Those of them that have waited for more than five minutes",
+    "oldest_ready_seconds": "How long the oldest of them has waited; 0: none waits",
+}
 
 
 class Description:
@@ -79,6 +85,22 @@ def describe_status(engine: Engine, now: int) -> dict[str, Any]:
         "running": len(engine.runs),
         "partitions": [_partition(partition) for _, partition in sorted(engine.partitions.items())],
         "counts": dict(engine.counts),
+    }
+
+
+def describe_due(engine: Engine, now: int) -> dict[str, float]:
+    """What is due and has not started: heads of lanes, those of them that wait for long, and how long the oldest does, in seconds.
+
+    Args:
+        engine: of this dispatcher, asked in its thread.
+        now: microseconds since the epoch.
+    """
+    since = [place.planned_us for place in engine.due()]
+    overdue = sum(planned_us < now - STALE_US for planned_us in since)
+    return {
+        "ready": len(since),
+        "overdue": overdue,
+        "oldest_ready_seconds": max(now - min(since, default=now), 0) / 1e6,
     }
 
 
@@ -161,7 +183,7 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     if head is None:
         return "Its tasks are being read from the tables."
     queue = head.data.queue
-    closed, held_up = engine.gate(queue).why(lane.ordering_id), engine.held_up(partition)
+    closed, held_up = engine.gate(queue).why(lane.ordering_id, now), engine.held_up(partition)
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
     if closed:
@@ -222,8 +244,9 @@ class _EngineCollector:
         self._dispatcher = dispatcher
 
     def collect(self) -> Any:
-        status = self._dispatcher.mailbox.ask(
-            lambda now: describe_status(self._dispatcher.engine, now), timeout_s=_PATIENCE_S
+        engine = self._dispatcher.engine
+        status, waits = self._dispatcher.mailbox.ask(
+            lambda now: (describe_status(engine, now), describe_due(engine, now)), timeout_s=_PATIENCE_S
         )
         for name, help_text in (
             ("in_flight", "Released and unfinished tasks"),
@@ -241,6 +264,8 @@ class _EngineCollector:
         for name, count in status["counts"].items():
             events.add_metric([name], count)
         yield events
+        for name, help_text in _DUE.items():
+            yield GaugeMetricFamily(PREFIX + name, help_text, value=waits[name])
         stale = CounterMetricFamily(f"{PREFIX}stale", "Attempts that started more than five minutes late")
         stale.add_metric([], self._dispatcher.measures.stale)
         yield stale

@@ -293,6 +293,7 @@ class Dispatcher:
         room = {name: executor.room() for name, executor in self.executors.items()}
         start_by_us = self._certain_until_us()
         self.engine.tick(now, room, start_by_us=start_by_us)
+        self.measures.leased(self.engine.ended_leases())
         lookups: dict[Tenure, list[TaskKey]] = {}
         for item in self.engine.take_actions():
             if isinstance(item, action.Release):

@@ -205,7 +205,7 @@ class Desk:
             self._heard(peer, values[0])
         elif kind == QUEUE:
             number, queue = values
-            self._tell(peer, number, lambda now: _aged(self._engine.scarcity(queue), now))
+            self._tell(peer, number, lambda now: _aged(self._engine.scarcity(queue, now), now))
 
     def _take_lines(self, token: str, rows: LeasedRows, now: int) -> str:
         """Hands on what an attempt has written, if its lease is held; else why it is not."""

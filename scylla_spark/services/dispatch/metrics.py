@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from scylla_spark.core.engine.leases.worker_session import EndedLease
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.task import NOT_STARTED, Invocation, Outcome
 from scylla_spark.services.metrics_server import PREFIX
@@ -21,7 +22,7 @@ OTHER = "other"
 MOST_VALUES = 200
 _MOST_ROWS = 2_000
 _LONGEST = 100
-_STALE_US = 5 * 60 * 1_000_000
+STALE_US = 5 * 60 * 1_000_000
 
 
 class DispatchMetrics:
@@ -59,13 +60,26 @@ class DispatchMetrics:
             run = runs.get(outcome.id)
             if run is None or outcome.outcome == NOT_STARTED:
                 continue
-            invocation, started_us = run.invocation, outcome.started_us
-            place = (invocation.queue, invocation.handler)
-            delay_us = max(started_us - invocation.planned_us, 0)
-            self.stale += delay_us > _STALE_US
-            labels = (*place, *self._payload(invocation)) if self._labels else place
-            self._delay.observe(labels, delay_us / 1e6)
-            self._execution.observe((*place, outcome.outcome), (outcome.finished_us - started_us) / 1e6)
+            self._started(run.invocation, outcome.started_us)
+            self._ran(run.invocation, outcome)
+
+    def leased(self, ended: Iterable[EndedLease]) -> None:
+        """Leases ended: attempts as others, that ran at workers."""
+        for one in ended:
+            if one.given_here:
+                self._started(one.invocation, one.outcome.started_us)
+            self._ran(one.invocation, one.outcome)
+
+    def _started(self, invocation: Invocation, started_us: int) -> None:
+        place = (invocation.queue, invocation.handler)
+        delay_us = max(started_us - invocation.planned_us, 0)
+        self.stale += delay_us > STALE_US
+        labels = (*place, *self._payload(invocation)) if self._labels else place
+        self._delay.observe(labels, delay_us / 1e6)
+
+    def _ran(self, invocation: Invocation, outcome: Outcome) -> None:
+        labels = invocation.queue, invocation.handler, outcome.outcome
+        self._execution.observe(labels, max(outcome.finished_us - outcome.started_us, 0) / 1e6)
 
     def _payload(self, invocation: Invocation) -> list[str]:
         payload = json.loads(invocation.payload)

@@ -57,6 +57,7 @@ _TRIGGERS_WAITED = 3  # … through so many triggers: a batch costs a second of 
 _LEAST_WAIT = timedelta(seconds=15)  # … unless triggers are short, so that somebody wants to see rows soon
 _STOP_PATIENCE_US = 5_000_000  # for the batches of both queries together
 _BUSY_S, _IDLE_S, _FAILED_S = 1.0, 5.0, 30.0  # pauses of the timer; batches that wait for a table come in between
+_LAG_US = 10_000_000  # between two looks at how far the tables are behind
 _TIMER_END_S = 60.0
 _EARLIEST: Final = -2  # what Spark calls the first offset that is kept
 
@@ -200,14 +201,27 @@ class Ingest:
 
     def _keep_time(self) -> None:
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "ingest-timer")
-        pause = 0.0
+        pause, told_us = 0.0, -_LAG_US
         while not self._stopping.wait(pause):
+            if boot_us() - told_us >= _LAG_US:
+                self.tell_lag()
+                told_us = boot_us()
             try:
                 pause = _BUSY_S if self.turn(now_us()) else _IDLE_S
             except Exception:  # nothing depends on its being in time
                 pause = _FAILED_S
                 if not self._stopping.is_set():
                     log.exception("work between batches failed; tried again", after_s=pause)
+
+    def tell_lag(self) -> None:
+        """Has metrics tell how far the tables are behind both logs; nothing where Kafka does not answer."""
+        try:
+            for source in ("tasks", "outcomes"):
+                ends = end_offsets(self.settings, self._topic(source), list(self._partitions(source)))
+                self.metrics.behind(source, ends, self._firsts[source] | _set(self._writers()[source].positions()))
+        except Exception as error:
+            self.metrics.unknown()
+            log.warning("how far the tables are behind is not known", error=repr(error)[:500])
 
     def alive(self) -> bool:
         """Whether both queries run; a failed one raises its error.
@@ -336,6 +350,7 @@ class Ingest:
         self.metrics.written(source, ingested=portions.rows, rejected=portions.rejected, set_aside=portions.set_aside)
         result = BatchResult(portions.rows, portions.rejected, (now_us() - begun) / 1e6, portions.set_aside)
         self.results[source] = result
+        self.metrics.took(source, result.seconds)
         if portions.rows or portions.rejected or portions.set_aside:
             log.info(
                 "batch", topic=source, rows=result.rows, rejected=result.rejected, set_aside=portions.set_aside,

@@ -6,7 +6,7 @@ recorded of a lease outlives its owner: the next one adopts it, and gives it a w
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import IDLE, OPEN, RUNNING, STUB, Entry, Lane
-from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
+from scylla_spark.core.engine.leases.worker_session import EndedLease, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER, identity_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
@@ -33,6 +33,7 @@ CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
 _DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
+_COUNTED: Final = 10_000  # ended leases that wait to be counted
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
 
@@ -55,6 +56,7 @@ class LeaseBook:
 
     Attributes:
         news: sessions to which something has happened since they were looked at last.
+        over: leases that ended lately, for who counts them; the newest that fit.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class LeaseBook:
         self._owed: dict[Lease, None] = {}  # whose note tells more than was recorded; the oldest first
         self._owed_by_us = NEVER
         self.news: dict[WorkerSession, None] = {}
+        self.over: deque[EndedLease] = deque(maxlen=_COUNTED)
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -351,6 +354,8 @@ class LeaseBook:
 
     def _finish(self, lease: Lease, outcome: Outcome, now: int) -> None:
         run = lease.run
+        if lease.confirmed or not lease.note.lease_ms:
+            self.over.append(EndedLease(run.invocation, outcome, lease.number > 0))
         self._ended[lease.digest] = outcome.outcome
         if len(self._ended) > _REMEMBERED:
             self._ended.popitem(last=False)

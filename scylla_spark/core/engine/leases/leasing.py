@@ -78,12 +78,12 @@ class Leasing:
         waited_for = [name for name in self.demands.queues() if self._pulls.get(name) is not None]
         return [at for name in waited_for if (at := self._gates.of(name).opens_us()) is not None]
 
-    def scarcity(self, name: str) -> Scarcity:
+    def scarcity(self, name: str, now: int) -> Scarcity:
         """What a queue has for workers here."""
-        pull = self._pulls.get(name)
+        pull, gate = self._pulls.get(name), self._gates.of(name)
         if pull is None:
-            return Scarcity(name, 0, None, "")
-        return Scarcity(name, pull.size, pull.oldest_us(), self._gates.of(name).limit())
+            return Scarcity(name, 0, None, gate.withheld())
+        return Scarcity(name, pull.size, pull.oldest_us(), gate.limit(now))
 
     def _serve(self, name: str, now: int) -> None:
         """Leases what waits in a queue to those who want it, the first first."""

@@ -62,8 +62,9 @@ class PullQueue:
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group(self._turn, self._weights.get(name[1], 1))
-        rank = head.next_us // 1_000_000 - head.data.priority if self._ageing else -head.data.priority
-        place = Place(rank, head.next_us, number, lane.stamp, partition, lane)
+        due_us = head.key.time_us  # its own, so that what comes again is not behind all that came meanwhile
+        rank = due_us // 1_000_000 - head.data.priority if self._ageing else -head.data.priority
+        place = Place(rank, due_us, number, lane.stamp, partition, lane)
         heappush(group.places, place)
         self.size += 1
         if group.places[0] is place:
@@ -91,7 +92,7 @@ class PullQueue:
             yield from (place for place in group.places if not place.void)
 
     def oldest_us(self) -> int | None:
-        """When the first of the most urgent was to start; None: nothing waits."""
+        """The scheduled time of the most urgent; None: nothing waits."""
         first = self._first(None)
         return first[2] if first is not None else None
 

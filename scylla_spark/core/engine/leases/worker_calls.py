@@ -226,12 +226,12 @@ class Leases:
             return
         session.tell()
         self._forget_call(session)
-        self._state.ask(action.Answered(self._answer(session, call)))
+        self._state.ask(action.Answered(self._answer(session, call, now)))
         for lease in session.given:
             if lease.token:
                 self._book.deliver(lease, now)
 
-    def _answer(self, session: WorkerSession, call: Call) -> Answer:
+    def _answer(self, session: WorkerSession, call: Call, now: int) -> Answer:
         leases = [
             _granted(lease) for lease in session.given if not lease.token or self._book.get(lease.digest) is lease
         ]
@@ -239,7 +239,7 @@ class Leases:
         queues = dict.fromkeys(want.queue for want in call.wants)
         return Answer(
             call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
-            folded(held), tuple(map(self._leasing.scarcity, queues)),
+            folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues),
         )  # fmt: skip
 
     def _forget_idle(self, now: int) -> None:

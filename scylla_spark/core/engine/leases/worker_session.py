@@ -8,6 +8,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.lease import Call
+from scylla_spark.core.task import Invocation, Outcome
 
 
 class Lease:
@@ -44,6 +45,20 @@ class Lease:
         """A sign of life."""
         self.heard_us = now
         self.deadline_us = min(now + self.note.lease_ms * 1000, self.note.until_us)
+
+
+class EndedLease(NamedTuple):
+    """A lease that its worker had got, and that is over.
+
+    Attributes:
+        invocation: the attempt that it was.
+        outcome: how it ended.
+        given_here: False where an earlier owner gave it, so that when it was to start is not known.
+    """
+
+    invocation: Invocation
+    outcome: Outcome
+    given_here: bool
 
 
 class Told(NamedTuple):

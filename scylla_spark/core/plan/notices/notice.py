@@ -133,7 +133,7 @@ def of_end(event: str, fact: Fact, concern: Concern, run: Run | None) -> Occurre
     """The end of a task.
 
     Args:
-        event: "failed" or "succeeded".
+        event: what a rule calls that, such as "failed".
         fact: that it has ended.
         concern: the work that it was.
         run: of a schedule, that it was.

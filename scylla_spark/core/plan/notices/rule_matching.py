@@ -7,7 +7,16 @@ from datetime import timedelta
 from typing import Final
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.notification_rule import ABSENT, ALIVE, FAILED, SUCCEEDED, RuleDefinition
+from scylla_spark.core.notification_rule import (
+    ABSENT,
+    ALIVE,
+    CANCELLED,
+    DUPLICATE,
+    EXPIRED,
+    FAILED,
+    SUCCEEDED,
+    RuleDefinition,
+)
 from scylla_spark.core.plan.notices.gathering import MOST_TOLD, OTHERS, WINDOW, Gathering
 from scylla_spark.core.plan.notices.notice import (
     TEST,
@@ -36,7 +45,9 @@ DEAD_MAN: Final = "notice dead man"
 PULSE: Final = "notice pulse"
 TIMERS: Final = frozenset({WINDOW, DEAD_MAN, PULSE})
 _VERDICTS: Final = frozenset({"missed", "skipped", "failed", "late", "overdue", "silent"})
-_ENDED: Final = {"failed": FAILED, "aborted": FAILED, "succeeded": SUCCEEDED}
+_ENDED: Final = {
+    "failed": FAILED, "aborted": FAILED, "succeeded": SUCCEEDED, "expired": EXPIRED, "cancelled": CANCELLED, "duplicate": DUPLICATE,
+}  # fmt: skip
 _SLACK: Final = 32  # successes are recorded once in so many parts of the time that a rule waits for one
 
 
@@ -79,6 +90,10 @@ class Noticing:
         """
         event = _ENDED.get(fact.outcome)
         if self.idle or event is None or is_notice(fact.key) or _is_ours(fact):
+            return
+        if (
+            event == CANCELLED and run is not None and run.cancelled
+        ):  # we took it back ourselves, for a pause or another run
             return
         concern = concern_of(fact, entry)
         if event == SUCCEEDED:

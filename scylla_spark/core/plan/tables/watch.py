@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.plan.launching import OBSOLETE
-from scylla_spark.core.plan.state.entry import Entry, Handed, Latch
+from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Handed, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
 from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
+from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
 
 TROUBLE: Final = "trouble"
@@ -160,11 +161,15 @@ class TableWatch:
             self._drop_claims(entry, place.leaf, f"{kind}: {why}", now)
 
     def _drop_claims(self, entry: Entry, leaf: int, why: str, now: int) -> None:
-        """Drops jobs with versions that are none any more: what is in the table now comes anew."""
+        """Takes versions that are none any more out of jobs, and drops what is nothing without them: what is there now comes anew."""
         for job in [job for job in entry.jobs.values() if claim_of(job.latches.get(leaf)) is not None]:
-            self._journal.fire(
-                entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
-            )
+            rest = {number: latch for number, latch in job.latches.items() if number != leaf}
+            if rest and (job.state == PENDING_TRIGGER or holds(entry.schedule.trigger, rest)):
+                self._journal.note("job", entry.name, job.generation, job._replace(latches=rest).to_json())
+            else:
+                self._journal.fire(
+                    entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
+                )  # fmt: skip
 
     def _entry(self, place: Place) -> Entry | None:
         entry = self._journal.state.entries.get(place.name)

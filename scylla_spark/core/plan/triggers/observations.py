@@ -10,6 +10,7 @@ from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on
+from scylla_spark.core.plan.triggers.seen import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
@@ -124,11 +125,13 @@ class Watching:
 
     def _latch_all(self, entry: Entry, job: Job, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
         *others, last = latches
-        held = _older(job.latches, latches[last]) | {number: latches[number]._replace(values=None) for number in others}
-        job = job._replace(latches={**held, last: latches[last]}, planned_us=planned_us or job.planned_us)
+        trigger = entry.schedule.trigger
+        before = {**job.latches, **{number: latches[number]._replace(values=None) for number in others}}
+        seen = held(trigger, before, last, latches[last])
+        job = job._replace(latches=seen, planned_us=planned_us or job.planned_us)
         if job.state != PENDING_TRIGGER:
             self._launching.collected(entry, job)
-        elif holds(entry.schedule.trigger, job.latches):
+        elif holds(trigger, job.latches):
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
         else:
             self._journal.note("job", entry.name, job.generation, job.to_json())
@@ -219,21 +222,10 @@ def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
     if isinstance(leaf, OnPartitions):
         enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
         last = occurrence.values.get("partitions", {})
+        known = partitions_with((before.values or {}).get("partitions"), last.get("all", ()))
         totals = {"count": latch.seen, "rows": latch.rows, "bytes": latch.size}
-        return latch._replace(fired=enough, values={"partitions": {**last, **totals}})
+        return latch._replace(fired=enough, values={"partitions": {**last, **known, **totals}})
     return latch
-
-
-def _older(latches: Mapping[int, Latch], newest: Latch) -> dict[int, Latch]:
-    """Latches without what templates see of the newest one instead: a job of a thousand leaves holds an event once, not for each.
-
-    Versions of tables are of one leaf each, and are needed to hand them over.
-    """
-    names = (newest.values or {}).keys() - {"table"}
-    return {
-        number: latch if not latch.values or names.isdisjoint(latch.values) else latch._replace(values=None)
-        for number, latch in latches.items()
-    }
 
 
 def _leaf(entry: Entry, number: int) -> Trigger | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.queues.definitions import Queue
-from scylla_spark.client.queues.handle import QueueStatus, statuses
+from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_delete
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us
@@ -99,6 +99,9 @@ class QueueGoneView(BaseModel):
 
     name: str
     change: Literal["removed"]
+    warning: Annotated[
+        str | None, Field(description="What becomes of its tasks that its owner may not want; null: nothing")
+    ]
 
 
 @routes.get("/v1/queues", operation_id="list_queues", responses=answers({200: QueuesView}))
@@ -173,8 +176,9 @@ async def delete(api: Asked, name: Name, if_match: IfMatch = None, author: Autho
     def done() -> Response:
         revision = _revision(api, plain, if_match, needs_match=False)
         expect = {plain: revision} if if_match not in (None, ANY) else None
+        warning = api.plan.ask(lambda plan: warning_of_delete(plan, api.settings, plain))
         ask(api, "delete_queue", names=[plain], expect=expect, author=author or None)
-        return answer({"name": plain, "change": "removed"})
+        return answer({"name": plain, "change": "removed", "warning": warning})
 
     return await api.planned(done)
 

@@ -466,9 +466,9 @@ def _heard(told: Iterable[Any]) -> list[Any]:
 
 
 def together(told: Iterable[Scarcity]) -> Scarcity:
-    """What several desks say of one queue."""
+    """What several desks say of one queue; nothing limits it while one of them has something to give."""
     all_told = list(told)
     ages = [one.oldest_us for one in all_told if one.oldest_us is not None]
     limits = [one.limit for one in all_told if one.limit]
-    ready = sum(one.ready for one in all_told)
-    return Scarcity(all_told[0].queue, ready, max(ages, default=None), limits[0] if limits else "")
+    ready, gives = sum(one.ready for one in all_told), any(one.ready and not one.limit for one in all_told)
+    return Scarcity(all_told[0].queue, ready, max(ages, default=None), limits[0] if limits and not gives else "")

@@ -280,9 +280,15 @@ class ScaleView(BaseModel):
 
     queue: str
     ready: Annotated[int, Field(description="About how many tasks could be worked on now, by as many workers")]
-    oldest_ready_ms: int | None
+    oldest_ready_ms: Annotated[
+        int | None, Field(description="How long ago the scheduled time of the most urgent of them was")
+    ]
     limited_by: Annotated[
-        str | None, Field(description="paused, concurrency, rate: more workers would not help; null: nothing")
+        str | None,
+        Field(
+            description="paused, concurrency, rate, group: more workers would not help; push: dispatchers run what names a handler; "
+            "null: nothing"
+        ),
     ]
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from scylla_spark.core.lease import UNAVAILABLE, Answer, Call, Want
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.context import Asked, answer, answers, router
+from scylla_spark.services.api.context import Asked, Own, answer, answers, router
 from scylla_spark.services.api.http.listening import while_heard
 from scylla_spark.services.api.leases.views import (
     LeaseBody,
@@ -39,6 +39,7 @@ from scylla_spark.services.api.leases.views import (
 )
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.api.tasks.ids import TaskId, key_of
+from scylla_spark.services.api.tasks.single import explained
 
 routes = router()
 
@@ -135,17 +136,23 @@ async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body:
 
 @routes.post(
     "/v1/tasks/{key}:lease", operation_id="lease_a_task",
-    responses=answers({200: LeaseView}, *_IN, problems.NOT_READY),
+    responses=answers({200: LeaseView}, *_IN, problems.NOT_FOUND, problems.NOT_READY),
 )  # fmt: skip
-async def lease_task(api: Asked, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody) -> Response:
-    """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers."""
+async def lease_task(
+    api: Asked, own: Own, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
+) -> Response:
+    """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers, and says which."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
     call = Call(0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,))
     told = await while_heard(request, _waited(api, call))
     _check(told)
     if not told.leases:
-        raise Problem(problems.NOT_READY, "The task cannot be leased now.", hint="GET …/explain says why.")
+        said = await explained(api, own, wanted)
+        raise Problem(
+            problems.NOT_READY, f"The task cannot be leased now. {said['why']}",
+            hint="GET …/explain has all that must hold before it starts.", state=said["task_state"],
+        )  # fmt: skip
     return answer(lease_view(told.leases[0]))
 
 

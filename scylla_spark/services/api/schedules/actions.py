@@ -101,6 +101,7 @@ class BackfillView(BaseModel):
     """Planned times that run, or would, in their order."""
 
     planned: list[str]
+    tag: Annotated[str, Field(description="of its tasks, by which they are listed and cancelled; empty: none runs")]
     dry_run: bool
 
 
@@ -189,13 +190,13 @@ async def run(api: Asked, name: Name, how: RunBody | None = None, author: Author
 async def backfill(api: Asked, name: Name, how: BackfillBody, author: Author = "") -> Response:
     """Run past planned times, beside what the schedule does by itself."""
     plain = name_of(name)
-    planned = await api.planned(
+    found = await api.planned(
         lambda: api.scheduler.schedule(plain, author=author).backfill(
             how.begin, how.end, order=how.order, max_running=how.max_running, priority=how.priority, reprocess=how.reprocess,
             dry_run=how.dry_run,
         )
     )  # fmt: skip
-    return answer({"planned": instants(planned), "dry_run": how.dry_run})
+    return answer({"planned": instants(found.planned), "tag": found.tag, "dry_run": how.dry_run})
 
 
 @routes.get(

@@ -57,6 +57,10 @@ class RuleView(BaseModel):
     fields: Annotated[dict[str, Any], Field(description="All fields, defaults included")]
     definition: Annotated[dict[str, Any], Field(description="As it was put")]
     open: list[OpenView]
+    unknown_tags: Annotated[
+        list[str],
+        Field(description="Of its `tags` those that no schedule has now: they are of schedules, never of tasks"),
+    ]
 
 
 class RulesView(BaseModel):
@@ -183,4 +187,5 @@ def _view(one: RuleStatus) -> dict[str, Any]:
         "name": one.name, "revision": one.revision, "etag": etag(one.revision), "author": one.author,
         "changed_at": iso_of(one.changed_at), "fields": one.fields, "definition": one.definition,
         "open": [item | {"since": iso_of(item["since"]), "last": iso_of(item["last"])} for item in one.open],
+        "unknown_tags": one.unknown_tags,
     }  # fmt: skip

@@ -14,6 +14,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.task import CANCELLED
+from scylla_spark.core.task_state import ENDED, RUNNING
 from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import MOST_WAIT_MS, Api, Asked, Body, Instant, answer, answers, router
@@ -126,7 +127,7 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
     if state == CANCELLED:
         return answer(key_view(key) | {"answer": "cancelled"})
     if heard:
-        raise Problem(problems.CONFLICT, "The task runs or has ended.", hint="GET it to see how it stands.")
+        raise _stands(state, "`running=true` ends it also where it runs.")
     return answer(key_view(key) | {"answer": "sent"}, 202)
 
 
@@ -156,12 +157,15 @@ async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response
     """
     handle = api.scheduler.task(key)
     copy = moved(await api.slowly(handle.command), time_us, now_us())
-    if not (await api.slowly(handle.status)).open:
-        raise _not_moved()
+    standing = await api.slowly(handle.status)
+    if not standing.open:
+        raise _stands(standing.state)
     state, heard = await _asked_to_end(api, key, wait_ms)
     if state != CANCELLED:
         if heard:
-            raise _not_moved()
+            raise _stands(
+                state, "What runs cannot be moved: `:cancel?running=true` ends it, then `:retry` enqueues it again."
+            )
         raise Problem(
             problems.TIMED_OUT, "No dispatcher answered the cancel in time: it stands, and no copy was made.",
             hint="Once the task is cancelled, `:retry` makes a copy that is due at once.",
@@ -170,12 +174,22 @@ async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response
     return _copied(key, copy.key)
 
 
-def _not_moved() -> Problem:
+def _stands(state: str, while_it_runs: str = "") -> Problem:
+    """The problem of a task that has ended, or runs, with what is allowed then.
+
+    Args:
+        state: of the task; what is none of the open ones that wait.
+        while_it_runs: what may be done about one that runs.
+    """
+    if state in ENDED:
+        hint = "`:retry` enqueues it once more, under a new key."
+        return Problem(problems.CONFLICT, f"The task has ended: {state}.", hint=hint, state=state)
+    if state == RUNNING:
+        return Problem(problems.CONFLICT, "The task runs.", hint=while_it_runs, state=state)
     return Problem(
-        problems.CONFLICT,
-        "The task cannot be moved: it runs or has ended.",
-        hint="`:retry` enqueues an ended task again.",
-    )
+        problems.CONFLICT, "The task ran when it was asked to end, and is to be tried again.",
+        hint="Ask again before its next attempt.", state=state or "unknown",
+    )  # fmt: skip
 
 
 def _copied(old: TaskKey, copy: TaskKey) -> Response:

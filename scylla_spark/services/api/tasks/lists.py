@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -19,6 +19,7 @@ from scylla_spark.core.task_filter import OneOf, TaskFilter, read_filter, withou
 from scylla_spark.core.task_state import ENDED, OPEN
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.task_commands import stored_commands
+from scylla_spark.io.delta.task_pages import Urgency
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
 from scylla_spark.services.api.tasks.ids import id_of, key_of
@@ -27,6 +28,7 @@ from scylla_spark.services.api.tasks.views import RunView, State, run_view
 routes = router()
 
 _SENT_AT_ONCE = 5_000
+_DIGITS = 19  # of what fits into 64 bits
 _CLOCKS_US = 5_000_000  # by which clocks may differ: who ends a task tells when
 _OF_OPEN = ("state", "late", "ended", "error", "fingerprint")
 _HINT = "FIELD:VALUE terms, such as `state:failed queue:mail late:>5m scheduled:<2026-12-01`"
@@ -53,7 +55,7 @@ class ListedView(RunView):
 
 
 class PageView(BaseModel):
-    """Tasks in the order of their keys."""
+    """Tasks in the order of their keys, or by urgency."""
 
     tasks: list[ListedView]
     next: Annotated[str | None, Field(description="The `cursor` of the next page; null: there is none")]
@@ -101,11 +103,23 @@ def page(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
     as_of: AsOf = None,
+    order: Annotated[
+        Literal["key", "urgency"],
+        Query(
+            description="urgency: the highest priority first, of equals the newest; each page looks at all that a filter chooses"
+        ),
+    ] = "key",
 ) -> Response:
-    """Tasks in the order of their keys, from the tables, which lag behind by up to the trigger of ingest."""
-    now = now_us()
+    """Tasks in the order of their keys or by urgency, from the tables, which lag behind by up to the trigger of ingest."""
+    now, wanted = now_us(), _wanted(filter, own, now_us())
+    if order == "urgency":
+        behind = _urgency_of(cursor) if cursor is not None else None
+        rows = api.pages.urgent_page(wanted, limit, now=now, after=behind, as_of_us=_us(as_of))
+        return answer(
+            {"tasks": [_listed(row) for row in rows], "next": _urgency(rows[-1]) if len(rows) == limit else None}
+        )
     after = key_of(cursor) if cursor is not None else None
-    rows = api.pages.page(_wanted(filter, own, now), limit, now=now, after=after, as_of_us=_us(as_of))
+    rows = api.pages.page(wanted, limit, now=now, after=after, as_of_us=_us(as_of))
     last = id_of(_key(rows[-1])) if len(rows) == limit else None
     return answer({"tasks": [_listed(row) for row in rows], "next": last})
 
@@ -161,6 +175,27 @@ async def restore_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRu
     now = now_us()
     wanted = _with_states(_wanted(filter, own, now), (CANCELLED,))
     return answer(await api.slowly(lambda: _done(api, wanted, now, _restored, dry_run=dry_run)))
+
+
+def _urgency(row: dict[str, Any]) -> str:
+    """The cursor behind a task: its priority, when it was enqueued, and its id."""
+    return f"{row['priority'] or 0}.{row['enqueued_at'] or 0}.{id_of(_key(row))}"
+
+
+def _urgency_of(cursor: str) -> Urgency:
+    """What a cursor says.
+
+    Raises:
+        ArgumentError: it is none of this order.
+    """
+    priority, enqueued, id = [*cursor.split(".", 2), "", ""][:3]
+    if not (_is_number(priority) and _is_number(enqueued) and id):
+        raise ArgumentError("The cursor is none of a list by urgency.", hint="Pass `next` of the page before.")
+    return Urgency(int(priority), int(enqueued), key_of(id))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
 def _wanted(text: str, own: QueueBounds, now: int) -> TaskFilter:

@@ -13,6 +13,7 @@ from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
+from scylla_spark.errors import NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api.follow.log_tail import LogTail
 
@@ -50,6 +51,34 @@ class TaskReader:
         if found is None:
             return TaskHandle(self._connection, key).status()
         return with_word_of_owner(status_of(key, *found, now_us()), lambda: self._owner(key))
+
+    def ended(self, key: TaskKey, now: int) -> TaskStatus | None:
+        """How a task stands that is known to have ended; None: it has not, or nobody here knows.
+
+        What is yet to come can have been cancelled long ago: there the tables, which cost some milliseconds, are not asked.
+
+        Args:
+            key: of the task.
+            now: microseconds since the epoch.
+        """
+        known = self._tail.ended(key, self.partition(key)) is not None
+        if not known and (key.time_us > now or self._connection.readers.completion(key) is None):
+            return None
+        try:
+            return self.status(key)
+        except NotFoundError:  # it was purged a moment ago
+            return None
+
+    def command(self, key: TaskKey) -> Command:
+        """The newest enqueue of a key; whether its name is unique is what the first one said.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self._look(key)
+        if found is None or found[0].data is None or found[0].first is None:
+            return TaskHandle(self._connection, key).command()
+        return found[0].data._replace(unique=found[0].first.unique)
 
     def attempts(self, key: TaskKey) -> list[Attempt]:
         """All recorded attempts, in order.

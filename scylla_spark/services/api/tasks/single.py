@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Query
@@ -11,11 +11,13 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from scylla_spark.client.tasks.repeats import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
+from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
-from scylla_spark.core.scopes import ALL_QUEUES
-from scylla_spark.errors import NotFoundError
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, WaitMs, answer, answers, router
@@ -71,7 +73,7 @@ async def put(
     api: Asked, key: TaskId, task: TaskBody, wait: Wait = "none", wait_ms: Patience = 10_000, trace: Trace = None
 ) -> Response:  # fmt: skip
     """Enqueue the task of a key, or overwrite its data. The same request again changes nothing; an ended task stays as it is."""
-    return await _enqueued(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
+    return await _put(api, task.within(trace).command(key_of(key), now_us()), wait, wait_ms)
 
 
 @routes.post(
@@ -89,10 +91,11 @@ async def post(
     elif unique:
         return await _enqueued(api, _unique(task, idempotency_key), wait, wait_ms, api.unique_keys.send)
     if idempotency_key is None:
-        return await _enqueued(api, task.new_command(now_us()), wait, wait_ms)
+        send = _put if task.uniqueness_key is not None and task.scheduled_time is not None else _enqueued
+        return await send(api, task.new_command(now_us()), wait, wait_ms)
     command = _named(task, idempotency_key)
     if await run_in_threadpool(_is_repeated, api, command):
-        return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
+        return await _repeated(api, command, wait, wait_ms)
     return await _enqueued(api, command, wait, wait_ms)
 
 
@@ -149,9 +152,7 @@ class ExplanationView(BaseModel):
 )
 async def explain(api: Asked, own: Own, key: TaskId) -> Response:
     """Why a task is not running, by its dispatcher, else by tables and logs."""
-    said = await api.slowly(api.scheduler.task(key_of(key)).explain)
-    if own != ALL_QUEUES:
-        said = _without_others(said)
+    said = await explained(api, own, key_of(key))
     return answer({name: said[name] for name in ("state", "why", "attempts", "source", "conditions")})
 
 
@@ -170,6 +171,22 @@ async def result(api: Asked, key: TaskId, wait_ms: Annotated[WaitMs, Query()] = 
     return answer(result_view(status), 202 if status.open else 200)
 
 
+async def explained(api: Api, own: QueueBounds, key: TaskKey) -> dict[str, Any]:
+    """Why a task is not running, for who may ask about some queues; `task_state` is one of a task, `state` may be one of its lane.
+
+    Args:
+        api: to ask through.
+        own: queues that the caller may ask about.
+        key: of the task.
+
+    Raises:
+        NotFoundError: there is no such task.
+    """
+    said = await api.slowly(api.scheduler.task(key).explain)
+    state = (await run_in_threadpool(api.tasks.status, key)).state
+    return (said if own == ALL_QUEUES else _without_others(said)) | {"task_state": state}
+
+
 def _without_others(said: dict[str, Any]) -> dict[str, Any]:
     """An explanation for who may not see all queues: a lane holds tasks of several, so no sentence may name another task."""
 
@@ -178,6 +195,34 @@ def _without_others(said: dict[str, Any]) -> dict[str, Any]:
 
     told = [one | {"detail": plain(one["detail"], "")} for one in said["conditions"]]
     return said | {"why": plain(said["why"], "It waits for what is before it in its lane."), "conditions": told}
+
+
+async def _put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """Sends a command unless its key has ended: it would run nothing, and what is shown of the task would be about no run of it."""
+    ended = await run_in_threadpool(api.tasks.ended, command.key, now_us())
+    if ended is None:
+        return await _open_put(api, command, wait, wait_ms)
+    if wait == "done":
+        return answer(result_view(ended))
+    warning = f"Nothing was sent: the task of this key has ended ({ended.state}), and no key runs twice."
+    return answer(key_view(command.key) | {"receipt": None, "repeated": True, "warning": warning})
+
+
+async def _open_put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """Sends a command; what is refused as too late, and was accepted before, is a repeat."""
+    try:
+        return await _enqueued(api, command, wait, wait_ms)
+    except ArgumentError as error:
+        if not await api.slowly(partial(stands, api.scheduler.connection, command, error)):
+            raise
+    return await _repeated(api, command, wait, wait_ms)
+
+
+async def _repeated(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
+    """What is answered about a task that was accepted before, by the same command."""
+    if wait == "done" and await api.waits.ended(command.key, api.tasks.partition(command.key), wait_ms / 1000):
+        return answer(result_view(await run_in_threadpool(api.tasks.status, command.key)))
+    return answer(key_view(command.key) | {"receipt": None, "repeated": True}, 202)
 
 
 async def _enqueued(
@@ -235,12 +280,10 @@ def _is_repeated(api: Api, command: Command) -> bool:
         Problem: another was.
     """
     try:
-        before = api.tasks.status(command.key)
+        before = api.tasks.command(command.key)
     except NotFoundError:
         return False
-    handler = command.handler or api.scheduler.connection.rules.default_handler
-    wanted = (handler, command.queue, command.priority, json.loads(command.payload))
-    if (before.handler, before.queue, before.priority, before.payload) == wanted:
+    if is_same(before, command, api.scheduler.connection.rules.default_handler):
         return True
     raise Problem(
         problems.KEY_REUSED, "Another task was enqueued with this Idempotency-Key.", hint="Choose another key."

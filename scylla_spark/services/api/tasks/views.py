@@ -149,7 +149,7 @@ class AcceptedView(KeyView):
     receipt: ReceiptView | None
     repeated: bool = False
     warning: Annotated[
-        str | None, Field(description="What will probably keep it from running; null: nothing known")
+        str | None, Field(description="What keeps it from running, or probably will; null: nothing known")
     ] = None
 
 

@@ -1,0 +1,45 @@
+"""Whether an enqueue says once more what stands already: who had no answer sends the same again, be it after the grace."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from scylla_spark.client.connection import Connection
+from scylla_spark.client.tasks.handle import TaskHandle
+from scylla_spark.core.records.command import TOO_LATE, Command
+from scylla_spark.errors import ArgumentError, NotFoundError
+
+_COMPARED: Final = ("key", "queue", "priority", "timeout_ms", "retry", "expires_ms", "tags", "unique")
+
+
+def is_same(before: Command, wanted: Command, default_handler: str | None) -> bool:
+    """Whether two enqueues of a key mean the same task; when and in which trace each was sent makes no difference.
+
+    Args:
+        before: the one that stands.
+        wanted: the other.
+        default_handler: of tasks that name none.
+    """
+    return (
+        (before.handler or default_handler) == (wanted.handler or default_handler)
+        and all(getattr(before, name) == getattr(wanted, name) for name in _COMPARED)
+        and json.loads(before.payload) == json.loads(wanted.payload)
+    )
+
+
+def stands(connection: Connection, command: Command, refusal: ArgumentError) -> bool:
+    """Whether a task that was refused as too late is one that was accepted before.
+
+    Args:
+        connection: to the deployment, whose tables and logs are asked.
+        command: that was refused.
+        refusal: why.
+    """
+    if refusal.fields.get("reason") != TOO_LATE:
+        return False
+    try:
+        before = TaskHandle(connection, command.key).command()
+    except NotFoundError:
+        return False
+    return is_same(before, command, connection.rules.default_handler)

@@ -131,6 +131,18 @@ def test_whoever_enqueues_for_a_handler_that_nobody_has_is_warned(client, site):
     assert len(site.connection.sent) == 2, "it is sent all the same: a worker may have it, or a dispatcher of tomorrow"
 
 
+def test_whoever_puts_a_schedule_is_warned_of_a_handler_or_a_calendar_that_is_not_there(client):
+    plain = {"cron": "0 2 * * *"}
+    assert client.put("/v1/schedules/a", json=plain | {"handler": "remind"}).json()["warnings"] == []
+    told = client.put("/v1/schedules/b", json=plain | {"handler": "remnd", "calendar": "de"})
+    assert told.status_code == 201
+    assert [("'de'" in one, "'remnd'" in one) for one in told.json()["warnings"]] == [(True, False), (False, True)]
+    assert (
+        client.request("PATCH", "/v1/schedules/a", json={"handler": "remnd"}).json()["warnings"]
+        == told.json()["warnings"][1:]
+    )
+
+
 def test_nobody_is_warned_while_a_dispatcher_does_not_answer_and_it_is_not_asked_again_and_again(
     client, site, monkeypatch
 ):

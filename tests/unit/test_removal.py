@@ -91,3 +91,16 @@ def test_what_others_lose_by_a_set_is_told_before(w):
     assert compared(w.plan.state(), [], "bi") == wanted
     assert w.put_schedules(prune="bi") == wanted
     assert w.plan.state().entries["either"].schedule.definition["trigger"] == {"kind": "event", "name": "e"}
+
+
+def test_a_set_of_several_parts_says_what_is_stored_where_a_later_part_is_refused(w):
+    many = [Schedule(f"s{number:03}", "report", Trigger.event("e"), note="x" * 1_000) for number in range(500)]
+    circle = [Schedule("x", "report", Trigger.after("y")), Schedule("y", "store", Trigger.after("x"))]
+    with pytest.raises(ArgumentError, match="in a circle") as alone:
+        w.put_schedules(*circle)
+    assert "are stored" not in str(alone.value)
+    with pytest.raises(ArgumentError, match="in a circle") as refused:
+        w.put_schedules(*many, *circle)
+    stored = len(w.plan.state().entries)
+    assert f"{stored} schedules were looked at before, and are stored" in str(refused.value)
+    assert 0 < stored < 500

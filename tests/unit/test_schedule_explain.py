@@ -136,10 +136,20 @@ def test_a_constraint_that_is_waited_for_is_told_of():
     assert "it waited" in about(plan, START + HOUR)[0]
     assert (
         now_of(plan)[0]
-        == "Job 1 waits since 2026-03-01T01:00:00Z for its constraints; it is planned for 2026-03-01T01:00:00Z."
+        == "Job 1 waits since 2026-03-01T01:00:00Z for its constraints: 0 s of 600 s have passed since the first event "
+        "(asked again at 2026-03-01T01:10:00Z); it is planned for 2026-03-01T01:00:00Z."
     )
     plan.pass_s(600)
     assert "launched at 2026-03-01T01:10:00Z" in about(plan, START + HOUR)[1]
+
+
+def test_runs_of_others_are_the_reason_where_its_own_schedule_shows_none():
+    plan = PlannerHarness()
+    plan.put("other", {"kind": "event", "name": "e"})
+    plan.put("s", {"kind": "event", "name": "f"}, constraints=[{"kind": "concurrency", "most": 1, "otherwise": "wait"}])
+    plan.event("e")
+    plan.event("f")
+    assert "for its constraints: runs of other schedules, or by hand, of the handler 'work'" in now_of(plan)[0]
 
 
 def test_a_whole_minute_means_all_of_it_a_second_likewise_and_an_instant_itself():

@@ -205,6 +205,12 @@ def test_the_default_of_overlap_is_told_of_where_it_buffers():
     assert texts(Trigger.every("1h"), overlap=None) == []
 
 
+def test_a_number_of_runs_that_the_policy_does_not_look_at_is_told_of():
+    told = texts(Trigger.event("x"), max_running=2, overlap="buffer_all")
+    assert ["max_running = 2 does nothing, since overlap is buffer_all" in one for one in told] == [True]
+    assert texts(Trigger.event("x"), max_running=2, overlap="skip") == []
+
+
 def test_fields_and_handlers_that_nobody_knows_are_errors():
     with pytest.raises(ArgumentError, match=r"No fire knows 'upstream\.kee'"):
         texts(Trigger.after("load"), payload={"a": ["{{ upstream.key }} {{ upstream.kee }}"]})

@@ -311,3 +311,16 @@ def test_a_note_of_its_own_is_back_after_a_pause(w):
     w.schedule("a").pause("closing", until=START + timedelta(hours=1))
     w.advance("2h")
     assert w.schedule("a").status().note == "runbook 17"
+
+
+def test_a_run_for_what_is_missing_may_name_it_and_since_when(w):
+    payload = {"text": "no {{ absent.of }} since {{ absent.since }}"}
+    w.put_schedules(Schedule("alarm", "report", Trigger.absent(Trigger.event("beat"), "1h"), payload=payload))
+    w.advance("30m")
+    w.emit("beat")
+    w.advance("3h")
+    assert [run.payload for run in w.runs] == [{"text": "no event:beat since 2026-03-01T00:30:00Z"}]
+    with pytest.raises(ArgumentError, match="absent"):
+        Schedule("a", "report", Trigger.event("beat"), payload=payload)
+    with pytest.raises(ArgumentError, match=r"absent\.name"):
+        Schedule("a", "report", Trigger.absent(Trigger.event("beat"), "1h"), payload={"t": "{{ absent.name }}"})

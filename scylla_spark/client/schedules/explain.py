@@ -9,6 +9,7 @@ from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.constraint import Situation, decide
 from scylla_spark.core.plan.state.entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import times_of
@@ -82,7 +83,7 @@ def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
         asked = ", and was asked to end" if run.cancelled else ""
         yield f"The run planned for {iso(run.planned_us)} {when}{asked}; its task: {run.key}"
     for job in entry.jobs.values():
-        yield _waits(entry, job)
+        yield _waits(entry, job, now)
     if entry.paused:
         return
     ahead = following(times_of(entry.schedule.trigger), calendars, now, 1)
@@ -125,12 +126,25 @@ def _end(row: Row, end: Row | None, active: Collection[int]) -> str:
     return f"Its run ended as {end['outcome']} at {iso(end['finished_at'] or end['changed_at'])}; its task: {key}"
 
 
-def _waits(entry: Entry, job: Job) -> str:
+def _waits(entry: Entry, job: Job, now: int) -> str:
     since = f"Job {job.generation} waits since {iso(job.first_us)}"
     if job.state == PENDING_TRIGGER:
         return f"{since} for its trigger: {'; '.join(described(entry.schedule.trigger, job.latches))}."
-    what = "its constraints" if job.state == PENDING_CONSTRAINT else "another run to end"
-    return f"{since} for {what}; it is planned for {iso(job.planned_us)}."
+    planned = f"it is planned for {iso(job.planned_us)}"
+    if job.state == PENDING_CONSTRAINT:
+        return f"{since} for its constraints: {_unmet(entry, job, now)}; {planned}."
+    return f"{since} for another run to end; {planned}."
+
+
+def _unmet(entry: Entry, job: Job, now: int) -> str:
+    """Which constraints do not hold now, as far as its own schedule shows; what does not show there are runs of others."""
+    active = sum(run.key.time_us <= now for run in entry.runs.values())
+    situation = Situation(job.first_us, active, entry.last_success_us or None, entry.launches_us)
+    found = decide(entry.schedule.constraints, situation, now)
+    if not found.unmet:
+        return f"runs of other schedules, or by hand, of the handler {entry.handler!r}"
+    again = f" (asked again at {iso(found.again_us)})" if found.again_us is not None else ""
+    return "; ".join(found.unmet) + again
 
 
 def _planned_nearby(entry: Entry, calendars: Calendars, at_us: int) -> Iterator[str]:

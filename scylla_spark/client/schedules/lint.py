@@ -55,6 +55,11 @@ def findings(schedule: Schedule, now: int, handlers: Collection[str] | None = No
 
 
 def _of_overlap(schedule: Schedule, read: plan.Schedule) -> Iterator[str]:
+    if schedule.max_running is not None and read.policies.overlap != "skip":
+        yield (
+            f"max_running = {schedule.max_running} does nothing, since overlap is {read.policies.overlap}: it counts with skip only; for "
+            'some at once and a queue behind them give the constraint max_running with otherwise = "wait", and overlap = "allow_all"'
+        )
     if schedule.overlap is None and not all(isinstance(leaf, AtTimes) for leaf in leaves(read.trigger)):
         yield "overlap is not given: it is buffer_all, so runs queue up behind a slow one and none is left out"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scylla_spark.core.plan.commands.removal import Loss, losses
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 
 if TYPE_CHECKING:
     from scylla_spark.client.planner_link import PlannerLink
@@ -41,8 +41,11 @@ def put(
         known = compared(plan.state(), schedules, None, only_new=True)
         done = {name: verdict for name, verdict in known.items() if verdict != "added"}
     parts = list(_parts([schedule.definition for schedule in schedules if schedule.name not in done]))
-    for part in parts:
-        done |= plan.ask("put", schedules=part, author=author or None, ifAbsent=True if only_new else None).done
+    for number, part in enumerate(parts):
+        try:
+            done |= plan.ask("put", schedules=part, author=author or None, ifAbsent=True if only_new else None).done
+        except (ArgumentError, ConflictError) as error:
+            raise _stopped(error, parts, number) from error
     if prune is not None:
         gone = _pruned(plan.state(), names, prune)
         if gone:
@@ -138,6 +141,15 @@ def _check_removals(
                 f"The schedule {name!r} of the set waits for {loss.work!r}, which is removed since it is not of the set.",
                 hint=f"Change the `after` of {name!r}, or keep {loss.work!r}.",
             )
+
+
+def _stopped(error: SchedulerError, parts: Sequence[Sequence[Any]], number: int) -> SchedulerError:
+    """What was refused, and what of the set had been stored before; a set of one part is stored whole or not at all."""
+    if not number:
+        return error
+    stored = sum(len(part) for part in parts[:number])
+    said = f"{error.message} Of the set {stored} schedules were looked at before, and are stored; nothing was removed."
+    return type(error)(said, hint=error.hint)
 
 
 def _check_owner(schedules: Sequence[Schedule], prune: str | None) -> None:

@@ -185,6 +185,7 @@ _BASE_US, _CAP_US = 20_000_000, 120_000_000
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("planned", "started", "schedule", "revision", "generation"), frozenset[str]()),
+    "absent": frozenset({"of", "since"}),
     "partitions": frozenset({"dataset", "values", "all", "more", "count", "rows", "bytes"}),
     "table": frozenset(
         {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
@@ -268,6 +269,8 @@ def names_of(trigger: Trigger) -> frozenset[str]:
                 names |= {"event", "events"}
             case OnRuns():
                 names |= {"upstream", "upstreams"}
+            case OnAbsence():
+                names |= {"absent"}
     return frozenset(names)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import OBSOLETE, Launching, may_wait_alone
 from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
@@ -206,7 +207,7 @@ class Watching:
             self._arm(entry.name, number, seen_us + leaf.within_us, now)
             return
         self._journal.note("seen", entry.name, number, -1)
-        self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": seen_us}}), now)
+        self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": iso(seen_us)}}), now)
 
 
 def _begun(entry: Entry, now: int) -> Job:

@@ -33,6 +33,7 @@ from scylla_spark.services.api.schedules.views import (
     etag_of,
     listed_schedule,
     schedule_view,
+    unknown_calendars,
 )
 
 routes = router()
@@ -133,6 +134,7 @@ async def put(
 ) -> Response:
     """Store a schedule, whole; what is left out is at its default. One that is stored otherwise needs If-Match, and stays paused."""
     plain = name_of(name)
+    await api.handlers.fresh()
     return await api.planned(lambda: _put(api, plain, lambda _: definition, if_match, author, needs_match=True))
 
 
@@ -150,6 +152,7 @@ async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = 
             raise missing(plain)
         return _patched(json.loads(text), changed)
 
+    await api.handlers.fresh()
     return await api.planned(lambda: _put(api, plain, patched, if_match, author, needs_match=False))
 
 
@@ -303,7 +306,10 @@ def _shown(api: Api, name: str, status: int = 200) -> Response:
     entry = plan.entries.get(name)
     if entry is None:
         raise missing(name)
-    return answer(schedule_view(entry, plan, now_us()), status, {"ETag": etag_of(entry)})
+    unknown = api.handlers.unknown(entry.handler)
+    warnings = [*unknown_calendars(entry, plan), *([unknown] if unknown is not None else [])]
+    view = schedule_view(entry, plan, now_us()) | {"warnings": warnings}
+    return answer(view, status, {"ETag": etag_of(entry)})
 
 
 def _key(kind: str, value: str | None) -> str:

@@ -64,6 +64,9 @@ class ScheduleView(ListedScheduleView):
     ]
     jobs: list[dict[str, Any]]
     runs: Annotated[list[str], Field(description="Ids of the tasks of runs that have not ended")]
+    warnings: Annotated[
+        list[str], Field(description="Calendars it names that are not stored, and that no dispatcher has its handler")
+    ]
     definition: Annotated[dict[str, Any], Field(description="As it was put; names are camelCase, as on the wire")]
 
 
@@ -115,6 +118,16 @@ def listed_schedule(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:
         "next_at": iso_of(status.next_at), "running": status.running, "waiting": status.waiting, "failures": status.failures,
         "note": status.note, "owner": status.owner, "tags": list(status.tags), "revision": entry.revision, "etag": etag_of(entry),
     }  # fmt: skip
+
+
+def unknown_calendars(entry: Entry, plan: PlanState) -> list[str]:
+    """What to say of calendars that a schedule names and that are not stored."""
+    names = [key.removeprefix("calendar:") for key in entry.keys if key.startswith("calendar:")]
+    return [
+        f"There is no calendar {name!r}: until it is put it has no days."
+        for name in names
+        if name not in plan.calendars
+    ]
 
 
 def schedule_view(entry: Entry, plan: PlanState, now: int) -> dict[str, Any]:

@@ -52,13 +52,21 @@ class KnownHandlers:
         Args:
             command: that was sent. Of a queue of workers it may be theirs: they tell nobody what they can run.
         """
+        await self.fresh()
+        return self.unknown(command.handler)
+
+    async def fresh(self) -> None:
+        """Looks again where the last look is long ago; see `_renew`."""
         if boot_us() >= self._until:
             await self._renew()
+
+    def unknown(self, handler: str | None) -> str | None:
+        """What to say of a name by what dispatchers told last; None: one has it, or nobody knows what they have."""
         known = self._known
-        if known is None or not known.asked or known.silent or not command.handler or command.handler in known.handlers:
+        if known is None or not known.asked or known.silent or not handler or handler in known.handlers:
             return None
         return (
-            f"No dispatcher that runs has a handler {command.handler!r}: unless workers run it, its attempts fail. "
+            f"No dispatcher that runs has a handler {handler!r}: unless workers run it, its attempts fail. "
             "`scylla-spark handler list` shows those that are there."
         )
 

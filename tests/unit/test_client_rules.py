@@ -293,6 +293,7 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
         "task",
     }
     plan = {"put_schedules", "schedule", "emit", "notify_partitions", "put_calendar"}
+    plan |= {"list_schedules", "pause_schedules", "resume_schedules"}
     frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
     queues = {"put_queue", "put_queues", "queue", "queues", "create_token"}
     lists = {"list_tasks", "stream_tasks", "list_attempts", "handlers"}

@@ -110,8 +110,7 @@ def test_a_huge_answer_is_not_read_to_its_end():
 
 
 @pytest.mark.slow
-def test_an_answer_of_a_byte_now_and_then_ends_at_the_limit(monkeypatch):
-    monkeypatch.setattr(explain, "_TIMEOUT_S", 0.5)
+def test_an_answer_of_a_byte_now_and_then_ends_at_the_limit():
     over = threading.Event()
 
     def answer(handler):
@@ -122,7 +121,7 @@ def test_an_answer_of_a_byte_now_and_then_ends_at_the_limit(monkeypatch):
 
     with answering(answer) as (address, _):
         begun = time.monotonic()
-        assert explain.ask(address, "status") is None
+        assert explain.ask(address, "status", timeout_s=0.5) is None
         assert time.monotonic() - begun < 3
         over.set()
 

@@ -405,7 +405,7 @@ def test_an_unknown_handler_is_refused_and_the_nearest_is_named():
         ({"priority": 256}, "priority"),
         ({"queue": "no such queue!"}, "queue"),
         ({"retry": 3}, "Retry"),
-        ({"ordering_id": ""}, "orderingId"),
+        ({"ordering_id": ""}, "ordering_id"),
     ],
 )
 def test_what_a_deployment_would_refuse_is_refused_here(options, said):

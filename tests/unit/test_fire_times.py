@@ -260,6 +260,14 @@ def test_hours_that_a_recurrence_names_are_local_in_summer_and_winter():
         assert local(listed(times, us(f"{monday}T00:00"), 2)) == [f"{monday[5:]} 09:00", f"{monday[5:]} 09:30"]
 
 
+def test_an_hour_that_a_recurrence_meets_in_winter_only_is_no_error_in_summer():
+    times = recurrence("FREQ=HOURLY;INTERVAL=24;BYHOUR=5", "2026-01-01T05:00", BERLIN)
+    assert times.next_after(us("2026-07-01")) == us("2026-10-25T04:00")
+    assert times.next_after(us("2026-10-25T04:00")) == us("2026-10-26T04:00")
+    ended = recurrence("FREQ=HOURLY;INTERVAL=24;BYHOUR=5;UNTIL=20260801T000000", "2026-01-01T05:00", BERLIN)
+    assert ended.next_after(us("2026-07-01")) is None
+
+
 def test_a_recurrence_by_the_hour_counts_real_hours_and_ends_at_a_local_time():
     counted = FireTimes(recurrence("FREQ=HOURLY;COUNT=5", "2026-10-25T00:00", BERLIN))
     assert listed(counted, 0, 9) == [us("2026-10-24T22:00") + hour * 3_600_000_000 for hour in range(5)]

@@ -205,6 +205,13 @@ def test_the_default_of_overlap_is_told_of_where_it_buffers():
     assert texts(Trigger.every("1h"), overlap=None) == []
 
 
+def test_times_that_are_past_when_they_are_put_are_told_of():
+    past, future = datetime(2026, 10, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
+    (told,) = texts(Trigger.at(past, future))
+    assert "1 of its times lie in the past: they are not run" in told
+    assert texts(Trigger.at(future)) == []
+
+
 def test_a_number_of_runs_that_the_policy_does_not_look_at_is_told_of():
     told = texts(Trigger.event("x"), max_running=2, overlap="buffer_all")
     assert ["max_running = 2 does nothing, since overlap is buffer_all" in one for one in told] == [True]

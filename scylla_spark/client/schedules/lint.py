@@ -13,7 +13,7 @@ from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import Cron
-from scylla_spark.core.plan.times.fire_times import Every
+from scylla_spark.core.plan.times.fire_times import Dates, Every
 from scylla_spark.core.plan.times.zone import DAY_US, SECOND_US
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 
@@ -75,6 +75,9 @@ def _of_times(read: plan.Schedule, now: int) -> Iterator[str]:
         if times.next_after(now, {}) is None:
             yield "all its times lie in the past: it never fires"
             continue
+        past = sum(at <= now for at in times.rule.instants_us) if isinstance(times.rule, Dates) else 0
+        if past:
+            yield f"{past} of its times lie in the past: they are not run, and no row of `fires` tells of them"
         if read.work.expires_ms is not None and times.jitter_us >= read.work.expires_ms * 1000:
             yield "jitter may let it start after it expires: such times are skipped"
         if _is_every_second(times.rule, now):

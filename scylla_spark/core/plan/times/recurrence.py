@@ -246,15 +246,18 @@ def _instants(rule: Recurrence, after_us: int, most: int) -> Iterator[int]:
             return
         offset = zone.offset_us(rule.tz, after_us + 1)
         end_us = _end_of_offset(rule.tz, after_us + 1)
-        series = _series(text, zone.local(start_us, offset).isoformat())
         at, end = zone.local(after_us, offset), zone.local(end_us - 1, offset)
+        after_us = end_us - 1
+        try:
+            series = _series(text, zone.local(start_us, offset).isoformat())
+        except ValueError:
+            continue  # none of its steps lies in an hour that it names, until the clock is set again
         for step in _short_steps_until(series.steps, _cut(max(at, series.start - _MOMENT), series.within), left, end):
             for found in series.later_of(step, at):
                 if found > series.end:
                     return
                 if found <= end:
                     yield zone.instant(found, offset)
-        after_us = end_us - 1
 
 
 def _near_step(after_us: int, start_us: int, period_us: int) -> int:

@@ -7,6 +7,7 @@ import re
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
+from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.errors import ArgumentError, shown
 
@@ -116,5 +117,9 @@ def outputs_place(key: TaskKey, attempt: int, partitions: int) -> str:
         attempt: its number, from 1.
         partitions: of the deployment.
     """
-    digest = blake2b(str(key).encode(errors="replace"), digest_size=_DIGEST_BYTES, person=b"ss outputs").hexdigest()
+    ambiguous = "," in key.ordering_id or "," in key.uniqueness_key
+    text = (
+        str(key) if ambiguous else f"TaskKey({iso(key.time_us)},{key.ordering_id},{key.uniqueness_key})"
+    )  # as files lie since ever
+    digest = blake2b(text.encode(errors="replace"), digest_size=_DIGEST_BYTES, person=b"ss outputs").hexdigest()
     return f"{partition_of(key.ordering_id, partitions)}/{key.hour}/{digest}/{attempt}"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from scylla_spark.errors import ArgumentError
+from scylla_spark.executors.surroundings import staying
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class Resource(Generic[T]):
         with self._lock:
             if self._pid != os.getpid():
                 self._steps = self._make()
-                self._value = next(self._steps)
+                with staying():
+                    self._value = next(self._steps)
                 if not _open:
                     atexit.register(end_all)
                 self._pid = os.getpid()

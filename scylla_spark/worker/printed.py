@@ -126,7 +126,8 @@ class _Tee:
         """
         if isinstance(text, str):
             self.heard(text)
-        return int(self._whole.write(text))
+        self._whole.write(text)
+        return len(text)
 
     def writelines(self, texts: Iterable[str], /) -> None:
         """Writes one after the other."""
@@ -156,9 +157,9 @@ class _BytesTee:
 
     def write(self, data: Any, /) -> int:
         """Writes to the logs, and to the stream itself."""
-        written = int(self._whole.write(data))
+        self._whole.write(data)
         self._text.heard(bytes(data).decode(errors="replace"))
-        return written
+        return len(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)

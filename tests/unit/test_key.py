@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_murmur2
 
 from scylla_spark.core.key import TaskKey, murmur2, partition_of
+from scylla_spark.core.output import outputs_place
 from scylla_spark.errors import ArgumentError
 
 
@@ -76,3 +77,13 @@ def test_a_part_with_a_comma_is_quoted_and_others_are_as_they_are():
 def test_bad_text_is_refused_with_the_right_form(text):
     with pytest.raises(ArgumentError, match="Write TaskKey"):
         TaskKey.parse(text)
+
+
+def test_files_lie_where_they_always_lay_unless_two_keys_had_one_place():
+    at = 1_795_000_000_000_000
+    assert outputs_place(TaskKey(at, "report", "nightly"), 2, 8) == "7/498611/79dd0c97d56e101136e1ecb08ce60738/2"
+    assert (
+        outputs_place(TaskKey(at, "report", 'with "quotes"'), 1, 8).split("/")[2] == "396ae9e609bdad0c18edef0a23575226"
+    )
+    ambiguous = TaskKey(at, "a,b", "c"), TaskKey(at, "a", "b,c")
+    assert len({outputs_place(key, 1, 8).split("/")[2] for key in ambiguous}) == 2

@@ -163,6 +163,21 @@ def test_of_more_than_was_wanted_the_surplus_goes_back_at_once(desks):
     assert {report.outcome for report in returned} == {"yielded"}
 
 
+def test_the_surplus_is_what_is_youngest_by_its_own_time_however_late_it_came_back(desks, monkeypatch):
+    times = {}
+
+    def told(token):
+        came_back, at = times[token]
+        return Granted(token, TaskKey(at, "a", token), 1, 1, None, "q", "null", 0, came_back, 10_000, 0)
+
+    monkeypatch.setitem(globals(), "granted", told)
+    for number, desk in enumerate(desks.desks.values()):
+        desk.gives = [new_token(number, RNG)]
+        times[desk.gives[0]] = (9_000, 1_000) if number == 0 else (2_000, 2_000)
+    found = answer(desks, wants=(Want("q", 1),))
+    assert [lease.key.time_us for lease in found.leases] == [1_000], "it was yielded, and is the oldest all the same"
+
+
 def test_what_is_wanted_is_shared_out_so_that_hardly_anything_goes_back(desks):
     for number, desk in enumerate(desks.desks.values()):
         desk.gives = [new_token(number + 2 * (n % 2), RNG) for n in range(8)]

@@ -8,6 +8,7 @@ from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task import NOT_STARTED, SUCCEEDED, TIMED_OUT, Invocation, Outcome
 from scylla_spark.io.host.http_get import fetch
+from scylla_spark.services.dispatch import describe
 from scylla_spark.services.dispatch.describe import describe_due
 from scylla_spark.services.dispatch.metrics import MOST_VALUES, DispatchMetrics
 from scylla_spark.services.ingest.metrics import IngestMetrics
@@ -165,7 +166,7 @@ def test_a_lease_that_its_worker_never_got_is_no_attempt():
     assert samples(measures) == {}
 
 
-def test_what_is_due_and_does_not_start_is_told_while_it_waits():
+def test_what_is_due_and_does_not_start_is_told_while_it_waits(monkeypatch):
     world = Harness(queues={"slow": QueueLimits(concurrency=1)})
     for number in range(4):
         world.enqueue(lane=f"l{number}", queue="slow", due=number)
@@ -178,6 +179,8 @@ def test_what_is_due_and_does_not_start_is_told_while_it_waits():
     world.now += 400 * SECOND
     told = describe_due(world.engine, world.now)
     assert (told["ready"], told["overdue"]) == (3, 3)
+    monkeypatch.setattr(describe, "_MOST_DUE", 2)
+    assert describe_due(world.engine, world.now)["ready"] == 2, "a look is bounded"
     assert describe_due(Harness().engine, 0) == {"ready": 0, "overdue": 0, "oldest_ready_seconds": 0}
 
 

@@ -61,14 +61,19 @@ class TaskHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"TaskHandle({self.key})"
 
-    def status(self) -> TaskStatus:
+    def status(self, *, live: bool = True) -> TaskStatus:
         """How the task stands now: tables and both logs.
+
+        Args:
+            live: of an attempt under way its dispatcher is asked, for a second at most, how far it is.
 
         Raises:
             NotFoundError: no such task was ever enqueued or cancelled, or it was purged.
         """
         folded, facts, fresh = self._look()
         status = status_of(self.key, folded, facts, now_us(), fresh=fresh)
+        if not live:
+            return status
         return with_word_of_owner(status, lambda: self._connection.owner_address(self._partition))
 
     def attempts(self) -> list[Attempt]:
@@ -165,7 +170,7 @@ class TaskHandle(Generic[R_co]):
         """
         now = now_us()
         copy = arguments.moved(self.command(), arguments.moment(now, at, delay), now)
-        status = self.status()
+        status = self.status(live=False)
         cut_short = self._moving and status.state == CANCELLED and not status.attempts
         if not cut_short and (not status.open or self._cancelled_for_move(timeout) != CANCELLED):
             raise ConflictError(
@@ -217,7 +222,7 @@ class TaskHandle(Generic[R_co]):
             NotFoundError: there is no such task.
             UnreachableError: Kafka does not answer.
         """
-        self.status()
+        self.status(live=False)
         wanted = LineFilter(attempt)
         if not follow:
             return lines_of(self._connection, self.key, wanted)
@@ -232,7 +237,7 @@ class TaskHandle(Generic[R_co]):
         Raises:
             NotFoundError: there is no such task.
         """
-        self.status()
+        self.status(live=False)
         attempts = [one for one in self.attempts() if attempt in (None, one.number)]
         files = OutputFiles(self._connection.settings.outputs_path)
         return outputs_of(attempts, self.key, files, self._connection.rules.partitions)
@@ -246,7 +251,7 @@ class TaskHandle(Generic[R_co]):
         Raises:
             NotFoundError: there is no such task.
         """
-        return explain(self.status(), self._connection.owner_address(self._partition))
+        return explain(self.status(live=False), self._connection.owner_address(self._partition))
 
     # -- below: how the answers are found -------------------------------------------------------------------------------
 

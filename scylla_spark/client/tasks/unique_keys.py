@@ -130,7 +130,7 @@ class UniqueKeys:
 
     def _is_open(self, key: TaskKey) -> bool:
         try:
-            return TaskHandle(self._connection, key).status().state in OPEN
+            return TaskHandle(self._connection, key).status(live=False).state in OPEN
         except NotFoundError:
             return False  # purged meanwhile
 

@@ -36,7 +36,7 @@ from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, p
 from scylla_spark.executors.local.handler_call import call, clean, failed
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.local.surroundings import Surroundings
+from scylla_spark.executors.surroundings import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64

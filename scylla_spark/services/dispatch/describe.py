@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -25,8 +26,9 @@ from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 
 _PATIENCE_S = 5.0
 _SHOWN = 50
+_MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
-    "ready": "Heads of lanes that are due and wait for room, a worker, or their queue",
+    "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; 50,000 means as many or more",
     "overdue": "Those of them that have waited for more than five minutes",
     "oldest_ready_seconds": "How long the oldest of them has waited; 0: none waits",
 }
@@ -95,7 +97,8 @@ def describe_due(engine: Engine, now: int) -> dict[str, float]:
         engine: of this dispatcher, asked in its thread.
         now: microseconds since the epoch.
     """
-    since = [place.planned_us for place in engine.due()]
+    heads = (place.lane.active for place in islice(engine.due(), _MOST_DUE))
+    since = [head.next_us for head in heads if head is not None]
     overdue = sum(planned_us < now - STALE_US for planned_us in since)
     return {
         "ready": len(since),

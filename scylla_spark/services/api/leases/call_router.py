@@ -180,7 +180,9 @@ class LeaseCalls:
         most = sum(want.most for want in call.wants)
         if not call.wants or len(answer.leases) <= most:
             return answer
-        leases = sorted(answer.leases, key=lambda lease: (-lease.priority, lease.planned_us))
+        leases = sorted(
+            answer.leases, key=lambda lease: (-lease.priority, lease.key.time_us)
+        )  # as each queue gives them out
         surplus = [lease.token for lease in leases[most:] if lease.token]
         if surplus:
             with contextlib.suppress(UnreachableError):  # it ends by itself; what is wanted is not lost with it

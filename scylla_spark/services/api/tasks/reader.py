@@ -41,16 +41,21 @@ class TaskReader:
         """Where the records of a key stand."""
         return partition_of(key.ordering_id, self._connection.rules.partitions)
 
-    def status(self, key: TaskKey) -> TaskStatus:
+    def status(self, key: TaskKey, *, live: bool = False) -> TaskStatus:
         """How a task stands.
+
+        Args:
+            key: of the task.
+            live: of an attempt under way its dispatcher is asked how far it is; that may take a second.
 
         Raises:
             NotFoundError: there is no such task.
         """
         found = self._look(key)
         if found is None:
-            return TaskHandle(self._connection, key).status()
-        return with_word_of_owner(status_of(key, *found, now_us()), lambda: self._owner(key))
+            return TaskHandle(self._connection, key).status(live=live)
+        status = status_of(key, *found, now_us())
+        return with_word_of_owner(status, lambda: self._owner(key)) if live else status
 
     def ended(self, key: TaskKey, now: int) -> TaskStatus | None:
         """How a task stands that is known to have ended; None: it has not, or nobody here knows.
@@ -89,7 +94,7 @@ class TaskReader:
         found = self._look(key)
         if found is None:
             handle = TaskHandle(self._connection, key)
-            handle.status()
+            handle.status(live=False)
             return handle.attempts()
         return told_by_owner([attempt_of(fact) for fact in attempts_of(found[1])], key, lambda: self._owner(key))
 

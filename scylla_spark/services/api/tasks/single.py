@@ -106,7 +106,7 @@ async def post(
 )
 def get(api: Asked, key: TaskId) -> Response:
     """How a task stands now, by tables and logs."""
-    return answer(task_view(api.tasks.status(key_of(key))))
+    return answer(task_view(api.tasks.status(key_of(key), live=True)))
 
 
 class AttemptsView(BaseModel):

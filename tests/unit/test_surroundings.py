@@ -1,0 +1,61 @@
+"""What handlers of one process find around them: as it was before the task before, but for what all of them share."""
+
+import os
+
+import pytest
+
+from scylla_spark.executors import surroundings
+from scylla_spark.executors.resources import setup
+from scylla_spark.executors.surroundings import Surroundings
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """This process's surroundings, which are as they are now when the test has ended."""
+    before, folder = dict(os.environ), os.getcwd()
+    monkeypatch.setattr(surroundings, "_ours", [])
+    yield Surroundings()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def test_what_is_set_changed_or_taken_away_is_as_before(here, tmp_path):
+    mask = os.umask(0o022)
+    os.umask(mask)
+    folder = os.getcwd()
+    os.environ |= {"TENANT": "red", "PATH": "/nowhere"}
+    os.environ.pop("HOME", None)
+    home = here._variables.get(b"HOME")
+    os.chdir(tmp_path)
+    tmp_path.rmdir()
+    os.umask(0o123)
+    here.restore()
+    assert "TENANT" not in os.environ
+    assert os.environ["PATH"] != "/nowhere"
+    assert os.environ.get("HOME", "").encode() == (home or b"")
+    assert (os.getcwd(), os.umask(mask)) == (folder, mask)
+
+
+def test_what_a_setup_function_sets_stays_and_what_a_handler_had_set_before_does_not(here, tmp_path):
+    @setup
+    def client():
+        os.environ["DB_URL"] = "x"
+        os.environ.pop("LANG", None)
+        os.chdir(tmp_path)
+        yield 1
+
+    os.environ["TENANT"] = "red"
+    assert client() == 1
+    here.restore()
+    assert (os.environ.get("DB_URL"), os.environ.get("TENANT"), os.getcwd()) == ("x", None, str(tmp_path))
+    assert "LANG" not in os.environ
+    os.environ["DB_URL"] = "mine"
+    here.restore()
+    assert os.environ["DB_URL"] == "x"
+
+
+def test_what_pyspark_sets_when_it_is_first_used_stays(here):
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    here.restore()
+    assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"

@@ -192,9 +192,13 @@ def task_failed(key: TaskKey, outcome: str, attempt: int, failure: Failure | Non
 def _read(text: str | None) -> Any:
     """What a worker reported, if that is JSON: any program may have written the fact."""
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON.")
 
 
 def _instant(us: int) -> datetime | None:

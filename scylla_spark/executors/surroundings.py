@@ -17,15 +17,15 @@ class Surroundings:
 
     def __init__(self) -> None:
         self._variables = dict(_live)
-        self._folder = os.getcwd()
+        self._folder = _folder()
         self._mask = _umask()
         _ours.append(self)
 
     def restore(self) -> None:
-        """Makes all as it was, but for what Spark and `setup` functions have set; costs microseconds where nothing has changed."""
+        """Makes all as it was, but for what Spark and `setup` functions have changed; costs microseconds where nothing has changed."""
         if _live != self._variables:
             self._restore_variables()
-        if _folder() != self._folder:
+        if self._folder is not None and _folder() != self._folder:
             with contextlib.suppress(OSError):  # it is gone for everybody
                 os.chdir(self._folder)
         os.umask(self._mask)
@@ -45,14 +45,16 @@ class Surroundings:
         self._folder = folder or self._folder
 
     def _restore_variables(self) -> None:
-        for name in _live.keys() - self._variables.keys():
+        for name in _live.keys() | self._variables.keys():
+            before, now = self._variables.get(name), _live.get(name)
+            if before == now:
+                continue
             if name.startswith(_SPARKS):
-                self._variables[name] = _live[name]
-            else:
+                self.keep({name: now}, None)
+            elif before is None:
                 del os.environ[os.fsdecode(name)]
-        for name, value in self._variables.items():
-            if _live.get(name) != value:
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+            else:
+                os.environ[os.fsdecode(name)] = os.fsdecode(before)
 
 
 @contextlib.contextmanager

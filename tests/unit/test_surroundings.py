@@ -55,7 +55,18 @@ def test_what_a_setup_function_sets_stays_and_what_a_handler_had_set_before_does
     assert os.environ["DB_URL"] == "x"
 
 
-def test_what_pyspark_sets_when_it_is_first_used_stays(here):
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    here.restore()
-    assert os.environ["SPARK_CONNECT_MODE_ENABLED"] == "1"
+def test_what_pyspark_sets_changes_and_takes_back_stays_so(here):
+    for value in ("1", "2", None, "3"):
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        if value is not None:
+            os.environ["SPARK_CONNECT_MODE_ENABLED"] = value
+        here.restore()
+        assert os.environ.get("SPARK_CONNECT_MODE_ENABLED") == value
+
+
+def test_a_folder_that_is_gone_already_is_nobodys(here, tmp_path):
+    gone = tmp_path / "release-41"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    Surroundings().restore()

@@ -28,7 +28,7 @@ _PATIENCE_S = 5.0
 _SHOWN = 50
 _MOST_DUE = 50_000  # lanes that a look goes through: the engine waits for it
 _DUE = {
-    "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; 50,000 means as many or more",
+    "ready": "Heads of lanes that are due and wait for room, a worker, or their queue; of more than 50,000 only so many are looked at",
     "overdue": "Those of them that have waited for more than five minutes",
     "oldest_ready_seconds": "How long the oldest of them has waited; 0: none waits",
 }

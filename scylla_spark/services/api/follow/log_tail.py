@@ -100,6 +100,12 @@ class LogTail:
             found = memory.facts(key, partition) if memory is not None else []
         return next((fact for fact in found if fact.terminal), None)
 
+    def owner(self, partition: int) -> str:
+        """Where the owner of a partition serves its state, if it took it since the tables were written; "" otherwise."""
+        with self._lock:
+            memory = self._asked()
+            return memory.address(partition) if memory is not None else ""
+
     def marks(self) -> dict[int, Mark]:
         """How far the tables were a moment ago: partition → mark."""
         with self._lock:

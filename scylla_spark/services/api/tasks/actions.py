@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import Query
@@ -157,7 +158,7 @@ async def _moved(api: Api, key: TaskKey, time_us: int, wait_ms: int) -> Response
     """
     handle = api.scheduler.task(key)
     copy = moved(await api.slowly(handle.command), time_us, now_us())
-    standing = await api.slowly(handle.status)
+    standing = await api.slowly(partial(handle.status, live=False))
     if not standing.open:
         raise _stands(standing.state)
     state, heard = await _asked_to_end(api, key, wait_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.handle import TaskHandle
-from scylla_spark.clock import now_us
+from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.fold import Folded
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.progress_mark import Mark
@@ -18,6 +18,7 @@ from scylla_spark.io.kafka.command_sender import Place
 from scylla_spark.services.api.follow.log_tail import LogTail
 
 _OWN_S = 1.0
+_OWNER_US = 10_000_000
 
 
 class TaskReader:
@@ -32,6 +33,7 @@ class TaskReader:
         self._connection = connection
         self._tail = tail
         self._own: dict[int, int] = {}  # partition → the last record that was sent from here
+        self._owners: dict[int, tuple[str, int]] = {}  # partition → address, and until when it is believed
 
     def sent(self, place: Place) -> None:
         """Remembers where a command of ours stands: whoever asks afterwards sees it."""
@@ -99,7 +101,13 @@ class TaskReader:
         return told_by_owner([attempt_of(fact) for fact in attempts_of(found[1])], key, lambda: self._owner(key))
 
     def _owner(self, key: TaskKey) -> str:
-        return self._connection.owner_address(self.partition(key))
+        """Where its dispatcher serves its state; looked up seldom, because calls of workers wait for the same look-up."""
+        partition = self.partition(key)
+        address, until_us = self._owners.get(partition, ("", 0))
+        if boot_us() > until_us:
+            address = self._connection.owner_address(partition)
+            self._owners[partition] = address, boot_us() + _OWNER_US
+        return self._tail.owner(partition) or address
 
     def _look(self, key: TaskKey) -> tuple[Folded, list[Fact]] | None:
         """Everything known of a key; None where the tail does not know enough."""

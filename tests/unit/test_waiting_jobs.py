@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scylla_spark import Constraint, Schedule, Trigger
-from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed
+from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed, Job
 from scylla_spark.core.plan.tables.handing_over import moved
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.testing import world
 from tests.support.planner_harness import SECOND, PlannerHarness
+from tests.support.planner_harness import START as START_US
 
 START = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 AT_ONE = Constraint.time_range("13:00", "14:00")
@@ -22,6 +23,17 @@ PARTS = VERSIONS | {"part": "{{ table.partition }}"}
 EVENT = {"kind": "event", "name": "e"}
 TABLE = {"kind": "table", "table": "/t"}
 LATER = [{"kind": "delay", "delay": "60s"}]
+
+
+HOUR = 3_600
+
+
+def jobs(plan: PlannerHarness) -> list[Job]:
+    return [*plan.planner.state.entries["a"].jobs.values()]
+
+
+def planned(unique: str) -> str:
+    return unique.split("/")[1][8:16]
 
 
 def report(task):
@@ -285,6 +297,26 @@ def test_of_times_that_wait_for_a_constraint_the_latest_is_run(w):
     told = [(fire.planned_at.minute, fire.verdict) for fire in w.fires][:5]
     assert told == [(10, "waiting"), (10, "skipped"), (20, "waiting"), (20, "skipped"), (30, "waiting")]
     assert len(w.runs) == len([fire for fire in w.fires if fire.verdict == "launched"]) <= 2
+
+
+def test_a_time_that_waited_for_a_run_and_then_for_a_constraint_keeps_its_place_beside_a_later_one() -> None:
+    plan = PlannerHarness()
+    by_day = [{"kind": "time_range", "begin": "09:00", "end": "17:00", "tz": "UTC"}]
+    plan.put("a", {"kind": "cron", "expression": "30 9-18 * * *"}, overlap="buffer_one", constraints=by_day)
+    plan.pass_s(HOUR * 17.5 + 60)
+    assert [(job.state, job.planned_us) for job in jobs(plan)] == [
+        ("pending_launch", START_US + round(10.5 * HOUR * SECOND)),
+        ("pending_constraint", START_US + round(17.5 * HOUR * SECOND)),
+    ]
+    plan.end()
+    plan.restart()
+    plan.pass_s(HOUR)
+    assert [job.state for job in jobs(plan)] == ["pending_constraint", "pending_constraint"]
+    plan.to(START_US + HOUR * 33 * SECOND + SECOND)
+    plan.end()
+    plan.end()
+    assert [planned(launched) for launched in plan.launched()] == ["01T09:30", "01T10:30", "01T18:30"]
+    assert not jobs(plan)
 
 
 def test_a_delay_counts_from_the_first_of_the_times_that_wait(w):

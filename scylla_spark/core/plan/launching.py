@@ -165,12 +165,12 @@ class Launching:
         known = entry.jobs.get(job.generation)
         if known is not None and known.state == PENDING_CONSTRAINT:
             return job.generation
-        before = _replaced(entry, job)
+        before = _replaced(entry, job) if known is None else None  # what has waited for a run keeps its place
         if before is not None:
             instead = f"the run planned for {iso(job.planned_us)} takes its place"
             self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
             job = job._replace(generation=before.generation, first_us=before.first_us)
-        elif len(entry.jobs) >= MOST_JOBS:
+        elif known is None and len(entry.jobs) >= MOST_JOBS:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
             return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
@@ -509,7 +509,7 @@ def _replaced(entry: Entry, job: Job) -> Job | None:
     if job.latches or not may_wait_alone(schedule) or schedule.policies.catch_up == "all":
         return None
     waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
-    return next(waiting, None)
+    return max(waiting, default=None, key=lambda one: one.planned_us)
 
 
 def _is_exclusive(schedule: Schedule) -> bool:

@@ -325,6 +325,39 @@ def test_a_delay_counts_from_the_first_of_the_times_that_wait(w):
     assert [run.started_at - START for run in w.runs] == [timedelta(minutes=5, seconds=30)]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_time_that_took_the_place_of_another_one_waits_for_as_long_as_any(restarts) -> None:
+    plan = PlannerHarness()
+    plan.put("long", EVENT)
+    plan.event("e")
+    plan.put(
+        "a",
+        {"kind": "cron", "expression": "0 10 * * *"},
+        constraints=[{"kind": "concurrency", "most": 1, "otherwise": "wait"}],
+    )
+    for _ in range(3):
+        plan.pass_s(24 * HOUR)
+        if restarts:
+            plan.restart()
+    assert plan.verdicts("a") == ["waiting", "skipped", "waiting", "skipped", "waiting"]
+    plan.end()
+    assert [planned(launched) for launched in plan.launched()[1:]] == ["03T10:00"]
+
+
+def test_a_time_that_took_the_place_of_another_one_is_dropped_at_its_own_job_timeout() -> None:
+    plan = PlannerHarness()
+    plan.put("long", EVENT)
+    plan.event("e")
+    busy = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+    until = "2026-03-01T02:30:00Z"
+    plan.put("a", {"kind": "cron", "expression": "0 * * * *", "endAt": until}, constraints=busy, jobTimeout="90m")
+    plan.pass_s(3.5 * HOUR - 1)
+    assert "obsolete" not in plan.verdicts("a")
+    plan.pass_s(1)
+    assert plan.verdicts("a")[-1] == "obsolete"
+    assert not jobs(plan)
+
+
 def test_a_later_time_that_waits_in_the_place_of_an_earlier_one_expires_by_itself() -> None:
     plan = PlannerHarness()
     minute = {"kind": "cron", "expression": "* * * * *", "endAt": "2026-03-01T00:02:30Z"}

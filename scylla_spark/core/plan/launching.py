@@ -186,7 +186,7 @@ class Launching:
     def _limit_wait(self, entry: Entry, job: Job) -> None:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
         schedule = entry.schedule
-        self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        self._timers.add(Timer(_since_us(job) + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
         self._limit_expiry(entry, job)
 
     def _limit_expiry(self, entry: Entry, job: Job) -> None:
@@ -206,7 +206,7 @@ class Launching:
         job = entry.jobs.get(generation)
         if job is None or job.state == "pending_trigger":
             return
-        if job.first_us + entry.schedule.policies.timeout_us <= now:
+        if _since_us(job) + entry.schedule.policies.timeout_us <= now:
             self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
@@ -510,6 +510,11 @@ def _replaced(entry: Entry, job: Job) -> Job | None:
         return None
     waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
     return max(waiting, default=None, key=lambda one: one.planned_us)
+
+
+def _since_us(job: Job) -> int:
+    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
+    return job.first_us if job.latches else max(job.first_us, job.planned_us)
 
 
 def _is_exclusive(schedule: Schedule) -> bool:

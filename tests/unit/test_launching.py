@@ -1,5 +1,7 @@
 """What the planner launches beside what still runs, one decision at a time."""
 
+from collections.abc import Callable
+from itertools import islice, permutations
 from typing import Any
 
 import pytest
@@ -33,6 +35,15 @@ def leave(plan: PlannerHarness, how: str) -> None:
         plan.ask("delete", names=["a"])
     else:
         plan.put("a", ORDERS, handler="other")
+
+
+def folded(log: list[bytes]) -> PlanState:
+    state = PlanState()
+    for value in log:
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable)
+        state.fold(group)
+    return state
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed"])
@@ -74,14 +85,43 @@ def test_a_snapshot_knows_of_which_handler_runs_are_that_their_schedule_has_left
     names = plan.planner.begin_snapshot(plan.now)
     plan.planner.snapshot(names, plan.now)
     plan.turn()
-    state = PlanState()
-    for value in plan.log[begin:]:
-        group = plan_log.decode(value)
-        assert not isinstance(group, Unreadable)
-        state.fold(group)
+    state = folded(plan.log[begin:])
     assert set(state.handlers.values()) == {"work"}
     state.number, state.sent, state.snapshot = plan.shadow.number, plan.shadow.sent, plan.shadow.snapshot
     assert_same(plan.planner.state, state)
+
+
+LEAVE: dict[str, Callable[[PlannerHarness], object]] = {
+    "changed": lambda plan: plan.put("a", ORDERS, handler="other"),
+    "changed again": lambda plan: plan.put("a", ORDERS, handler="third"),
+    "deleted": lambda plan: plan.ask("delete", names=["a"]),
+    "put again": lambda plan: plan.put("a", ORDERS),
+    "ended": lambda plan: plan.end(0),
+}
+
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("between", [1, 2])
+def test_a_snapshot_knows_that_whatever_happens_while_it_is_made(before: int, between: int) -> None:
+    for steps in permutations(LEAVE, 3):
+        plan = PlannerHarness()
+        running(plan)
+        take = iter(steps)
+        for step in islice(take, before):
+            LEAVE[step](plan)
+        begin = len(plan.log)
+        names = plan.planner.begin_snapshot(plan.now)
+        plan.turn()
+        for step in islice(take, between):
+            LEAVE[step](plan)
+        while names:
+            plan.planner.snapshot(names, plan.now)
+        plan.turn()
+        for step in take:
+            LEAVE[step](plan)
+        found = folded(plan.log[begin:])
+        assert found.handlers == plan.planner.state.handlers, steps
+        assert_same(plan.planner.state, found)
 
 
 def test_a_group_says_the_version_that_knows_its_changes() -> None:

@@ -378,10 +378,15 @@ class Launching:
         return [run.key for run in ahead]
 
     def outlive(self, entry: Entry) -> None:
-        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end."""
-        keys = [run.key for run in entry.runs.values() if run.key not in self._state.handlers]
-        if keys:
-            self._journal.note(RUNS_OF, entry.handler, keys)
+        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end.
+
+        What is known of them is said again: a snapshot in the making would have told of that with the schedule.
+        """
+        found: dict[str, list[TaskKey]] = defaultdict(list)
+        for run in entry.runs.values():
+            found[self._state.handlers.get(run.key, entry.handler)].append(run.key)
+        for handler, keys in found.items():
+            self._journal.note(RUNS_OF, handler, keys)
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for.

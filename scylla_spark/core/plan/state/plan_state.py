@@ -262,11 +262,11 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 
 
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
-    _, _, generation, outcome, _started_us, finished_us = change[:6]
+    _, _, generation, outcome, _started_us, finished_us, key = change[:7]
+    state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
-        state.handlers.pop(run.key, None)
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):

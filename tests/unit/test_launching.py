@@ -341,6 +341,20 @@ def test_a_backfill_leaves_out_what_has_run_and_not_what_was_taken_back() -> Non
     assert times_that_ran(fires, jobs, failed=False) == frozenset()
 
 
+def test_a_backfill_leaves_out_a_time_that_ran_in_the_place_of_one_before() -> None:
+    plan = PlannerHarness()
+    later = [{"kind": "delay", "delay": "90s"}]
+    plan.put("a", EVERY_MINUTE, constraints=later)
+    plan.pass_s(151)
+    assert plan.verdicts() == ["waiting", "skipped", "waiting", "launched"]
+    fires, jobs = rows_of(plan, FIRES), rows_of(plan, JOBS)
+    assert len({row["generation"] for row in fires}) == 1
+    ran = fires[0]["planned_at"]
+    assert times_that_ran(fires, jobs, failed=True) == {ran}
+    plan.end(0)
+    assert times_that_ran(rows_of(plan, FIRES), rows_of(plan, JOBS), failed=False) == {ran}
+
+
 def test_a_delay_that_no_job_outlives_is_refused() -> None:
     plan = PlannerHarness()
     delay = [{"kind": "delay", "delay": "1d"}]

@@ -269,6 +269,8 @@ def test_a_time_that_finds_a_job_too_old_begins_anew() -> None:
         ("[" * 40 + "]" * 40, {"all": "[" * 40 + "]" * 40}),
         ("[" * 100_000, {"all": "[" * 100_000}),
         ("7", {"all": 7}),
+        ("NaN", {"all": "NaN"}),
+        ('{"rows":[-1e999]}', {"all": '{"rows":[-1e999]}'}),
         (None, {"all": None}),
     ],
 )
@@ -281,6 +283,7 @@ def test_what_a_run_has_returned_is_a_value_to_those_that_come_after(result: str
     }
     for name in known:
         plan.put(name, {"kind": "after", "work": "a"}, handler="other", payload={name: places[name]})
+    plan.put("waits", {"kind": "all", "of": [{"kind": "after", "work": "a"}, {"kind": "event", "name": "late"}]})
     plan.put("a", ORDERS)
     plan.event("orders")
     plan.end(result=result)

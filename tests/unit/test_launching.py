@@ -174,6 +174,29 @@ def test_all_missed_times_run_one_after_the_other_whatever_overlaps(policy: dict
     assert plan.verdicts() == ["launched"] * 5
 
 
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_later_times_cancel_each_other_and_none_of_all_that_were_missed(snapshot: bool) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, catchUp="all", overlap="cancel_other")
+    plan.restart(3 * 60 * SECOND + SECOND)
+    plan.pass_s(1)
+    begin = len(plan.log)
+    if snapshot:
+        plan.planner.snapshot(plan.planner.begin_snapshot(plan.now), plan.now)
+        plan.turn()
+        plan.log = plan.log[begin:]
+    plan.restart()
+    plan.pass_s(120)
+    assert plan.launched() == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert [one["uniquenessKey"] for one in plan.cancelled] == ["a/2026-03-01T00:04:00Z/4"]
+    for number in (0, 1, 2, 4):
+        plan.end(number)
+    plan.pass_s(60)
+    assert len(plan.cancelled) == 1, "a run that has ended is not cancelled"
+    newest = [number for number in (4, 5) if any(value.startswith(b'{"v":%d' % number) for value in plan.log)]
+    assert newest == [5], "older readers stop before what they would cancel"
+
+
 def test_of_very_many_missed_times_the_rest_waits_for_runs_to_end() -> None:
     plan = PlannerHarness()
     plan.put("a", {"kind": "every", "period": "1s"}, catchUp="all", overlap="buffer_all")

@@ -25,7 +25,7 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
@@ -144,6 +144,8 @@ class Launching:
                 return
         if caught_up and schedule.policies.overlap != "allow_all":
             given = _Given(lane=schedule.work.lane or _lane(entry))
+            if schedule.policies.overlap == "cancel_other":
+                timed[CAUGHT_UP] = True
             self._launch(entry, schedule, job, now, max(starts_us, now), timed, given)
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
@@ -227,7 +229,8 @@ class Launching:
         else:
             if policies.overlap == "cancel_other":
                 for run in active:
-                    self.cancel(entry, run, now, _CANCEL_GRACE_MS)
+                    if not run.caught_up:
+                        self.cancel(entry, run, now, _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
 
     def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
@@ -315,7 +318,7 @@ class Launching:
         if not run.by_hand and _expires_ms(entry.schedule, job, now) == 0:
             self._say(entry, job, now, SKIPPED, _expired(entry.schedule), {})
             return
-        more = {"by_hand": True} if run.by_hand else {}
+        more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)}
         self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
 
     def _launch(

@@ -12,6 +12,7 @@ from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.plan_log import (
+    CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
     RUN_ENDED,
@@ -244,7 +245,13 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
         entry.cursor_us = max(entry.cursor_us, fire.get("until_us", fire["planned_us"]))
         entry.next_us = fire["next_us"]
     if fire["verdict"] == LAUNCHED:
-        run = Run(generation, fire["planned_us"], TaskKey(*key), fire.get("by_hand", False))
+        run = Run(
+            generation,
+            fire["planned_us"],
+            TaskKey(*key),
+            fire.get("by_hand", False),
+            caught_up=fire.get(CAUGHT_UP, False),
+        )
         entry.runs[generation] = run
         state.runs[run.key] = (entry.name, generation)
         if fire.get("rated"):

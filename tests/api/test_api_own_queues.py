@@ -282,6 +282,17 @@ def test_a_schedule_is_steered_by_who_sees_its_queue_and_not_defined(client):
     assert kind(client.put("/v1/schedules/new", json=body, headers=client.headers)) == "/problems/forbidden"
 
 
+@pytest.mark.parametrize("query", ["?dry_run=true", ""])
+def test_what_goes_with_a_schedule_is_told_as_far_as_it_is_of_ones_own_queues(client, site, query):
+    admin, after = give(site, "admin"), {"handler": "report", "after": "mine"}
+    for name, queue in ((f"{FOREIGN}-down", f"{FOREIGN}/q"), ("down", "mail/b")):
+        assert client.put(f"/v1/schedules/{name}", json=after | {"queue": queue}, headers=admin).status_code == 201
+    if query:
+        everything = client.request("DELETE", f"/v1/schedules/mine{query}", headers=admin).json()
+        assert everything["also"] == {"down": "removed", f"{FOREIGN}-down": "removed"}
+    assert asked(client, "DELETE", f"/v1/schedules/mine{query}")["also"] == {"down": "removed"}
+
+
 def test_acts_of_a_token_of_single_queues_stay_within_them(client, site):
     headers = give(site, "read", "tasks:write:queue=mail/a")
     told = client.post("/v1/tasks:cancel?filter=state:open&dry_run=true", headers=headers).json()

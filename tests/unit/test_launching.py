@@ -1,5 +1,7 @@
 """What the planner launches beside what still runs, one decision at a time."""
 
+from collections.abc import Callable
+from itertools import islice, permutations
 from typing import Any
 
 import pytest
@@ -33,6 +35,15 @@ def leave(plan: PlannerHarness, how: str) -> None:
         plan.ask("delete", names=["a"])
     else:
         plan.put("a", ORDERS, handler="other")
+
+
+def folded(log: list[bytes]) -> PlanState:
+    state = PlanState()
+    for value in log:
+        group = plan_log.decode(value)
+        assert not isinstance(group, Unreadable)
+        state.fold(group)
+    return state
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed"])
@@ -74,14 +85,43 @@ def test_a_snapshot_knows_of_which_handler_runs_are_that_their_schedule_has_left
     names = plan.planner.begin_snapshot(plan.now)
     plan.planner.snapshot(names, plan.now)
     plan.turn()
-    state = PlanState()
-    for value in plan.log[begin:]:
-        group = plan_log.decode(value)
-        assert not isinstance(group, Unreadable)
-        state.fold(group)
+    state = folded(plan.log[begin:])
     assert set(state.handlers.values()) == {"work"}
     state.number, state.sent, state.snapshot = plan.shadow.number, plan.shadow.sent, plan.shadow.snapshot
     assert_same(plan.planner.state, state)
+
+
+LEAVE: dict[str, Callable[[PlannerHarness], object]] = {
+    "changed": lambda plan: plan.put("a", ORDERS, handler="other"),
+    "changed again": lambda plan: plan.put("a", ORDERS, handler="third"),
+    "deleted": lambda plan: plan.ask("delete", names=["a"]),
+    "put again": lambda plan: plan.put("a", ORDERS),
+    "ended": lambda plan: plan.end(0),
+}
+
+
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("between", [1, 2])
+def test_a_snapshot_knows_that_whatever_happens_while_it_is_made(before: int, between: int) -> None:
+    for steps in permutations(LEAVE, 3):
+        plan = PlannerHarness()
+        running(plan)
+        take = iter(steps)
+        for step in islice(take, before):
+            LEAVE[step](plan)
+        begin = len(plan.log)
+        names = plan.planner.begin_snapshot(plan.now)
+        plan.turn()
+        for step in islice(take, between):
+            LEAVE[step](plan)
+        while names:
+            plan.planner.snapshot(names, plan.now)
+        plan.turn()
+        for step in take:
+            LEAVE[step](plan)
+        found = folded(plan.log[begin:])
+        assert found.handlers == plan.planner.state.handlers, steps
+        assert_same(plan.planner.state, found)
 
 
 def test_a_group_says_the_version_that_knows_its_changes() -> None:
@@ -132,6 +172,29 @@ def test_all_missed_times_run_one_after_the_other_whatever_overlaps(policy: dict
     assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}
     assert plan.cancelled == []
     assert plan.verdicts() == ["launched"] * 5
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_later_times_cancel_each_other_and_none_of_all_that_were_missed(snapshot: bool) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, catchUp="all", overlap="cancel_other")
+    plan.restart(3 * 60 * SECOND + SECOND)
+    plan.pass_s(1)
+    begin = len(plan.log)
+    if snapshot:
+        plan.planner.snapshot(plan.planner.begin_snapshot(plan.now), plan.now)
+        plan.turn()
+        plan.log = plan.log[begin:]
+    plan.restart()
+    plan.pass_s(120)
+    assert plan.launched() == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
+    assert [one["uniquenessKey"] for one in plan.cancelled] == ["a/2026-03-01T00:04:00Z/4"]
+    for number in (0, 1, 2, 4):
+        plan.end(number)
+    plan.pass_s(60)
+    assert len(plan.cancelled) == 1, "a run that has ended is not cancelled"
+    newest = [number for number in (4, 5) if any(value.startswith(b'{"v":%d' % number) for value in plan.log)]
+    assert newest == [5], "older readers stop before what they would cancel"
 
 
 def test_of_very_many_missed_times_the_rest_waits_for_runs_to_end() -> None:
@@ -229,6 +292,8 @@ def test_a_time_that_finds_a_job_too_old_begins_anew() -> None:
         ("[" * 40 + "]" * 40, {"all": "[" * 40 + "]" * 40}),
         ("[" * 100_000, {"all": "[" * 100_000}),
         ("7", {"all": 7}),
+        ("NaN", {"all": "NaN"}),
+        ('{"rows":[-1e999]}', {"all": '{"rows":[-1e999]}'}),
         (None, {"all": None}),
     ],
 )
@@ -241,6 +306,7 @@ def test_what_a_run_has_returned_is_a_value_to_those_that_come_after(result: str
     }
     for name in known:
         plan.put(name, {"kind": "after", "work": "a"}, handler="other", payload={name: places[name]})
+    plan.put("waits", {"kind": "all", "of": [{"kind": "after", "work": "a"}, {"kind": "event", "name": "late"}]})
     plan.put("a", ORDERS)
     plan.event("orders")
     plan.end(result=result)
@@ -299,6 +365,20 @@ def test_a_backfill_leaves_out_what_has_run_and_not_what_was_taken_back() -> Non
     assert [row["verdict"] for row in fires].count("launched") == 3
     assert times_that_ran(fires, jobs, failed=True) == {first}
     assert times_that_ran(fires, jobs, failed=False) == frozenset()
+
+
+def test_a_backfill_leaves_out_a_time_that_ran_in_the_place_of_one_before() -> None:
+    plan = PlannerHarness()
+    later = [{"kind": "delay", "delay": "90s"}]
+    plan.put("a", EVERY_MINUTE, constraints=later)
+    plan.pass_s(151)
+    assert plan.verdicts() == ["waiting", "skipped", "waiting", "launched"]
+    fires, jobs = rows_of(plan, FIRES), rows_of(plan, JOBS)
+    assert len({row["generation"] for row in fires}) == 1
+    ran = fires[0]["planned_at"]
+    assert times_that_ran(fires, jobs, failed=True) == {ran}
+    plan.end(0)
+    assert times_that_ran(rows_of(plan, FIRES), rows_of(plan, JOBS), failed=False) == {ran}
 
 
 def test_a_delay_that_no_job_outlives_is_refused() -> None:

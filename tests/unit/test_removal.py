@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,9 +11,11 @@ import pytest
 
 from scylla_spark import Schedule, Trigger
 from scylla_spark.client.schedules.sets import compared
+from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.commands.removal import losses
 from scylla_spark.errors import ArgumentError
 from scylla_spark.testing import world
+from tests.support.planner_harness import PlannerHarness
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -104,3 +107,45 @@ def test_a_set_of_several_parts_says_what_is_stored_where_a_later_part_is_refuse
     stored = len(w.plan.state().entries)
     assert f"{stored} schedules were looked at before, and are stored" in str(refused.value)
     assert 0 < stored < 500
+
+
+def test_what_has_gone_with_another_one_is_not_looked_for_again(w):
+    w.put_schedules(
+        Schedule("up", "report", Trigger.event("e")),
+        Schedule("a", "store", Trigger.after("up")),
+        Schedule("b", "store", Trigger.after("up") & Trigger.after("a")),
+    )
+    assert w.plan.ask("delete", names=["up"]).done == {"up": "removed", "a": "removed", "b": "removed"}
+    assert not w.plan.state().entries
+
+
+def test_a_payload_that_names_what_was_removed_keeps_nothing_from_going_and_is_told_of_when_its_schedule_fires() -> (
+    None
+):
+    plan = PlannerHarness()
+    plan.put("up", {"kind": "event", "name": "go"})
+    either = {"kind": "any", "of": [{"kind": "after", "work": "up"}, {"kind": "event", "name": "e"}]}
+    plan.put("down", either, payload={"n": "{{ upstream.result }}"})
+    plan.put("ready", either, payload={"n": '{{ upstream.result | default("none") }}'})
+    assert plan.ask("delete", names=["up"])[3] == {"up": "removed", "down": "changed", "ready": "changed"}
+    plan.restart()
+    plan.event("e")
+    assert [one["taskData"] for one in plan.sent] == [{"n": "none"}]
+    assert plan.verdicts() == ["failed", "launched"]
+    assert "upstream.result" in plan.fires[0]["why"]
+    left = json.loads(plan.planner.state.entries["down"].text)
+    assert plan.ask("put", schedules=[left])[:2] == ("argument", "No fire of this schedule knows 'upstream'.")
+
+
+def test_a_definition_that_would_be_refused_by_now_keeps_nothing_from_going() -> None:
+    plan = PlannerHarness()
+    plan.put("up", {"kind": "event", "name": "go"})
+    either = {"kind": "any", "of": [{"kind": "after", "work": "up"}, {"kind": "event", "name": "e"}]}
+    plan.put("down", either)
+    entry = plan.planner.state.entries["down"]
+    stored = json.loads(entry.text) | {"constraints": [{"kind": "delay", "delay": "2d"}]}
+    plan.planner._journal.note("set", "down", {"text": text_of(stored)})  # as it was stored when nobody looked at that
+    plan.turn()
+    assert plan.ask("put", schedules=[stored])[0] == "argument"
+    assert plan.ask("delete", names=["up"])[3] == {"up": "removed", "down": "changed"}
+    assert not plan.planner.state.entries.keys() - {"down"}

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scylla_spark.core.plan.state.entry import Latch
 from scylla_spark.core.plan.triggers.seen import all_by_name, held, last_of_each, partitions_with
 from scylla_spark.core.plan.triggers.trigger import AnyOf, OnEvent
@@ -38,6 +40,22 @@ def test_a_job_of_several_runs_knows_each_result() -> None:
         plan.event(name)
         plan.end(result=json.dumps({"n": n}))
     assert plan.sent[-1]["taskData"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("kind", ["all", "any"])
+@pytest.mark.parametrize("works", [["s", "work"], ["work", "s"], ["s", "work", "s"]])
+def test_a_run_that_is_waited_for_by_its_schedule_and_by_its_handler_is_known_by_both(
+    kind: str, works: list[str]
+) -> None:
+    plan = PlannerHarness()
+    plan.put("s", event("e"))
+    after = [{"kind": "after", "work": work} for work in works]
+    payload = {name: f"{{{{ upstreams.{name}.result.n }}}}" for name in works}
+    plan.put("d", {"kind": kind, "of": after}, handler="other", payload=payload)
+    for n in (1, 2):
+        plan.event("e")
+        plan.end(result=json.dumps({"n": n}))
+        assert plan.sent[-1]["taskData"] == dict.fromkeys(works, n)
 
 
 def test_a_job_of_several_partitions_knows_the_values_of_all() -> None:

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scylla_spark import Constraint, Schedule, Trigger
-from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed
+from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed, Job
 from scylla_spark.core.plan.tables.handing_over import moved
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.testing import world
 from tests.support.planner_harness import SECOND, PlannerHarness
+from tests.support.planner_harness import START as START_US
 
 START = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 AT_ONE = Constraint.time_range("13:00", "14:00")
@@ -22,6 +23,17 @@ PARTS = VERSIONS | {"part": "{{ table.partition }}"}
 EVENT = {"kind": "event", "name": "e"}
 TABLE = {"kind": "table", "table": "/t"}
 LATER = [{"kind": "delay", "delay": "60s"}]
+
+
+HOUR = 3_600
+
+
+def jobs(plan: PlannerHarness) -> list[Job]:
+    return [*plan.planner.state.entries["a"].jobs.values()]
+
+
+def planned(unique: str) -> str:
+    return unique.split("/")[1][8:16]
 
 
 def report(task):
@@ -287,10 +299,63 @@ def test_of_times_that_wait_for_a_constraint_the_latest_is_run(w):
     assert len(w.runs) == len([fire for fire in w.fires if fire.verdict == "launched"]) <= 2
 
 
+def test_a_time_that_waited_for_a_run_and_then_for_a_constraint_keeps_its_place_beside_a_later_one() -> None:
+    plan = PlannerHarness()
+    by_day = [{"kind": "time_range", "begin": "09:00", "end": "17:00", "tz": "UTC"}]
+    plan.put("a", {"kind": "cron", "expression": "30 9-18 * * *"}, overlap="buffer_one", constraints=by_day)
+    plan.pass_s(HOUR * 17.5 + 60)
+    assert [(job.state, job.planned_us) for job in jobs(plan)] == [
+        ("pending_launch", START_US + round(10.5 * HOUR * SECOND)),
+        ("pending_constraint", START_US + round(17.5 * HOUR * SECOND)),
+    ]
+    plan.end()
+    plan.restart()
+    plan.pass_s(HOUR)
+    assert [job.state for job in jobs(plan)] == ["pending_constraint", "pending_constraint"]
+    plan.to(START_US + HOUR * 33 * SECOND + SECOND)
+    plan.end()
+    plan.end()
+    assert [planned(launched) for launched in plan.launched()] == ["01T09:30", "01T10:30", "01T18:30"]
+    assert not jobs(plan)
+
+
 def test_a_delay_counts_from_the_first_of_the_times_that_wait(w):
     w.put_schedules(Schedule("a", "report", Trigger.cron("* * * * *"), constraints=[Constraint.delay("5m")]))
     w.advance("7m")
     assert [run.started_at - START for run in w.runs] == [timedelta(minutes=5, seconds=30)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_time_that_took_the_place_of_another_one_waits_for_as_long_as_any(restarts) -> None:
+    plan = PlannerHarness()
+    plan.put("long", EVENT)
+    plan.event("e")
+    plan.put(
+        "a",
+        {"kind": "cron", "expression": "0 10 * * *"},
+        constraints=[{"kind": "concurrency", "most": 1, "otherwise": "wait"}],
+    )
+    for _ in range(3):
+        plan.pass_s(24 * HOUR)
+        if restarts:
+            plan.restart()
+    assert plan.verdicts("a") == ["waiting", "skipped", "waiting", "skipped", "waiting"]
+    plan.end()
+    assert [planned(launched) for launched in plan.launched()[1:]] == ["03T10:00"]
+
+
+def test_a_time_that_took_the_place_of_another_one_is_dropped_at_its_own_job_timeout() -> None:
+    plan = PlannerHarness()
+    plan.put("long", EVENT)
+    plan.event("e")
+    busy = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+    until = "2026-03-01T02:30:00Z"
+    plan.put("a", {"kind": "cron", "expression": "0 * * * *", "endAt": until}, constraints=busy, jobTimeout="90m")
+    plan.pass_s(3.5 * HOUR - 1)
+    assert "obsolete" not in plan.verdicts("a")
+    plan.pass_s(1)
+    assert plan.verdicts("a")[-1] == "obsolete"
+    assert not jobs(plan)
 
 
 def test_a_later_time_that_waits_in_the_place_of_an_earlier_one_expires_by_itself() -> None:

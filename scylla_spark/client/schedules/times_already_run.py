@@ -44,8 +44,14 @@ def times_that_ran(fires: Sequence[Row], jobs: Sequence[Row], *, failed: bool) -
         failed: those whose run has failed are, too.
     """
     ended = {row["generation"]: row for row in reversed(jobs) if row["outcome"]}
-    taken_back = {row["generation"] for row in fires if row["verdict"] == SKIPPED}
-    taken_back |= {number for number, row in ended.items() if row["outcome"] == CANCELLED and not row["started_at"]}
-    launched = [row for row in fires if row["verdict"] == LAUNCHED and row["generation"] not in taken_back]
-    again = set() if failed else {number for number, row in ended.items() if row["outcome"] != SUCCEEDED}
+    skipped = {_round(row) for row in fires if row["verdict"] == SKIPPED}
+    again = {number for number, row in ended.items() if row["outcome"] == CANCELLED and not row["started_at"]}
+    if not failed:
+        again |= {number for number, row in ended.items() if row["outcome"] != SUCCEEDED}
+    launched = [row for row in fires if row["verdict"] == LAUNCHED and _round(row) not in skipped]
     return frozenset(row["planned_at"] for row in launched if row["generation"] not in again)
+
+
+def _round(row: Row) -> tuple[int, int]:
+    """What a decision is about: a number alone may be that of several times, of which each took the place of the one before."""
+    return row["generation"], row["planned_at"]

@@ -25,7 +25,7 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF, Change
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUN_ENDED, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
@@ -144,6 +144,8 @@ class Launching:
                 return
         if caught_up and schedule.policies.overlap != "allow_all":
             given = _Given(lane=schedule.work.lane or _lane(entry))
+            if schedule.policies.overlap == "cancel_other":
+                timed[CAUGHT_UP] = True
             self._launch(entry, schedule, job, now, max(starts_us, now), timed, given)
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
@@ -165,12 +167,12 @@ class Launching:
         known = entry.jobs.get(job.generation)
         if known is not None and known.state == PENDING_CONSTRAINT:
             return job.generation
-        before = _replaced(entry, job)
+        before = _replaced(entry, job) if known is None else None  # what has waited for a run keeps its place
         if before is not None:
             instead = f"the run planned for {iso(job.planned_us)} takes its place"
             self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
             job = job._replace(generation=before.generation, first_us=before.first_us)
-        elif len(entry.jobs) >= MOST_JOBS:
+        elif known is None and len(entry.jobs) >= MOST_JOBS:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
             return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
@@ -186,7 +188,7 @@ class Launching:
     def _limit_wait(self, entry: Entry, job: Job) -> None:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
         schedule = entry.schedule
-        self._timers.add(Timer(job.first_us + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
+        self._timers.add(Timer(_since_us(job) + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
         self._limit_expiry(entry, job)
 
     def _limit_expiry(self, entry: Entry, job: Job) -> None:
@@ -206,7 +208,7 @@ class Launching:
         job = entry.jobs.get(generation)
         if job is None or job.state == "pending_trigger":
             return
-        if job.first_us + entry.schedule.policies.timeout_us <= now:
+        if _since_us(job) + entry.schedule.policies.timeout_us <= now:
             self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
@@ -227,7 +229,8 @@ class Launching:
         else:
             if policies.overlap == "cancel_other":
                 for run in active:
-                    self.cancel(entry, run, now, _CANCEL_GRACE_MS)
+                    if not run.caught_up:
+                        self.cancel(entry, run, now, _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
 
     def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
@@ -315,7 +318,7 @@ class Launching:
         if not run.by_hand and _expires_ms(entry.schedule, job, now) == 0:
             self._say(entry, job, now, SKIPPED, _expired(entry.schedule), {})
             return
-        more = {"by_hand": True} if run.by_hand else {}
+        more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)}
         self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
 
     def _launch(
@@ -378,10 +381,15 @@ class Launching:
         return [run.key for run in ahead]
 
     def outlive(self, entry: Entry) -> None:
-        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end."""
-        keys = [run.key for run in entry.runs.values() if run.key not in self._state.handlers]
-        if keys:
-            self._journal.note(RUNS_OF, entry.handler, keys)
+        """Keeps in mind of which handler the runs of a schedule are that goes, or gets another handler: they are active until they end.
+
+        What is known of them is said again: a snapshot in the making would have told of that with the schedule.
+        """
+        found: dict[str, list[TaskKey]] = defaultdict(list)
+        for run in entry.runs.values():
+            found[self._state.handlers.get(run.key, entry.handler)].append(run.key)
+        for handler, keys in found.items():
+            self._journal.note(RUNS_OF, handler, keys)
 
     def drop_jobs(self, entry: Entry, now: int, why: str) -> None:
         """Forgets what a schedule has waited for.
@@ -509,7 +517,12 @@ def _replaced(entry: Entry, job: Job) -> Job | None:
     if job.latches or not may_wait_alone(schedule) or schedule.policies.catch_up == "all":
         return None
     waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
-    return next(waiting, None)
+    return max(waiting, default=None, key=lambda one: one.planned_us)
+
+
+def _since_us(job: Job) -> int:
+    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
+    return job.first_us if job.latches else max(job.first_us, job.planned_us)
 
 
 def _is_exclusive(schedule: Schedule) -> bool:

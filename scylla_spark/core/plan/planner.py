@@ -758,6 +758,7 @@ def _value(result: str | None) -> Any:
         return result
     try:
         value = json.loads(result)
+        json.dumps(value, allow_nan=False)  # a record would say null
         change_bytes([value])
         return value if _levels(value) <= _MOST_LEVELS else result
     except (ValueError, RecursionError):

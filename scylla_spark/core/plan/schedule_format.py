@@ -194,6 +194,16 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
 }
 """Fields of what templates may name. Those of events are the events' own."""
 _OPEN_FIELDS: Final = frozenset({"values", "result", "error", "partition"})
+_OF_ALL: Final = frozenset({"planned", "started", "schedule", "revision", "generation"})
+_OF_KIND: Final[dict[type, tuple[str, ...]]] = {
+    OnTable: ("table", "tables"),
+    OnPartitions: ("partitions", "datasets"),
+    OnEvent: ("event", "events"),
+    OnRuns: ("upstream", "upstreams"),
+    OnAbsence: ("absent",),
+}
+"""What templates may name: with any trigger, and with one that waits for such a thing."""
+_EVERY_NAME: Final = _OF_ALL.union(*_OF_KIND.values())
 
 
 def read_schedule(value: Any) -> Schedule:
@@ -207,6 +217,7 @@ def read_schedule(value: Any) -> Schedule:
     """
     _check_counted(value)
     schedule = stored_schedule(value)
+    Template(schedule.work.payload.value, names_of(schedule.trigger))  # refuses what no fire of this trigger knows
     for place in schedule.work.payload.places():
         _check_fields(place)
     _check_delays(schedule)
@@ -222,7 +233,7 @@ def stored_schedule(value: Any) -> Schedule:
     found = _validated(_SCHEDULE, value, "the schedule")
     trigger = checked(_trigger(found["trigger"], [MAX_NODES_READ], 0))
     work = Work(
-        found["handler"], Template(found.get("payload", {}), names_of(trigger)), found.get("queue", DEFAULT_QUEUE),
+        found["handler"], Template(found.get("payload", {}), _EVERY_NAME), found.get("queue", DEFAULT_QUEUE),
         found.get("priority", 0), found.get("lane", ""), _millis(found.get("timeout")), _retry(found.get("retry")),
         found.get("expires"),
     )  # fmt: skip
@@ -258,20 +269,7 @@ def read_trigger(value: Any) -> Trigger:
 
 def names_of(trigger: Trigger) -> frozenset[str]:
     """What fires of such a trigger know, for templates."""
-    names = {"planned", "started", "schedule", "revision", "generation"}
-    for node, _ in nodes(trigger):
-        match node:
-            case OnTable():
-                names |= {"table", "tables"}
-            case OnPartitions():
-                names |= {"partitions", "datasets"}
-            case OnEvent():
-                names |= {"event", "events"}
-            case OnRuns():
-                names |= {"upstream", "upstreams"}
-            case OnAbsence():
-                names |= {"absent"}
-    return frozenset(names)
+    return _OF_ALL.union(*(_OF_KIND.get(type(node), ()) for node, _ in nodes(trigger)))
 
 
 def _check_delays(schedule: Schedule) -> None:

@@ -15,7 +15,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
@@ -172,10 +172,13 @@ class Definitions:
             return []  # a handler of that name still runs
         keys: list[TaskKey] = []
         for name in sorted(self.listeners.get(f"work:{gone}", ())):
+            if name not in self._state.entries:  # it has gone with one before it
+                continue
             value = json.loads(self._state.entries[name].text)
             left = without_work(value["trigger"], gone)
-            if left is not None:
-                done[name], taken_back = self._put(*_read({**value, "trigger": left}), command, now)
+            if left is not None:  # not judged anew: what it names may be gone, and then a fire says so
+                pruned = {**value, "trigger": left}
+                done[name], taken_back = self._put(stored_schedule(pruned), text_of(pruned), command, now)
                 keys += taken_back
                 continue
             done[name], taken_back = self._drop(name, command, now)

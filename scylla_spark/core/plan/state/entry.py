@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP
 
 PENDING_TRIGGER: Final = "pending_trigger"
 PENDING_CONSTRAINT: Final = "pending_constraint"
@@ -80,6 +81,7 @@ class Run(NamedTuple):
         key: of its task.
         by_hand: it was asked for, so policies do not count it.
         cancelled: it was asked to end before it began.
+        caught_up: it is one of all the times that were missed, and no later one cancels it.
     """
 
     generation: int
@@ -87,10 +89,11 @@ class Run(NamedTuple):
     key: TaskKey
     by_hand: bool = False
     cancelled: bool = False
+    caught_up: bool = False
 
     @classmethod
     def of(cls, found: list[Any]) -> Run:
-        """From a list of its fields."""
+        """From a list of its fields; whether it is caught up stands elsewhere."""
         return cls(found[0], found[1], TaskKey(*found[2]), *found[3:])
 
 
@@ -201,7 +204,8 @@ class Entry:
         plain = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) != _DEFAULTS.get(name)}
         more: dict[str, Any] = {
             "jobs": [job.to_json() for job in self.jobs.values()],
-            "runs": list(self.runs.values()),
+            "runs": [run[:_RUN_FIELDS] for run in self.runs.values()],
+            CAUGHT_UP: [generation for generation, run in self.runs.items() if run.caught_up],
             "seen_us": {str(leaf): at for leaf, at in self.seen_us.items()},
             "tables": {str(leaf): handed for leaf, handed in self.tables.items()},
         }
@@ -213,12 +217,14 @@ class Entry:
         entry = cls(**{name: found[name] for name in _PLAIN if name in found})
         entry.keys, entry.launches_us = tuple(entry.keys), tuple(entry.launches_us)
         entry.jobs = {job["generation"]: Job.of(job) for job in found.get("jobs", ())}
-        entry.runs = {run[0]: Run.of(run) for run in found.get("runs", ())}
+        caught_up = frozenset(found.get(CAUGHT_UP, ()))
+        entry.runs = {run[0]: Run.of(run)._replace(caught_up=run[0] in caught_up) for run in found.get("runs", ())}
         entry.seen_us = {int(leaf): at for leaf, at in found.get("seen_us", {}).items()}
         entry.tables = {int(leaf): Handed.of(handed) for leaf, handed in found.get("tables", {}).items()}
         return entry
 
 
+_RUN_FIELDS: Final = 5  # those that stand in a list
 _PLAIN: Final = tuple(name for name in Entry.__dataclass_fields__ if name not in {"jobs", "runs", "seen_us", "tables"})
 _DEFAULTS: Final = {name: Entry.__dataclass_fields__[name].default for name in _PLAIN}
 

@@ -17,10 +17,11 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
-takes the place of another, and says which leaves go on where one of before stands with its table. A group is written as the lowest
-version that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
+takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
+which later ones do not cancel. A group is written as the lowest version that knows all its changes, at least 2; older readers read
+it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -35,8 +36,11 @@ RUNS_OF: Final = "runs_of"
 """Kind of the change that says of which handler runs are whose schedule goes, or gets another handler, before they have ended."""
 RUN_ENDED: Final = "run_ended"
 """Kind of the change by which such a run of a schedule that is gone has ended."""
+CAUGHT_UP: Final = "caught_up"
+"""Field of a fire whose run no later one cancels, and of a schedule that is told again: numbers of such runs."""
 _SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4}
 _LEAVES_KEPT: Final = 4
+_RUNS_CAUGHT_UP: Final = 5
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -134,7 +138,11 @@ def encode(group: Group) -> bytes:
 
 def _version_of(change: Change) -> int:
     """The version of groups that a change needs."""
-    return _LEAVES_KEPT if change[0] == "put" and len(change) > 3 else _SINCE.get(change[0], _COMMON)
+    kind = change[0]
+    if kind == "put" and len(change) > 3:
+        return _LEAVES_KEPT
+    fields = change[2] if kind == "fire" else change[1] if kind in ("entry", ENTRY_PART) else ()
+    return _RUNS_CAUGHT_UP if CAUGHT_UP in fields else _SINCE.get(kind, _COMMON)
 
 
 def change_bytes(change: Change) -> int:

@@ -12,6 +12,7 @@ from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.plan_log import (
+    CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
     RUN_ENDED,
@@ -244,7 +245,13 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
         entry.cursor_us = max(entry.cursor_us, fire.get("until_us", fire["planned_us"]))
         entry.next_us = fire["next_us"]
     if fire["verdict"] == LAUNCHED:
-        run = Run(generation, fire["planned_us"], TaskKey(*key), fire.get("by_hand", False))
+        run = Run(
+            generation,
+            fire["planned_us"],
+            TaskKey(*key),
+            fire.get("by_hand", False),
+            caught_up=fire.get(CAUGHT_UP, False),
+        )
         entry.runs[generation] = run
         state.runs[run.key] = (entry.name, generation)
         if fire.get("rated"):
@@ -262,11 +269,11 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 
 
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
-    _, _, generation, outcome, _started_us, finished_us = change[:6]
+    _, _, generation, outcome, _started_us, finished_us, key = change[:7]
+    state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
-        state.handlers.pop(run.key, None)
     if outcome == "succeeded":
         entry.failures, entry.last_success_us = 0, max(entry.last_success_us, finished_us)
     elif outcome in ("failed", "aborted", "timed_out"):

@@ -125,10 +125,8 @@ class Watching:
         return job if job is not None else _begun(entry, now)
 
     def _latch_all(self, entry: Entry, job: Job, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
-        *others, last = latches
-        trigger = entry.schedule.trigger
-        before = {**job.latches, **{number: latches[number]._replace(values=None) for number in others}}
-        seen = held(trigger, before, last, latches[last])
+        trigger, last = entry.schedule.trigger, max(latches)
+        seen = held(trigger, {**job.latches, **_once(trigger, latches)}, last, latches[last])
         job = job._replace(latches=seen, planned_us=planned_us or job.planned_us)
         if job.state != PENDING_TRIGGER:
             self._launching.collected(entry, job)
@@ -208,6 +206,18 @@ class Watching:
             return
         self._journal.note("seen", entry.name, number, -1)
         self.latch(entry, number, Latch(True, values={"absent": {"of": key_of(leaf), "since": iso(seen_us)}}), now)
+
+
+def _once(trigger: Trigger, latches: Mapping[int, Latch]) -> dict[int, Latch]:
+    """Latches by the same occurrence: what it says is kept once for each name that is waited for, a schedule and its handler, say."""
+    if len(latches) == 1:
+        return dict(latches)
+    named = leaves(trigger)
+    keeps = {key_of(named[number]): number for number in latches}
+    return {
+        number: latch if keeps[key_of(named[number])] == number else latch._replace(values=None)
+        for number, latch in latches.items()
+    }
 
 
 def _begun(entry: Entry, now: int) -> Job:

@@ -19,9 +19,10 @@ from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
-from scylla_spark.core.plan.commands.removal import losses
+from scylla_spark.core.plan.commands.removal import Loss, losses
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Body, Own, answer, answers, router
@@ -163,6 +164,7 @@ async def patch(api: Asked, name: Name, fields: Definition, if_match: IfMatch = 
 )
 async def delete(
     api: Asked,
+    own: Own,
     name: Name,
     if_match: IfMatch = None,
     author: Author = "",
@@ -171,8 +173,8 @@ async def delete(
     """Forget a schedule; what it has run stays in the tables. Others that wait for it by `after` lose that branch, or go too."""
     plain = name_of(name)
     if dry_run:
-        return api.plan.ask(lambda plan: _would_go(plan, plain))
-    return await api.planned(lambda: _deleted(api, plain, if_match, author))
+        return await api.planned(lambda: _would_go(api, own, plain))
+    return await api.planned(lambda: _deleted(api, own, plain, if_match, author))
 
 
 @routes.post(
@@ -270,21 +272,34 @@ def _put(
     return _shown(api, name, 201 if stored.text is None else 200)
 
 
-def _deleted(api: Api, name: str, if_match: str | None, author: str) -> Response:
+def _deleted(api: Api, own: QueueBounds, name: str, if_match: str | None, author: str) -> Response:
     stored = _stored(api, name)
     stored.check(name, if_match, needs_match=False)
     if stored.text is None:
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
+    seen = None if own == ALL_QUEUES else _losses(api, own, name).keys()  # while those that will be gone are there
     done = ask(api, "delete", expect=expect, names=[name], author=author or None)
-    return answer(_removal(name, {other: became for other, became in done.items() if other != name}))
+    also = {other: became for other, became in done.items() if other != name and (seen is None or other in seen)}
+    return answer(_removal(name, also))
 
 
-def _would_go(plan: PlanState, name: str) -> Response:
-    if name not in plan.entries:
+def _would_go(api: Api, own: QueueBounds, name: str) -> Response:
+    if _stored(api, name).text is None:
         raise missing(name)
-    also = {other: loss.becomes for other, loss in losses(plan.entries, [name]).items()}
+    also = {other: loss.becomes for other, loss in _losses(api, own, name).items()}
     return answer(_removal(name, also, dry_run=True))
+
+
+def _losses(api: Api, own: QueueBounds, name: str) -> dict[str, Loss]:
+    """What others of the caller's own queues lose with a schedule; that there are more is nothing that he may know."""
+
+    def look(plan: PlanState) -> tuple[dict[str, Loss], PlanState]:
+        found = losses(plan.entries, [name])
+        return found, outline(plan, found)
+
+    found, others = api.plan.ask(look)
+    return {other: loss for other, loss in found.items() if own.has(others.entries[other].schedule.work.queue)}
 
 
 def _removal(name: str, also: Mapping[str, str], *, dry_run: bool = False) -> dict[str, Any]:

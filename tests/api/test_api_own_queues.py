@@ -10,6 +10,8 @@ import pytest
 from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.core.plan.state.entry import _read as read_definition
+from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
@@ -291,6 +293,37 @@ def test_what_goes_with_a_schedule_is_told_as_far_as_it_is_of_ones_own_queues(cl
         everything = client.request("DELETE", f"/v1/schedules/mine{query}", headers=admin).json()
         assert everything["also"] == {"down": "removed", f"{FOREIGN}-down": "removed"}
     assert asked(client, "DELETE", f"/v1/schedules/mine{query}")["also"] == {"down": "removed"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/schedules?limit=1", None),
+        ("GET", "/v1/fires", None),
+        ("POST", "/v1/schedules:pause", {"changed_from": "2020-01-01T00:00:00Z"}),
+        ("POST", "/v1/schedules:resume", {"changed_from": "2020-01-01T00:00:00Z", "dry_run": True}),
+    ],
+)
+def test_nobody_waits_while_definitions_are_read_or_schedules_copied_that_are_not_shown(
+    client, site, method, path, body
+):
+    plan = site.app.state.api.plan
+    ask, asked_so = plan.ask, []
+
+    def watched(question):
+        before = read_definition.cache_info()
+        answered = ask(question)
+        after = read_definition.cache_info()
+        with pytest.raises(RuntimeError):  # it is a thread, not the loop that serves all requests
+            asyncio.get_running_loop()
+        asked_so.append(before[:2] == after[:2])
+        asked_so.append(not isinstance(answered, PlanState) or answered.entries.keys() == {"mine"})
+        return answered
+
+    plan.ask = watched
+    assert asked(client, method, path, json=body)
+    assert all(asked_so)
+    assert asked_so
 
 
 def test_acts_of_a_token_of_single_queues_stay_within_them(client, site):

@@ -148,14 +148,15 @@ def test_the_end_of_a_run_is_told_though_its_schedule_was_deleted_and_put_again(
     assert plan.verdicts("down") == ["launched"], "it has ended twice, and is told of once"
 
 
-def test_the_end_of_a_run_is_told_to_who_waits_for_the_handler_that_ran() -> None:
+@pytest.mark.parametrize("told", ["work", None], ids=["the fact names it", "the fact is of a dispatcher that does not"])
+def test_the_end_of_a_run_is_told_to_who_waits_for_the_handler_that_ran(told: str | None) -> None:
     plan = PlannerHarness()
     plan.put("down", {"kind": "after", "work": "work"}, handler="last", payload={"of": "{{ upstream.handler }}"})
     plan.put("a", ORDERS)
     plan.event("orders")
     plan.put("a", ORDERS, handler="other")
     key = key_of(plan.sent[0])
-    plan.ends(Fact(key, 1, "succeeded", key.time_us, plan.now, key.time_us, 1, handler="work"))
+    plan.ends(Fact(key, 1, "succeeded", key.time_us, plan.now, key.time_us, 1, handler=told))
     assert [one["taskData"] for one in plan.sent[1:]] == [{"of": "work"}]
 
 

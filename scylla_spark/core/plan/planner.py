@@ -545,7 +545,7 @@ class Planner:
         taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
         self._guarded(entry.name, lambda: self._after(entry, run, handler, fact, now), now)
         if not taken_back:
-            self._tell_end(at, entry.name, iso(run.planned_us), fact, now)
+            self._tell_end(at, entry.name, iso(run.planned_us), fact, now, handler)
 
     def _ended_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
         """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""
@@ -554,7 +554,7 @@ class Planner:
             self._journal.conclude(RUN_ENDED, fact.key)
             self._launching.room(handler, now)
             if self._was_run(fact.key):
-                self._tell_end(at, *_named(fact.key), fact, now)
+                self._tell_end(at, *_named(fact.key), fact, now, handler)
                 return
         self._tell_end_by_hand(at, fact, now)
 
@@ -582,11 +582,12 @@ class Planner:
         except (ValueError, OverflowError, TypeError):  # TypeError: it names no zone
             return False
 
-    def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int) -> None:
+    def _tell_end(self, at: Partly, name: str, planned: str, fact: Fact, now: int, launched: str = "") -> None:
+        """Tells who listens of the end of a run; `launched` is the handler that it was launched with, if that is known."""
         entry = self.state.entries.get(name)
         if entry is None:
             return
-        handler = fact.handler or entry.handler  # which the schedule may have changed meanwhile
+        handler = fact.handler or launched or entry.handler  # which the schedule may have changed meanwhile
         both = (f"work:{name}", f"work:{handler}")
         if self._definitions.listeners.keys().isdisjoint(both):
             return

@@ -27,7 +27,7 @@ from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
 from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, name_of
-from scylla_spark.services.api.schedules.plan_mirror import excerpt
+from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
 
@@ -262,11 +262,13 @@ async def fires(
 async def _steered(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody, author: str, **more: Any) -> Response:
     """Pauses or resumes those of the caller's that are meant; name → what became of it, or would."""
 
-    def meant(plan: PlanState) -> list[str]:
-        found = to_steer(plan.entries, kind, wanted.selection())
-        return [entry.name for entry in found if own.has(entry.schedule.work.queue)]
+    def meant(plan: PlanState) -> list[StoredText]:
+        return [StoredText.of(entry) for entry in to_steer(plan.entries, kind, wanted.selection())]
 
-    names, said = api.plan.ask(meant), f"{kind}d"
+    def look() -> list[str]:
+        return [one.name for one in api.plan.ask(meant) if one.is_of(own)]
+
+    names, said = await api.planned(look), f"{kind}d"
     if wanted.dry_run:
         return answer({"changes": dict.fromkeys(names, said), "dry_run": True})
     plan = api.scheduler.connection.plan

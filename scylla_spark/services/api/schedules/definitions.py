@@ -27,7 +27,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Body, Own, answer, answers, router
 from scylla_spark.services.api.revisions import ANY, ask, check
-from scylla_spark.services.api.schedules.plan_mirror import excerpt, outline
+from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt, outline
 from scylla_spark.services.api.schedules.views import (
     ListedScheduleView,
     ScheduleView,
@@ -110,11 +110,12 @@ def page(
         said = all(key in entry.keys for key in wanted) and (kind is None or _listens(entry, kind))
         return said and (after is None or entry.name > after) and (state is None or entry.paused == (state == "paused"))
 
-    plan = api.plan.ask(lambda plan: outline(plan, sorted(name for name in plan.entries if fits(plan.entries[name]))))
-    seen = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
-    entries, now = list(islice(seen, limit + 1)), now_us()
-    rows = [listed_schedule(entry, plan, now) for entry in entries[:limit]]
-    return answer({"schedules": rows, "next": rows[-1]["name"] if len(entries) > limit else None})
+    found = api.plan.ask(lambda plan: [StoredText.of(entry) for entry in plan.entries.values() if fits(entry)])
+    names = list(islice((one.name for one in sorted(found) if one.is_of(own)), limit + 1))
+    plan, now = api.plan.ask(lambda plan: outline(plan, names[:limit])), now_us()
+    entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
+    rows = [listed_schedule(entry, plan, now) for entry in entries]
+    return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})
 
 
 @routes.get(

@@ -15,6 +15,7 @@ from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import PlanQueries
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, router
+from scylla_spark.services.api.schedules.plan_mirror import StoredText
 from scylla_spark.services.api.schedules.views import FireView, fire_view
 
 routes = router()
@@ -61,9 +62,9 @@ def _names(api: Api, own: QueueBounds) -> list[str] | None:
     """The schedules that send into these queues now; None: all that ever were."""
     if own == ALL_QUEUES:
         return None
-    return api.plan.ask(
-        lambda plan: [name for name, entry in plan.entries.items() if own.has(entry.schedule.work.queue)]
-    )
+    return [
+        one.name for one in api.plan.ask(lambda plan: [*map(StoredText.of, plan.entries.values())]) if one.is_of(own)
+    ]
 
 
 def _decided(

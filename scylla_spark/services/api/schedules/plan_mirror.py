@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from copy import copy, deepcopy
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafka import KafkaConsumer
 from kafka.errors import KafkaError
@@ -13,6 +14,8 @@ from kafka.errors import KafkaError
 from scylla_spark.client.connection import Connection
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import SchedulerError, UnreachableError
 from scylla_spark.io.kafka import topics
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
@@ -91,9 +94,26 @@ def excerpt(plan: PlanState, name: str) -> PlanState:
 def outline(plan: PlanState, names: Iterable[str]) -> PlanState:
     """Some schedules with how many jobs and runs each has, and the calendars: a state of its own, which may be kept, and is soon made.
 
-    Jobs and runs themselves are those of the planner, which go on.
+    Jobs and runs themselves are those of the planner, which go on. Schedules that are not there are left out.
     """
-    return PlanState(entries={name: _outlined(plan.entries[name]) for name in names}, calendars=dict(plan.calendars))
+    there = (name for name in names if name in plan.entries)
+    return PlanState(entries={name: _outlined(plan.entries[name]) for name in there}, calendars=dict(plan.calendars))
+
+
+class StoredText(NamedTuple):
+    """A schedule as far as it can be kept at no cost: its name, and its definition as JSON."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> StoredText:
+        """That of a schedule."""
+        return cls(entry.name, entry.text)
+
+    def is_of(self, own: QueueBounds) -> bool:
+        """Whether it sends into one of some queues."""
+        return own == ALL_QUEUES or own.has(json.loads(self.text).get("queue", DEFAULT_QUEUE))
 
 
 def _outlined(entry: Entry) -> Entry:

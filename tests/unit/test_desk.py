@@ -235,11 +235,11 @@ def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_f
 
 
 def test_a_question_to_a_dispatcher_that_stands_still_ends(desk, tmp_path, monkeypatch):
-    monkeypatch.setattr("scylla_spark.services.api.leases.desks._PATIENCE_S", 0.1)
     monkeypatch.setattr(Mailbox, "post", lambda self, message: None)
 
     async def play():
         connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        monkeypatch.setattr("scylla_spark.services.api.leases.desks._PATIENCE_S", 0.1)
         with pytest.raises(UnreachableError):
             await connection.ask("queue", "q")
         assert not connection._waiting

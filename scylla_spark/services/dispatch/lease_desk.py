@@ -142,8 +142,7 @@ class Desk:
         """Lets somebody in who knows the secret, and takes what it says until it goes."""
         peer, lines = _Peer(writer), _Lines(reader)
         try:
-            if await self._admitted(lines, writer):
-                self._peers.add(peer)
+            if await self._admitted(lines, peer):
                 while text := await lines.next(MAX_LINE_BYTES):
                     self._take(peer, read_line(text))
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError) as error:
@@ -161,24 +160,25 @@ class Desk:
                 self._mailbox.post(lambda now: self._engine.hang_up(gone))
             writer.close()
 
-    async def _admitted(self, lines: _Lines, writer: asyncio.StreamWriter) -> bool:
+    async def _admitted(self, lines: _Lines, peer: _Peer) -> bool:
         """Whether the other end proves to know the secret, soon and in few words."""
         if len(self._peers) >= _MOST_CONNECTIONS or self._strangers >= _MOST_STRANGERS:
             return False
         self._strangers += 1
         try:
-            return await asyncio.wait_for(self._admit(lines, writer), _GREETING_S)
+            return await asyncio.wait_for(self._admit(lines, peer), _GREETING_S)
         finally:
             self._strangers -= 1
 
-    async def _admit(self, lines: _Lines, writer: asyncio.StreamWriter) -> bool:
+    async def _admit(self, lines: _Lines, peer: _Peer) -> bool:
         nonce = secrets.token_hex(16)
-        writer.write(line(HELLO, VERSION, nonce))
+        peer.writer.write(line(HELLO, VERSION, nonce))
         kind, said, theirs = read_line(await lines.next(_MOST_OF_A_STRANGER))
         both = Handshake(self.address, nonce, str(theirs))
         if kind != HELLO or not both.proves(said, self._secret, CALLER):
             return False
-        writer.write(line(WELCOME, both.proof(self._secret, WELCOME)))
+        self._peers.add(peer)  # before it knows: from then on it may be asked
+        peer.writer.write(line(WELCOME, both.proof(self._secret, WELCOME)))
         return True
 
     def _take(self, peer: _Peer, message: list[Any]) -> None:

@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest
 # Containers often set it; the hundred processes of a test run would then each compile what they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
+.PHONY: help setup java demo test again unit api fuzz simulate faults lint format bench bench-peers screenshots lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ demo: setup ## the tour: schedule, run and check tasks end to end (ARGS="..." ar
 WORKERS ?= 0
 test: setup ## all tests: unit, api, tables, spark, integration, isolation, browser, acceptance (no benchmarks); WORKERS=2 runs folders side by side
 	@$(PYTEST) -m "not benchmark" -n $(WORKERS) --dist loadscope --costs 20 --durations=20 --durations-min=5 tests/unit tests/api tests/tables tests/fuzz tests/simulation tests/spark tests/integration tests/isolation tests/browser tests/acceptance $(ARGS)
+
+again: setup ## the tests that failed last time, one after the other
+	@$(PYTEST) -m "not benchmark" --last-failed --last-failed-no-failures none $(ARGS)
 
 unit: setup ## the quick tests of single parts, side by side
 	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(ARGS)

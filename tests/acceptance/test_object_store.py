@@ -3,7 +3,9 @@
 import json
 import time
 
+import polars as pl
 import pytest
+from deltalake import write_deltalake
 
 from tests.acceptance.place import Place
 from tests.support.store_site import BUCKET, store
@@ -11,6 +13,13 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.acceptance
 TABLES = ("--set", f"tables.path=s3://{BUCKET}/tables")
+ORDERS = f"s3://{BUCKET}/orders"
+WATCHING = f"""
+[[schedule]]
+name = "orders"
+handler = "work"
+table = "{ORDERS}"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +42,26 @@ def states(place: Place) -> dict[str, tuple[str, int]]:
     return {row["uniqueness_key"]: (row["state"], row["attempts"]) for row in json.loads(done.stdout)}
 
 
-def test_tables_in_an_object_store_outlive_the_driver(lake):
+def order(place: Place) -> None:
+    """Somebody else adds a version to a table of theirs in the store."""
+    options = {name: value for name, value in place.environment.items() if name.startswith("AWS_")}
+    write_deltalake(ORDERS, pl.DataFrame({"id": [1, 2, 3]}), mode="append", storage_options=options)
+
+
+def watched(place: Place) -> int:
+    """How many runs of the schedule have succeeded."""
+    done = place.call(*TABLES, "-o", "json", "task", "list", "--filter", "schedule:orders state:succeeded")
+    assert done.returncode == 0, done.stderr
+    return len(json.loads(done.stdout))
+
+
+def test_tables_in_an_object_store_outlive_the_driver_and_are_watched(lake):
     first = lake.up(*TABLES)
     first.ready()
+    order(lake)
+    (lake.folder / "orders.toml").write_text(WATCHING)
+    done = lake.call(*TABLES, "schedule", "apply", "--yes", str(lake.folder / "orders.toml"))
+    assert done.returncode == 0, done.stderr
     for key in ("a", "b"):
         enqueue(lake, key)
     done = {"a": ("succeeded", 1), "b": ("succeeded", 1)}
@@ -45,9 +71,17 @@ def test_tables_in_an_object_store_outlive_the_driver(lake):
     second = lake.up(*TABLES)
     second.ready()
     enqueue(lake, "c")
+    order(lake)
     done["c"] = ("succeeded", 1)
-    eventually(lambda: states(lake) == done, 300, "the third is recorded as well", lambda: states(lake), every=2)
-    assert lake.journal.read_text().count('"start"') == 3
+    eventually(
+        lambda: done.items() <= states(lake).items(),
+        300,
+        "the third is recorded as well",
+        lambda: states(lake),
+        every=2,
+    )
+    eventually(lambda: watched(lake) == 1, 60, "the new version of the watched table made a run", every=2)
+    assert lake.journal.read_text().count('"start"') == 4
     assert second.stop() == 0
 
 

@@ -471,9 +471,41 @@ def test_expired_leases_use_up_attempts(world):
     world.put()
     for _ in range(3):
         assert len(world.leases(world.once(1, lease_ms=1_000))) == 1
-        world.at((world.now - NOW) / SECOND + 1.5)
+        for seconds in (1.5, 8):  # from the second time on it waits by its policy
+            world.at((world.now - NOW) / SECOND + seconds)
     assert world.outcomes()[-1] == "failed"
     assert world.leases(world.once(1)) == []
+
+
+def test_a_task_whose_workers_die_one_after_the_other_waits_longer_and_longer(world):
+    world.put(unique="poison", priority=9, retry=(None, 20_000, 60_000))
+    world.put("b", "sound")
+    (first,) = world.leases(world.once(1, lease_ms=1_000))
+    world.at(1.1)
+    (second,) = world.leases(world.once(1, lease_ms=1_000))
+    assert uniques([first, second]) == ["poison", "poison"], "after the first time it does not wait"
+    world.at(2.2)
+    assert uniques(world.leases(world.once(1))) == ["sound"], "after the second it is not the head of its queue"
+    waits = [fact.next_us - fact.finished_us for fact in world.facts if fact.outcome == "timed_out"]
+    assert waits[0] == 0
+    assert 20 * SECOND <= waits[1] <= 40 * SECOND
+    world.at(45)
+    (third,) = world.leases(world.once(1, lease_ms=1_000))
+    assert world.report(third.token, "failed", failure=Failure("E"), after_ms=0) == OK
+    (fourth,) = world.leases(world.once(1, lease_ms=1_000))
+    world.at(48)
+    (fifth,) = world.leases(world.once(1, lease_ms=1_000))
+    assert (fourth.attempt, fifth.attempt) == (4, 5), "one that did not die in between begins anew"
+
+
+def test_a_task_that_kills_workers_before_they_can_say_that_they_got_it_is_not_the_head_for_ever(world):
+    world.put(unique="poison", priority=9)
+    world.put("b", "sound")
+    for second in (0, 2.1):
+        world.at(second)
+        assert uniques(world.leases(world.ask(session=f"s{second}"))) == ["poison"]
+    world.at(4.2)
+    assert uniques(world.leases(world.ask(session="s3"))) == ["sound"]
 
 
 def test_another_worker_cannot_speak_for_a_lease(world):

@@ -259,6 +259,10 @@ class Engine:
         """The answer to `Listen`; see `LeaseBook.listened`."""
         self._book.listened(number)
 
+    def order(self, worker: str, order: str) -> bool:
+        """A worker is to drain or to stop; see `Leases.order`."""
+        return self._leases.order(worker, order)
+
     def leave(self, worker: str, session: str, now: int) -> int:
         """A session of a worker ends; see `Leases.leave`."""
         return self._leases.leave(worker, session, now)

@@ -195,6 +195,8 @@ def test_a_lost_lease_is_told_to_its_code_and_not_held_any_more(desk):
         (Abort("declined"), "aborted", "Abort"),
         (Yield(2), "yielded", None),
         (RateLimited(2), "yielded", None),
+        (RateLimited(after=2), "yielded", None),
+        (RateLimited("api.acme", retry_after=2), "yielded", "rate_limited"),
     ],
 )
 def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, outcome, code):
@@ -202,6 +204,8 @@ def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, ou
         raise error
     (told,) = desk.call()[1]["results"]
     assert (told["outcome"], told.get("error", {}).get("code")) == (outcome, code)
+    if code == "rate_limited":
+        assert told["error"]["description"] == "api.acme"
     if outcome == "failed":
         assert told["error"]["description"] == "no"
         assert "test_worker.py" in told["error"]["stack"]

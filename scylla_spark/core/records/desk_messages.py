@@ -25,6 +25,7 @@ CALL: Final = "call"
 ANSWER: Final = "answer"
 HURRY: Final = "hurry"  # these calls are to be answered with what there is
 LEAVE: Final = "leave"
+ORDER: Final = "order"  # a worker is to drain or to stop; the answer is whether it is known
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
 OUTPUT: Final = "output"

@@ -27,6 +27,7 @@ from scylla_spark.core.records.desk_messages import (
     LEAVE,
     LINES,
     MAX_LINE_BYTES,
+    ORDER,
     OUTPUT,
     PING,
     PONG,
@@ -88,7 +89,9 @@ class DeskConnection:
         self._on_the_way = on_the_way
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._given_up: set[int] = set()  # numbers of calls without a session to whose answers nobody listens any more
+        self._given_up: set[int] = (
+            set()
+        )  # numbers of calls without a session and a name to whose answers nobody listens any more
         self._unsent: list[bytes] = []
         self._pongs: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._listen())
@@ -130,7 +133,7 @@ class DeskConnection:
         """The answer to a call of a worker; its `until_us` is how long it may wait, in microseconds.
 
         Who cancels it hears nothing: what was leased for it without a session goes back as soon as the answer is there; a session
-        that calls again is given it again.
+        or a request that calls again is given it again.
         """
         number, answer = self._expect()
         answer.add_done_callback(lambda done: self._give_up(number, call) if done.cancelled() else None)
@@ -154,7 +157,7 @@ class DeskConnection:
     def _give_up(self, number: int, call: Call) -> None:
         self._waiting.pop(number, None)
         if self.alive:
-            if not call.session and call.wants:
+            if not (call.session or call.request) and call.wants:
                 self._given_up.add(number)
             self._say(line(HURRY, [number]))
 
@@ -398,6 +401,20 @@ class Desks:
             if isinstance(one, UnreachableError):
                 raise one
         return sum(told)
+
+    async def order(self, worker: str, order: str) -> bool:
+        """A worker is to drain or to stop; whether any desk knows it.
+
+        Raises:
+            UnreachableError: none that answers knows it, and one does not answer.
+        """
+        told = await self._ask_all(ORDER, worker, order)
+        if any(one is True for one in told):
+            return True
+        for one in told:
+            if isinstance(one, UnreachableError):
+                raise one
+        return False
 
     async def _ask_all(self, kind: str, *values: Any) -> list[Any]:
         """What each desk answers; where it does not, why."""

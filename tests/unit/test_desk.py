@@ -320,6 +320,25 @@ def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(de
     assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=["another"]) == ([], [(1, 0)])
 
 
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, slow):
+    monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
+
+    async def play():
+        coming = CallsOnTheWay()
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path), coming)
+        with coming.begun() as call:
+            call.waits_for_body = slow
+            desk.listen(1)
+            await asyncio.sleep(1)
+            heard = [*desk._engine.heard]
+        await until(lambda: desk._engine.heard)
+        connection.close()
+        return heard
+
+    assert asyncio.run(play()) == ([(1, 0)] if slow else [])
+
+
 def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):
     monkeypatch.setattr("scylla_spark.services.api.leases.desks._HAND_ON_S", 0.1)
 

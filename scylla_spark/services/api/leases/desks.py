@@ -50,6 +50,7 @@ log = structlog.get_logger("api")
 _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
 _MOST_TURNS: Final = 20  # more than a call takes from its first byte to its first wait, however long each is
+_BODY_TURNS: Final = 100  # for bodies of calls that have begun: two seconds, or longer where the loop is busy
 _HAND_ON_S: Final = 25.0  # for calls that wait here; the desk waits for 30 s
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
@@ -241,11 +242,23 @@ class DeskConnection:
                 break
 
     async def _has_handed_on(self) -> None:
-        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks."""
+        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks.
+
+        One that waits for its client is not waited for longer than some turns: whoever sends a byte now and then would keep leases
+        of dead workers in force. It is turns that count, and not the time, of which this process may have had none.
+        """
         clock = asyncio.get_running_loop().time
-        until, here = clock() + _HAND_ON_S, self._on_the_way.now(self._address)
-        while clock() < until and any(call.concerns(self._address) for call in here):
+        until, here, turns = clock() + _HAND_ON_S, self._on_the_way.now(self._address), 0
+        while clock() < until:
+            here = [
+                call
+                for call in here
+                if call.concerns(self._address) and (turns < _BODY_TURNS or not call.waits_for_body)
+            ]
+            if not here:
+                break
             await asyncio.sleep(_TURN_S)
+            turns += 1
 
     def _hear(self, answer: Answer) -> None:
         if answer.number in self._given_up:

@@ -68,7 +68,7 @@ func main() {
 		if overtake(); told == nil { continue }
 		for _, one := range told.Accepted { if one.Status != "unavailable" { told.Lost = append(told.Lost, one.Lease) } }
 		for _, token := range told.Lost { if one, known := held[token]; known { one.stop(); delete(held, token); delete(ended, token) } }
-		for _, one := range told.Commands { listing = listing || one.Type == "list_leases" }
+		for _, one := range told.Commands { switch one.Type { case "list_leases": listing = true; case "stop": deadline = time.Now(); case "drain": if deadline.IsZero() { deadline = time.Now().AddDate(1, 0, 0) } } } // an operator says so
 		for _, one := range told.Leases {
 			ctx, stop := context.WithCancel(context.Background())
 			if one.Lease != "" { held[one.Lease] = holding{one.Beat, stop} } // without one the task has ended with being handed over

@@ -36,7 +36,10 @@ function take(answer) {
     held.get(lease)?.stop.abort();
     held.delete(lease); ended.delete(lease);
   }
-  listing ||= answer.commands.some(({ type }) => type === "list_leases");
+  const told = new Set(answer.commands.map(({ type }) => type));
+  listing ||= told.has("list_leases");
+  if (told.has("stop")) stopAt = 0; // an operator says so: give back what is held, and end
+  else if (told.has("drain") && stopAt === Infinity) stopAt = Number.MAX_SAFE_INTEGER; // … or finish it, and end
   answer.leases.forEach(work);
 }
 

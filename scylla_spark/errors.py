@@ -101,12 +101,20 @@ class Yield(Exception):
 class RateLimited(Yield):
     """Raise in a handler when what it needs asks it to wait; the task runs again afterwards, and this uses up no attempt.
 
+    With a key, all that share the limit wait as long: tasks that bear the key as a tag, and tasks of handlers that are registered
+    with it (`rate_key`).
+
     Args:
-        after: how long to wait (a duration, at most a day), such as what a server says in `Retry-After`.
+        key: name of the limit, as a tag may be: `RateLimited("api.acme", retry_after="90s")`. With one argument that is `after`.
+        retry_after: how long to wait (a duration, at most a day), such as what a server says in `Retry-After`.
+        after: the same, where only this task is to wait: `RateLimited(after="90s")`.
     """
 
-    def __init__(self, after: object) -> None:
-        super().__init__(after)
+    def __init__(self, key: object = None, retry_after: object = None, *, after: object = None) -> None:
+        if retry_after is None:
+            key, retry_after = None, key if after is None else after
+        super().__init__(retry_after)
+        self.key = key
         self.args = ("rate limited",)
 
 

@@ -81,6 +81,8 @@ def _seen(scheduler: Scheduler, ordering_id: str, limit: int) -> tuple[dict[str,
             for row in scheduler.connection.readers.lane(partition, ordering_id, None, limit)
         ]
     if not tasks:
+        if asked is not None:
+            asked.check_known()
         raise NotFoundError(
             f"Lane {ordering_id!r} has no open task.", hint="Tasks just enqueued reach the tables within seconds."
         )

@@ -17,6 +17,7 @@ TokenFile = Annotated[Path | None, typer.Option("--token-file", help="File with 
 Authority = Annotated[str | None, typer.Option("--ca", help="File of certificates to trust")]
 Queues = Annotated[list[str], typer.Option("--queue", help="To lease from; repeatable, the preferred first")]
 Name = Annotated[str | None, typer.Option(help="Of this worker; default: host, process and a random word")]
+WorkerName = Annotated[str, typer.Argument(help="As `worker list` shows it")]
 LeaseTime = Annotated[
     str | None, typer.Option(help="How long a lease lasts without a sign of life; default: as the queue says")
 ]
@@ -108,7 +109,26 @@ def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Author
     from scylla_spark.worker.listing import workers
 
     rows = [_row(one) for one in workers(site(url, token=token_of(token_file), ca=ca))]
-    context(ctx).output.rows(rows, ("worker", "leases", "slots", "waits", "silent_ms", "host"))
+    context(ctx).output.rows(rows, ("worker", "leases", "slots", "waits", "silent_ms", "order", "host"))
+
+
+@app.command()
+def drain(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
+    """Tell a worker to take nothing more, to finish what it holds, and to end."""
+    _order(ctx, name, "drain", url, token_file, ca)
+
+
+@app.command()
+def stop(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
+    """Tell a worker to give back what it holds, and to end."""
+    _order(ctx, name, "stop", url, token_file, ca)
+
+
+def _order(ctx: typer.Context, name: str, what: str, url: str, token_file: Path | None, ca: str | None) -> None:
+    from scylla_spark.worker.connection import site
+    from scylla_spark.worker.orders import order
+
+    context(ctx).output.record(order(site(url, token=token_of(token_file), ca=ca), name, what))
 
 
 def _row(one: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,9 @@ class KnownHandler(BaseModel):
     isolation: Annotated[_Text | None, Field(description="Level that it asks for; null: none")]
     max_batch: Annotated[int | None, Field(description="Most tasks of one call; null: one task a call")]
     concurrency: Annotated[int | None, Field(description="Of an `async def` handler: how many share a loop")]
+    rate_keys: Annotated[
+        list[_Text], Field(max_length=100, description="Of rate limits that its tasks share: RateLimited")
+    ] = Field(default_factory=list)
     timeout_ms: Annotated[_Number | None, Field(description="null: as the deployment says, as with `retry`")]
     retry: HandlerRetry | None
     module: _Text

@@ -24,6 +24,8 @@ ENDED: Final = "lease_ended"  # it was reported before, with another outcome
 FOREIGN: Final = "lease_of_another_worker"
 OUTPUTS_FULL: Final = "outputs_full"  # with this file the attempt would leave more behind than it may
 UNAVAILABLE: Final = "unavailable"  # the partition has no owner at the moment: ask again
+DRAIN: Final = "drain"  # a worker leases nothing more, finishes what it holds, and ends
+STOP: Final = "stop"  # a worker gives back what it holds, and ends
 _TOKEN: Final = re.compile(r"(\d{1,9})\.[0-9a-f]{32}", re.ASCII)
 
 
@@ -89,6 +91,7 @@ class Call(NamedTuple):
         signs: of leases that go on.
         held: all leases that it takes for its own; None: it does not say.
         about: JSON object of what it says of itself.
+        request: name of a call without a session: the same again gets the same answer; empty: it has none.
     """
 
     number: int
@@ -101,6 +104,7 @@ class Call(NamedTuple):
     signs: tuple[Sign, ...] = ()
     held: tuple[str, ...] | None = None
     about: str | None = None
+    request: str = ""
 
 
 class Granted(NamedTuple):
@@ -166,6 +170,7 @@ class Answer(NamedTuple):
         digest: … and the exclusive or of the numbers at their tokens' ends.
         queues: for each wanted queue.
         refusal: why nothing was done, as a stable code; empty: it was done.
+        order: what an operator wants the session to do: DRAIN or STOP; empty: to go on.
     """
 
     number: int
@@ -177,6 +182,7 @@ class Answer(NamedTuple):
     digest: int = 0
     queues: tuple[Scarcity, ...] = ()
     refusal: str = ""
+    order: str = ""
 
 
 def new_token(partition: int, rng: random.Random) -> str:

@@ -32,6 +32,7 @@ CHILD_DIED: Final = "child_died"  # kind of a failure: the process that ran the 
 WORKER_FAULT: Final = "worker_fault"  # likewise: a worker could not run it
 CONTAINER_LOST: Final = "container_lost"
 CONTAINER_NOT_STARTED: Final = "container_not_started"
+RATE_LIMITED: Final = "rate_limited"  # kind of a failure of what yielded; its message is the key of the limit
 NOT_STARTED: Final = "not_started"  # an executor hands the task back unrun; never recorded
 
 TERMINAL: Final = frozenset({SUCCEEDED, FAILED, ABORTED, CANCELLED, EXPIRED, DUPLICATE})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final
-
-from pydantic import AfterValidator, Field
+from typing import Final
 
 from scylla_spark.errors import ArgumentError
 
@@ -16,16 +14,6 @@ MAX_TAG_CHARS: Final = 64
 def is_tag(text: object) -> bool:
     """Whether a text may be a tag: 1 to 64 printable characters, without spaces around them."""
     return isinstance(text, str) and 0 < len(text) <= MAX_TAG_CHARS and text.isprintable() and text == text.strip()
-
-
-def _tag(text: str) -> str:
-    if not is_tag(text):
-        raise ValueError(f"a tag has 1 to {MAX_TAG_CHARS} printable characters, without spaces around them")
-    return text
-
-
-Tags = Annotated[list[Annotated[str, AfterValidator(_tag)]], Field(max_length=MOST_TAGS)]
-"""The tags of one record, as they are read."""
 
 
 def given_tags(tags: Iterable[str] | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from scylla_spark.core.task import Retry
+from scylla_spark.core.task_tags import MOST_TAGS, is_tag
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
 from scylla_spark.executors import signature
@@ -61,6 +62,7 @@ def handler(
     processes: int | None = None,
     open_files: int | None = None,
     environment: Mapping[str, str] | None = None,
+    rate_key: str | Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Registers a function under `name` and returns it unchanged, so that tests can call it directly.
 
@@ -86,6 +88,8 @@ def handler(
         processes: how many processes and threads its tasks may have together besides their children; only in a sandbox.
         open_files: how many descriptors a process of it may have, from 32.
         environment: variables that it gets beside those that all handlers get.
+        rate_key: name of a rate limit that all its tasks share, or several: none of them starts while one has to wait for it,
+            whose attempt raised `RateLimited` with that key.
 
     Raises:
         ArgumentError: a setting or the function's signature is not usable, or another function has this name.
@@ -106,15 +110,28 @@ def handler(
     if timeout_ms == 0:
         raise ArgumentError(f"Handler {name!r} has a timeout of 0.", hint='Pass a duration such as "30s".')
 
+    rate_keys = _rate_keys(name, rate_key)
+
     def register(function: F) -> F:
         taken = signature.read(name, function, batch=max_batch is not None)
         at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
         _check_session(name, runs_on, taken, max_batch)
-        _add(Handler(HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once, apart), function, taken))
+        info = HandlerInfo(name, runs_on, max_batch, timeout_ms, retry, at_once, apart, rate_keys=rate_keys)
+        _add(Handler(info, function, taken))
         return function
 
     return register
+
+
+def _rate_keys(name: str, asked: str | Sequence[str]) -> tuple[str, ...]:
+    keys = (asked,) if isinstance(asked, str) else tuple(asked)
+    if len(keys) > MOST_TAGS or not all(map(is_tag, keys)):
+        raise ArgumentError(
+            f"Handler {name!r} has rate_key={shown(asked)}.",
+            hint=f'Pass a text that may be a tag, such as "api.acme", or up to {MOST_TAGS}.',
+        )
+    return keys
 
 
 def _concurrency(name: str, asked: int | None, runs_on: str, *, is_async: bool) -> int | None:

@@ -56,6 +56,7 @@ class HandlerInfo:
         concurrency: None for one call at a time in a child; else (an `async def` handler) how many share the loop of its child.
         isolation: what children of its own kind are kept to; None: it runs in those that all share.
         form: what it looks like from outside; None: nobody has told.
+        rate_keys: of the rate limits that its tasks share.
     """
 
     name: str
@@ -66,6 +67,7 @@ class HandlerInfo:
     concurrency: int | None = None
     isolation: Isolation | None = None
     form: HandlerForm | None = None
+    rate_keys: tuple[str, ...] = ()
 
     @property
     def executor(self) -> str:

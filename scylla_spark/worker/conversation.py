@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import boot_us, iso
+from scylla_spark.core.lease import DRAIN, STOP
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, Site, segment
@@ -138,6 +139,9 @@ class Conversation:
         wishes: what it leases.
         room: for how many more leases it has room now; called with the lock held.
         arrived: takes new leases.
+
+    Attributes:
+        order: what an operator wants the worker to do: DRAIN or STOP; empty: to go on.
     """
 
     def __init__(
@@ -156,6 +160,7 @@ class Conversation:
         self._overtaken: _Sent | None = None
         self._stop_us: int | None = None  # when it ends, whatever is left to say, on the boot clock
         self._error: SchedulerError | None = None
+        self.order = ""
         self._failures = 0
         self._signs_us = 0
         self._rng = random.Random()
@@ -362,6 +367,8 @@ class Conversation:
         document = reply.document
         new = [Lease(view, self) for view in document["leases"]]
         news = self._ledger.take(sent.call, document, sent.sent_us, new)
+        orders = {command["type"] for command in document["commands"]} & {DRAIN, STOP}
+        self.order = max(self.order, *orders) if orders else self.order  # who is to stop need not drain
         if news.leases:
             self._arrived(news.leases)
         self._changed.notify_all()

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.lease import STOP
 from scylla_spark.core.task import WORKER_FAULT
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.local.handler_call import describe
@@ -67,7 +68,7 @@ class Runner:
 
     def room(self) -> int:
         """How many more leases could be worked on at once; with the lock held."""
-        if self._stop.is_set():
+        if self._ends:
             return 0
         busy = sum(lease is not None and not lease.reported for lease in self._working.values())
         return len(self._working) - busy - len(self._waiting)
@@ -90,9 +91,10 @@ class Runner:
             self.conversation.start()
             for thread in threads:
                 thread.start()
-            while not (self._stop.wait(_LOOK_S) or self._error or self.conversation.error):
+            while not (self._stop.wait(_LOOK_S) or self._error or self.conversation.error or self.conversation.order):
                 pass
-            self._stop.set()
+            if self._error or self.conversation.error:
+                self._stop.set()
             self._drain(grace_s)
             for place in self._places:
                 place.close()
@@ -107,15 +109,26 @@ class Runner:
             self._error = self._error or SchedulerError("The worker was told twice to stop; what ran goes to others.")
         self._stop.set()
 
+    @property
+    def _ends(self) -> bool:
+        """Whether nothing more is begun: it was told so on this machine, or by an operator."""
+        return self._stop.is_set() or bool(self.conversation.order)
+
     def _drain(self, grace_s: float) -> None:
-        until = boot_us() + int(grace_s * 1e6)
+        """What runs goes on for the grace; where an operator wants the worker to drain, to its end, or until it is told to stop."""
+        told_us: int | None = None
         lock = self.conversation.lock
         with lock:
             while self._waiting:
                 self._waiting.popleft().yield_()
             lock.notify_all()
-            while any(self._working.values()) and not self._error and (left := until - boot_us()) > 0:
-                lock.wait(min(left / 1e6, _LOOK_S))
+            while any(self._working.values()) and not self._error and self.conversation.order != STOP:
+                if told_us is None and self._stop.is_set():
+                    told_us = boot_us()
+                left_s = _LOOK_S if told_us is None else grace_s - (boot_us() - told_us) / 1e6
+                if left_s <= 0:
+                    break
+                lock.wait(min(left_s, _LOOK_S))
 
     def _serve(self, place: Workplace) -> None:
         """One slot, to its end."""
@@ -162,7 +175,7 @@ class Runner:
         """The next lease for a place; None: there will be none."""
         lock = self.conversation.lock
         with lock:
-            while not self._stop.is_set() and self.conversation.error is None:
+            while not self._ends and self.conversation.error is None:
                 if self._waiting:
                     lease = self._waiting.popleft()
                     if not lease.lost.is_set():

@@ -84,7 +84,8 @@ class Worker:
     ) -> Iterator[Lease]:
         """Leases one after the other, for ever; while one is worked on, all that are held are kept alive.
 
-        Leaving the loop reports what is left to report, and gives back what has not been worked on.
+        Leaving the loop reports what is left to report, and gives back what has not been worked on. Where an operator tells the
+        worker to drain or to stop, it ends at its next turn.
 
         Args:
             n: how many to hold at once, those that wait here included; default: `slots`.
@@ -125,7 +126,8 @@ class Worker:
     ) -> None:
         """Runs handlers on leases until SIGTERM, Ctrl-C or `stop`: as many at once as there are slots.
 
-        Told to stop, it takes no more, gives what runs a grace, and then gives it back.
+        Told to stop, it takes no more, gives what runs a grace, and then gives it back. Told by an operator to drain, it ends when
+        what runs has ended; told by one to stop, it gives that back at once.
 
         Args:
             handlers: functions of (task) or (task, ctx) by name; or modules or .py files of `@handler` functions. The name "*" is
@@ -200,7 +202,7 @@ class Worker:
     def _next(self, conversation: Conversation, waiting: deque[Lease], idle_us: int | None) -> Lease | None:
         until = None if idle_us is None else boot_us() + idle_us
         with conversation.lock:
-            while True:
+            while not conversation.order:
                 while waiting:
                     lease = waiting.popleft()
                     if not lease.lost.is_set():
@@ -211,3 +213,4 @@ class Worker:
                 if left <= 0 or self._stop.is_set():
                     return None
                 conversation.lock.wait(left)
+        return None

@@ -302,6 +302,37 @@ def test_told_to_stop_a_worker_lets_what_runs_end_within_a_grace_and_gives_the_r
     assert wire.end("complete", again) == "ok"
 
 
+def test_an_operator_drains_one_worker_and_stops_another(deployment, wire, queue, workers):
+    drained = workers(queue, "--slots", "1", name="drained")
+    prefix = f"{queue}-"
+    wire.put_all(queue, 1, prefix + "short", handler="work", payload={"ms": 1_000})
+    eventually(lambda: len(deployment.history(prefix)) == 1, PATIENCE, "it has begun")
+    assert wire("POST", "/v1/workers/drained:drain") == {"worker": "drained", "order": "drain"}
+    assert drained.ended() == 0, drained.told()
+    (short,) = deployment.history(prefix)
+    assert short.ok, "what it held has ended"
+    stopped = workers(queue, "--slots", "1", name="stopped")
+    wire.put_all(queue, 1, prefix + "long", handler="work", payload={"ms": 60_000})
+    eventually(lambda: len(deployment.history(prefix)) == 2, PATIENCE, "it has begun")
+    asked = time.monotonic()
+    assert wire("POST", "/v1/workers/stopped:stop")["order"] == "stop"
+    (again,) = eventually(lambda: wire.lease(queue, wait_ms=1_000), PATIENCE, "the long task was given back")
+    assert again["task"]["attempt"] == 2
+    assert stopped.ended() == 0, stopped.told()
+    assert time.monotonic() - asked < 20
+    assert wire.end("complete", again) == "ok"
+
+
+def test_the_same_request_gets_the_same_leases_and_no_others(wire, queue):
+    for _ in range(3):
+        wire.put(queue)
+    eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE, "three wait")
+    first = wire.lease(queue, 2, request_id="r1")
+    assert [one["lease"] for one in wire.lease(queue, 2, request_id="r1")] == [one["lease"] for one in first]
+    (other,) = wire.lease(queue, 2, request_id="r2")
+    assert [wire.end("complete", one) for one in (*first, other)] == ["ok"] * 3
+
+
 @pytest.mark.parametrize("how", ["exit", "segfault"])
 def test_a_child_that_dies_fails_its_own_task_and_no_other(deployment, wire, queue, workers, how):
     workers(queue, "--slots", "3", "--processes")

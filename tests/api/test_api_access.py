@@ -121,6 +121,23 @@ def test_a_token_speaks_for_no_worker_of_another(site, client):
     assert (kind(long), spoken) == ("/problems/invalid", [])
 
 
+def test_an_operator_drains_and_stops_workers_by_the_names_that_the_list_shows(site, client):
+    told = []
+
+    async def order(worker, what):
+        told.append((worker, what))
+        return worker != "nobody"
+
+    site.app.state.api.desks = SimpleNamespace(order=order, close=lambda: None)
+    headers = give(site, "queues:write")
+    for what in ("drain", "stop"):
+        answer = client.post(f"/v1/workers/w%40ab12:{what}", headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {"worker": "w@ab12", "order": what})
+    assert told == [("w@ab12", "drain"), ("w@ab12", "stop")]
+    assert kind(client.post("/v1/workers/nobody:stop", headers=headers)) == "/problems/not-found"
+    assert kind(client.post("/v1/workers/w:stop", headers=give(site, "lease", "tasks:write"))) == "/problems/forbidden"
+
+
 # -- no route is forgotten ------------------------------------------------------------------------------------------------
 
 

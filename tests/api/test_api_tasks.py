@@ -496,6 +496,16 @@ def test_the_head_of_a_lane_is_skipped_by_a_cancel(client, site):
     assert site.connection.sent[0].kind == CANCEL
 
 
+def test_a_lane_of_a_dispatcher_of_another_version_is_shown_from_the_tables_or_not_known(client, site, monkeypatch):
+    told = {"loaded": True, "state": "ready", "why": "It is due.", "tasks": [{"key": "TaskKey(…)", "attempts": 0}]}
+    with answering(saying(told)) as (address, _):
+        monkeypatch.setattr(site.connection, "owner_address", lambda _: address)
+        found = client.get("/v1/lanes/cust-1").json()
+        assert (found["state"], [one["id"] for one in found["tasks"]]) == ("ready", [id_of(LATER)])
+        unknown = client.get("/v1/lanes/just-enqueued")
+        assert (kind(unknown), "not known" in unknown.json()["detail"]) == ("/problems/unreachable", True)
+
+
 def test_a_lane_tells_of_its_own_tasks_whatever_their_keys_hold_and_its_head_is_skipped(client, site, monkeypatch):
     world = Harness()
     key = world.enqueue(lane="a,b", unique='c,"d')

@@ -84,3 +84,33 @@ def test_a_lease_is_not_over_while_its_heartbeat_waits_for_a_slow_look_at_who_ow
 
     assert asyncio.run(play()) == "ok"
     assert desk._engine.heard == [[TOKEN], 7]
+
+
+def test_a_body_that_comes_slowly_keeps_no_lease_in_force(desk, tmp_path, monkeypatch):
+    monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
+    make(f"{tmp_path}/tables")
+    site = Site(str(tmp_path))
+
+    async def play():
+        transport = httpx.ASGITransport(guarded(site.app, site.settings))
+        more = asyncio.Event()
+
+        async def slowly():
+            yield b'{"leases": '
+            await more.wait()
+            yield b"[]}"
+
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            await site.app.state.api.desks.at(desk.address)
+            slow = asyncio.create_task(client.post("/v1/leases:extend", content=slowly()))
+            await asyncio.sleep(0.1)
+            desk.listen(7)
+            async with asyncio.timeout(5):
+                while not desk._engine.heard:
+                    await asyncio.sleep(0.01)
+            more.set()
+            assert (await slow).status_code == 422
+        site.app.state.api.desks.close()
+
+    asyncio.run(play())
+    assert desk._engine.heard == [7]

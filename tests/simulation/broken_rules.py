@@ -12,6 +12,7 @@ from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
@@ -82,6 +83,13 @@ EXPIRY_RULES = {
 """The same for worlds in which tasks expire."""
 
 
+LIMIT_RULES = {
+    "what shares a rate limit starts": "ignores_rate_limits",
+    "what waits for a rate limit does not queue up again": "forgets_what_is_limited",
+}
+"""The same for worlds in which tasks run into rate limits."""
+
+
 UNIQUE_RULES = {
     "nobody looks for duplicates": "looks_for_no_duplicates",
     "the tables are not asked who bears a name": "asks_no_tables",
@@ -107,6 +115,10 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
     with ExitStack() as stack:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "ignores_rate_limits" in broken:
+            stack.enter_context(patch.object(RateLimits, "holds", lambda *_args: False))
+        if "forgets_what_is_limited" in broken:
+            stack.enter_context(patch.object(RateLimits, "let_go", lambda _limits, _now: ()))
         if "starts_expired" in broken:
             stack.enter_context(patch.object(Entry, "expires_us", NEVER))
         if "expires_what_has_begun" in broken:

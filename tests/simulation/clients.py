@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode
-from tests.simulation.profiles import HOUR_S, MINUTE_S
+from tests.simulation.profiles import HOUR_S, MINUTE_S, RATE_KEYS
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class Clients:
         rng, chance = self._world.rng, self._load.unique
         return bool(chance) and kind == ENQUEUE and rng.random() < chance
 
+    def _tags(self) -> tuple[str, ...]:
+        rng, chance = self._world.rng, self._load.limited
+        return (rng.choice(RATE_KEYS),) if chance and rng.random() < chance else ()
+
     def _expires_ms(self, kind: str) -> int | None:
         rng, chance = self._world.rng, self._load.expires
         return rng.choice(_EXPIRE_AFTER_MS) if chance and kind == ENQUEUE and rng.random() < chance else None
@@ -92,7 +96,7 @@ class Clients:
         command = Command(
             kind, key, len(log), world.handler_of[lane] or None, world.queue_of[lane], f'{{"at":{len(log)}}}',
             enqueued_us=stamp, request_id=request if kind == CANCEL else None, expires_ms=self._expires_ms(kind),
-            unique=self._unique(kind),
+            unique=self._unique(kind), tags=self._tags(),
         )  # fmt: skip
         if world.append_task(number, lane.encode(), encode(command)) and kind == ENQUEUE:
             self._sent.append(key)

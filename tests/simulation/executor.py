@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Invocation, Outcome
+from scylla_spark.core.task import (
+    FAILED,
+    NOT_STARTED,
+    RATE_LIMITED,
+    SUCCEEDED,
+    TIMED_OUT,
+    YIELDED,
+    Failure,
+    Invocation,
+    Outcome,
+)
 from scylla_spark.executors import follow_ups
 from scylla_spark.executors.interface import HandlerInfo
+from tests.simulation.judge import Violation
+from tests.simulation.profiles import RATE_KEYS
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -27,9 +40,12 @@ class ModelExecutor:
         self._sink: Callable[[Sequence[Outcome]], None] = lambda _outcomes: None
         self.waiting: list[Invocation] = []
         self.under_way: dict[int, tuple[Invocation, Run]] = {}
+        self._limited_until: dict[str, int] = {}  # key of a rate limit → when it is over, as far as the engine was told
 
     def start(self, sink: Callable[[Sequence[Outcome]], None]) -> None:
         self._sink = sink
+        engine = self._process.engine
+        engine.finished = partial(self._note_limits, engine.finished)  # type: ignore[method-assign]
 
     def handlers(self) -> dict[str, HandlerInfo]:
         return {"h": HandlerInfo("h"), "batch": HandlerInfo("batch", max_batch=3)}
@@ -47,6 +63,9 @@ class ModelExecutor:
         return {}
 
     def submit(self, batch: Sequence[Invocation]) -> None:
+        for item in batch:
+            if any(self._limited_until.get(tag, 0) > self._world.now for tag in item.tags):
+                raise Violation(f"{item.key} starts although it shares a rate limit")
         self.waiting += batch
         self._process.later(self._world.jitter(0, 5), self._fill)
 
@@ -110,6 +129,13 @@ class ModelExecutor:
         options = {"ordering_id": lane, "queue": self._world.queue_of[lane]}
         return (follow_ups.task(key, "child", self._world.handler_of[lane] or None, {"at": 10**9}, options),)
 
+    def _limit(self) -> tuple[Failure | None, int]:
+        """Whether what yields has run into a rate limit, and how long it is to wait in milliseconds."""
+        rng, chance = self._world.rng, self._load.limited
+        if not chance or rng.random() >= chance:
+            return None, 200
+        return Failure(RATE_LIMITED, rng.choice(RATE_KEYS)), rng.choice([200, 3_000, 8_000])
+
     def _behind(self, item: Invocation) -> list[Outcome]:
         """What waits behind a task of its lane is handed back."""
         behind = [w for w in self.waiting if w.key.ordering_id == item.key.ordering_id]
@@ -125,7 +151,9 @@ class ModelExecutor:
         size = 60_000 if world.rng.random() < self._load.big else world.rng.choice([0, 10])
         result = f'"{"x" * size}"' if outcome == SUCCEEDED else None
         asked = self._follow_ups(item) if outcome == SUCCEEDED else ()
-        outcomes = [Outcome(number, outcome, run.started, run.ended, result, after_ms=200, follow_ups=asked)]
+        failure, after_ms = self._limit() if outcome == YIELDED else (None, 200)
+        ended = Outcome(number, outcome, run.started, run.ended, result, failure, after_ms, follow_ups=asked)
+        outcomes = [ended]
         if outcome != SUCCEEDED:
             outcomes += self._behind(item)
         self._report(outcomes)
@@ -135,3 +163,13 @@ class ModelExecutor:
     def _report(self, outcomes: list[Outcome]) -> None:
         if outcomes:
             self._process.later(self._world.jitter(0, 5), lambda: self._sink(outcomes))
+
+    def _note_limits(self, finished: Callable[..., None], outcomes: Sequence[Outcome], now: int) -> None:
+        """The engine takes outcomes; those of a partition that it has dropped it does not know."""
+        known = [one for one in outcomes if one.id in self._process.engine.runs]
+        finished(outcomes, now)
+        for one in known:
+            if one.outcome == YIELDED and one.failure is not None:
+                until = one.finished_us + one.after_ms * 1000
+                key = one.failure.message
+                self._limited_until[key] = max(until, self._limited_until.get(key, 0))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 MINUTE_S = 60
 HOUR_S = 60 * MINUTE_S
+RATE_KEYS = ("api.one", "api.two")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Load:
         asks: share of the tasks that ask for a follow-up.
         expires: chance that a task expires, some seconds after its time.
         unique: chance that a name is to be unique; then lanes have a few names only.
+        limited: chance that a task bears the key of a rate limit as a tag, and that what yields has run into one.
     """
 
     tasks: int = 40
@@ -63,6 +65,7 @@ class Load:
     asks: float = 0
     expires: float = 0
     unique: float = 0
+    limited: float = 0
 
 
 @dataclass(frozen=True)
@@ -291,6 +294,17 @@ EXPIRING_PROFILES = (
     ),
 )
 """Worlds in which tasks expire; clocks are right in them, so that it is known what is too late."""
+_LIMITED = Load(tasks=100, dues=SOON, far=0.02, cancel=0.1, limited=0.6, lanes=5)
+LIMITED_PROFILES = (
+    Profile("limited", _LIMITED, Trouble(clock_step=0)),
+    Profile("limited, harsh", _LIMITED, _STEADY_CLOCKS),
+    Profile("limited, leased", replace(_LIMITED, workers=3), replace(_STEADY_CLOCKS, crash=0.03)),
+    Profile("limited, moving", _LIMITED, replace(NO_TROUBLE, join=0.1, leave=0.1, slow=0.2, lag=0.05)),
+    Profile("limited, expiring", replace(_LIMITED, expires=0.4, children=1), Trouble(clock_step=0)),
+    Profile("limited, redefined", _LIMITED, Trouble(clock_step=0, redefine=0.7)),
+    Profile("limited, short memory", replace(_LIMITED, tasks=160), replace(_STEADY_CLOCKS, memory_kb=_SHORT)),
+)
+"""Worlds in which tasks run into rate limits that others share; clocks are right in them, too."""
 _RACING = Load(
     tasks=120,
     bulk=4,

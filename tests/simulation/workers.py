@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from scylla_spark.core.engine.leases.book import CONFIRM_US
 from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, Report, Want, folded, partition_of_token
-from scylla_spark.core.task import FAILED, SUCCEEDED, YIELDED, Failure
+from scylla_spark.core.task import FAILED, RATE_LIMITED, SUCCEEDED, YIELDED, Failure
 from tests.simulation.judge import Violation
+from tests.simulation.profiles import RATE_KEYS
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class ModelWorker:
         world, rng = self._world, self._world.rng
         now = world.now
         done = [work for work in self.work.values() if work.done_us <= now]
-        reports = tuple(_report(work, rng) for work in done)
+        reports = tuple(_report(work, rng, world.profile.load.limited) for work in done)
         for work in done:
             work.reported = True
         room = 3 - len(self.work) + len(done)
@@ -215,8 +216,10 @@ class ModelWorker:
         self.work[granted.token] = Work(granted, world.now + length, outcome, asked.sent_us + CONFIRM_US)
 
 
-def _report(work: Work, rng: random.Random) -> Report:
+def _report(work: Work, rng: random.Random, limited: float) -> Report:
     failure = Failure("E", "no") if work.outcome == FAILED else None
+    if work.outcome == YIELDED and limited and rng.random() < limited:
+        failure = Failure(RATE_LIMITED, rng.choice(RATE_KEYS))
     after = rng.choice([None, 0, 200]) if work.outcome != SUCCEEDED else None
     return Report(work.granted.token, work.outcome, '"done"' if work.outcome == SUCCEEDED else None, failure, after)
 

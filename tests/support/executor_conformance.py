@@ -18,7 +18,7 @@ from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.follow_up_task import command_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import read_links
-from scylla_spark.core.task import MAX_ERROR_CHARS, Invocation, LastError, Outcome
+from scylla_spark.core.task import MAX_ERROR_CHARS, Failure, Invocation, LastError, Outcome
 from scylla_spark.executors.interface import Executor
 from tests.support.waiting import holds
 
@@ -232,6 +232,16 @@ class ExecutorConformance:
         ]
         assert {(one.outcome, one.failure.kind) for one in (longer, wrong)} == {("failed", "ArgumentError")}
         assert "a day" in longer.failure.message
+
+    def test_a_limit_that_others_share_is_told_by_its_key(self, running):
+        calls = (["api.acme", "90s"], ["", "90s"], [7, "90s"], ["x" * 65, "90s"])
+        limited, *wrong = running.run(*(invocation("rate_limited", payload) for payload in calls))
+        assert (limited.outcome, limited.after_ms, limited.failure) == (
+            "yielded",
+            90_000,
+            Failure("rate_limited", "api.acme"),
+        )
+        assert {(one.outcome, one.failure.kind) for one in wrong} == {("failed", "ArgumentError")}
 
     def test_unknown_handler_is_a_failure(self, running):
         outcome = running.one("nobody")

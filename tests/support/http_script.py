@@ -102,6 +102,7 @@ class SyncScript(Script):
         self.broken: list[Any] = []
         self.calls = 0
         self.waits = self.left = self.replaced = False
+        self.ordered = ""
         self._tasks, self._given, self._beat_ms = tasks, 0, beat_ms
         self._break, self._newest = broken, 0
         self._changed = threading.Condition()
@@ -128,11 +129,17 @@ class SyncScript(Script):
             self.replaced = True
             self._changed.notify_all()
 
+    def order(self, order: str) -> None:
+        """An operator wants the worker to drain or to stop: it hears so at once, and is leased nothing more."""
+        with self._changed:
+            self.ordered = order
+            self._changed.notify_all()
+
     def _sync(self, body: Any) -> tuple[int, Any]:
         self.results += body["results"]
         if not self._may_lease(body) and not body["results"] and body["want"]:
             self.waits = True
-            over = lambda: self.left or self.replaced or self._newest > body["seq"]  # noqa: E731
+            over = lambda: self.left or self.replaced or self.ordered or self._newest > body["seq"]  # noqa: E731
             self._changed.wait_for(over, body["wait_ms"] / 1000)
             self.waits = False
         if self.replaced:
@@ -149,9 +156,9 @@ class SyncScript(Script):
             "accepted": accepted,
             "leases": leases,
             "lost": [],
-            "commands": [],
+            "commands": [{"type": self.ordered, "lease": None, "grace_ms": None}] if self.ordered else [],
             "queues": [],
         }
 
     def _may_lease(self, body: Any) -> bool:
-        return self._given < self._tasks and bool(body["want"]) and body["want"][0]["max"] > 0
+        return not self.ordered and self._given < self._tasks and bool(body["want"]) and body["want"][0]["max"] > 0

@@ -251,7 +251,8 @@ def yield_back(task: Task) -> None:
 
 @handler("rate_limited")
 def rate_limited(task: Task) -> None:
-    raise RateLimited(task.payload)
+    given = task.payload
+    raise RateLimited(*given) if isinstance(given, list) else RateLimited(given)
 
 
 @handler("return")

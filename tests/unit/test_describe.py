@@ -3,6 +3,7 @@
 import pytest
 
 from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.task import RATE_LIMITED, YIELDED, Failure
 from scylla_spark.services.dispatch.describe import explain
 from tests.support.engine_harness import SECOND, Harness
 
@@ -50,3 +51,15 @@ def test_a_lane_whose_group_is_busy_says_so(world):
     waiting = world.enqueue(lane="shop:2", queue="grouped")
     world.pump()
     assert "group 'shop'" in why(world, waiting)
+
+
+def test_what_waits_for_a_rate_limit_says_so(world):
+    world.enqueue("first", "first")
+    (item,) = world.pump()
+    world.finish(item, YIELDED, failure=Failure(RATE_LIMITED, "api.acme"), after_ms=90_000)
+    waiting = world.enqueue(tags=("api.acme",))
+    world.pump()
+    assert "rate limit 'api.acme'" in why(world, waiting)
+    told = explain(world.engine, world.now, waiting)["conditions"]
+    assert [one["name"] for one in told if not one["met"]] == ["no rate limit that it shares is waited for"]
+    assert "api.acme" in next(one["detail"] for one in told if not one["met"])

@@ -48,6 +48,9 @@ class Engine:
     def scarcity(self, queue, now):
         return Scarcity(queue, 3, NOW - 5_000_000, "is paused")
 
+    def order(self, worker, order):
+        return (worker, order) == ("w", "stop")
+
     sessions = ()
 
 
@@ -211,24 +214,38 @@ def test_a_call_that_is_given_up_is_forgotten_at_both_ends_and_what_was_leased_f
 
     async def play():
         connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
-        for session in ("", "s"):
-            asked = connection.call(Call(0, "w", session, 1, 20_000_000, (Want("q"),)))
-            await until(lambda: len(desk._engine.calls) % 2)
+        for session, request in (("", ""), ("s", ""), ("", "r")):
+            wanted = Call(0, "w", session, 1, 20_000_000, (Want("q"),), request=request)
+            asked = connection.call(wanted)
+            await until(lambda: desk._engine.calls and desk._engine.calls[-1][0].wants)
             asked.cancel()
             await until(lambda: desk._engine.hurried)
             assert desk._engine.hurried == [desk._engine.calls[-1][0].number]
             desk.answer(Answer(desk._engine.hurried.pop(), (), (lease,)), NOW)
-            if not session:
+            if not session + request:
                 await until(lambda: len(desk._engine.calls) == 2)
                 assert [(report.token, report.outcome) for report in desk._engine.calls[1][0].reports] == [
                     (lease.token, "yielded")
                 ]
                 desk.answer(Answer(desk._engine.calls[1][0].number, ("ok",)), NOW)
+            desk._engine.calls.append((Call(0, "this one is done"), True))
         await until(lambda: not desk._callers)
         assert not connection._waiting
         assert not connection._given_up
         assert not any(peer.calls for peer in desk._peers)
-        assert len(desk._engine.calls) == 3, "a session hears of its leases with its next call"
+        assert len([1 for call, _ in desk._engine.calls if call.reports]) == 1, (
+            "a session or a request hears of its leases with its next call"
+        )
+        connection.close()
+
+    asyncio.run(play())
+
+
+def test_an_order_to_a_worker_goes_there_and_comes_back_whether_it_is_known(desk, tmp_path):
+    async def play():
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path))
+        asked = (("w", "stop"), ("w", "drain"), ("nobody", "stop"))
+        assert [await connection.ask("order", *one) for one in asked] == [True, False, False]
         connection.close()
 
     asyncio.run(play())
@@ -301,6 +318,25 @@ def test_a_call_that_waits_in_the_api_is_waited_for_until_it_is_handed_on(desk, 
 
 def test_a_call_that_turns_out_to_be_for_another_desk_is_waited_for_no_longer(desk, tmp_path):
     assert calls_that_wait_here(desk, secret_of(tmp_path), goes_to=["another"]) == ([], [(1, 0)])
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_call_whose_body_does_not_come_is_not_waited_for_long(desk, tmp_path, monkeypatch, slow):
+    monkeypatch.setattr("scylla_spark.services.api.leases.desks._BODY_TURNS", 5)
+
+    async def play():
+        coming = CallsOnTheWay()
+        connection = await DeskConnection.open(desk.address, secret_of(tmp_path), coming)
+        with coming.begun() as call:
+            call.waits_for_body = slow
+            desk.listen(1)
+            await asyncio.sleep(1)
+            heard = [*desk._engine.heard]
+        await until(lambda: desk._engine.heard)
+        connection.close()
+        return heard
+
+    assert asyncio.run(play()) == ([(1, 0)] if slow else [])
 
 
 def test_no_call_is_waited_for_longer_than_the_desk_waits(desk, tmp_path, monkeypatch):

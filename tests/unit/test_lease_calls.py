@@ -60,7 +60,8 @@ class OneDesk:
         self.held: list[str] = []
         self.gives: list[str] = []
         self.returned: list[str] = []
-        self.refuses = ""
+        self.refuses = self.order = ""
+        self.told: dict[str, list[str]] = {}  # request → what it was given before
         self.slow = self.dead = False
         self.slow_s = 0.05
         self._hurried: dict[asyncio.Future, asyncio.Event] = {}
@@ -83,16 +84,24 @@ class OneDesk:
             raise UnreachableError("gone")
         if self.slow:
             await asyncio.sleep(self.slow_s)
-        if call.until_us and not self.gives:
+        if call.until_us and not self.gives and not self.order:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(hurried.wait(), call.until_us / 1e6)
         if self.refuses:
             return Answer(call.number, refusal=self.refuses)
         most = sum(want.most for want in call.wants)
-        leases = tuple(map(granted, self.gives[:most]))
+        leases = tuple(map(granted, self.told.get(call.request) or self.gives[:most]))
         statuses = (OK,) * (len(call.reports) + len(call.signs))
         scarcity = (Scarcity("q", 2, 5, ""),)
-        return Answer(call.number, statuses, leases, held=len(self.held), digest=folded(self.held), queues=scarcity)
+        return Answer(
+            call.number,
+            statuses,
+            leases,
+            held=len(self.held),
+            digest=folded(self.held),
+            queues=scarcity,
+            order=self.order,
+        )
 
 
 def granted(token):
@@ -423,3 +432,28 @@ def test_what_was_handed_over_in_an_answer_that_was_lost_is_told_again(desks):
 def test_the_values_of_an_error_are_an_object_or_a_list(args, said):
     body = ErrorBody.model_validate_json(json.dumps({"code": "late", "args": args, "description": "too late"}))
     assert body.failure() == Failure("late", said)
+
+
+def test_a_request_that_comes_again_is_asked_of_all_before_anybody_gives_more(desks):
+    even, odd = desks.desks.values()
+    even.gives = odd.gives = [new_token(0, RNG), new_token(2, RNG)]
+    first = new_token(1, RNG)
+    odd.told = {"r": [first]}
+    found = answer(desks, wants=(Want("q", 2),), request="r")
+    assert [lease.token for lease in found.leases] == [first]
+    assert [len(desk.heard) for desk in (even, odd)] == [1, 1]
+    assert len(answer(desks, wants=(Want("q", 2),), request="another").leases) == 2
+
+
+@pytest.mark.parametrize("lease_ms", [None, 0])
+def test_a_request_that_nobody_has_answered_is_done(desks, lease_ms):
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    assert len(answer(desks, wants=(Want("q", 1, lease_ms=lease_ms),), request="r").leases) == 1
+
+
+@pytest.mark.parametrize(("orders", "told"), [(("", ""), ""), (("drain", ""), "drain"), (("drain", "stop"), "stop")])
+def test_the_strictest_order_of_all_is_told_and_ends_the_waiting(desks, orders, told):
+    for desk, order in zip(desks.desks.values(), orders, strict=True):
+        desk.order = order
+    wait_us = 20_000_000 if told else 0
+    assert answer(desks, session="s", sequence=1, until_us=wait_us, wants=(Want("q"),)).order == told

@@ -6,6 +6,7 @@ import pytest
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
+from scylla_spark.core.engine.leases import requests
 from scylla_spark.core.lease import (
     CANCELLED,
     ENDED,
@@ -471,9 +472,41 @@ def test_expired_leases_use_up_attempts(world):
     world.put()
     for _ in range(3):
         assert len(world.leases(world.once(1, lease_ms=1_000))) == 1
-        world.at((world.now - NOW) / SECOND + 1.5)
+        for seconds in (1.5, 8):  # from the second time on it waits by its policy
+            world.at((world.now - NOW) / SECOND + seconds)
     assert world.outcomes()[-1] == "failed"
     assert world.leases(world.once(1)) == []
+
+
+def test_a_task_whose_workers_die_one_after_the_other_waits_longer_and_longer(world):
+    world.put(unique="poison", priority=9, retry=(None, 20_000, 60_000))
+    world.put("b", "sound")
+    (first,) = world.leases(world.once(1, lease_ms=1_000))
+    world.at(1.1)
+    (second,) = world.leases(world.once(1, lease_ms=1_000))
+    assert uniques([first, second]) == ["poison", "poison"], "after the first time it does not wait"
+    world.at(2.2)
+    assert uniques(world.leases(world.once(1))) == ["sound"], "after the second it is not the head of its queue"
+    waits = [fact.next_us - fact.finished_us for fact in world.facts if fact.outcome == "timed_out"]
+    assert waits[0] == 0
+    assert 20 * SECOND <= waits[1] <= 40 * SECOND
+    world.at(45)
+    (third,) = world.leases(world.once(1, lease_ms=1_000))
+    assert world.report(third.token, "failed", failure=Failure("E"), after_ms=0) == OK
+    (fourth,) = world.leases(world.once(1, lease_ms=1_000))
+    world.at(48)
+    (fifth,) = world.leases(world.once(1, lease_ms=1_000))
+    assert (fourth.attempt, fifth.attempt) == (4, 5), "one that did not die in between begins anew"
+
+
+def test_a_task_that_kills_workers_before_they_can_say_that_they_got_it_is_not_the_head_for_ever(world):
+    world.put(unique="poison", priority=9)
+    world.put("b", "sound")
+    for second in (0, 2.1):
+        world.at(second)
+        assert uniques(world.leases(world.ask(session=f"s{second}"))) == ["poison"]
+    world.at(4.2)
+    assert uniques(world.leases(world.ask(session="s3"))) == ["sound"]
 
 
 def test_another_worker_cannot_speak_for_a_lease(world):
@@ -606,6 +639,95 @@ def test_a_caller_that_hung_up_costs_a_task_two_seconds(world):
     world.pump()
     assert world.answer(number) is None
     assert uniques(world.leases(world.ask("other"))) == ["u"]
+
+
+def test_a_request_that_comes_again_gets_the_same_leases_and_no_others(world):
+    world.put("a", "1")
+    world.put("b", "2")
+    (first,) = world.leases(world.once(1, request="r1"))
+    world.at(5)
+    (again,) = world.leases(world.once(1, request="r1"))
+    assert again == first
+    world.at(14)
+    assert world.sign(first.token) == OK, "that was a sign of life"
+    assert world.leases(world.once(0, request="r1")) == [first], "whoever asks what it was given"
+    assert uniques(world.leases(world.once(1, request="r2"))) == ["2"]
+    assert world.report(first.token) == OK
+    assert world.leases(world.once(1, request="r1")) == [], "what it was given is done"
+
+
+def test_requests_of_two_workers_have_nothing_in_common(world):
+    world.put("a", "1")
+    world.put("b", "2")
+    assert uniques(world.leases(world.once(1, worker="w1", request="r"))) == ["1"]
+    assert uniques(world.leases(world.once(1, worker="w2", request="r"))) == ["2"]
+
+
+def test_a_request_that_was_given_nothing_or_gave_all_back_is_done_anew(world):
+    assert world.leases(world.once(1, request="r")) == []
+    world.put()
+    (lease,) = world.leases(world.once(1, request="r"))
+    assert world.report(lease.token, "yielded") == OK
+    (again,) = world.leases(world.once(1, request="r"))
+    assert again.attempt == 2
+
+
+def test_a_request_that_was_hung_up_on_and_comes_again_is_answered(world):
+    world.put(due=1)
+    first = world.once(1, wait=5, request="r")
+    world.pump()
+    world.engine.hang_up([first])
+    second = world.once(1, wait=5, request="r")
+    third = world.once(1, wait=5, request="r")
+    assert world.answer(second).refusal == "superseded"
+    world.at(1)
+    assert uniques(world.leases(third)) == ["u"]
+
+
+def test_what_is_handed_over_to_a_request_for_good_is_told_again(world):
+    world.put("a", "1")
+    world.put("b", "2")
+    (first,) = world.leases(world.once(1, lease_ms=0, request="r"))
+    (again,) = world.leases(world.once(1, lease_ms=0, request="r"))
+    assert (first.token, again) == ("", first)
+
+
+def test_requests_are_remembered_within_bounds(world, monkeypatch):
+    monkeypatch.setattr(requests, "_MOST", 3)
+    requests_of = world.engine._leases._requests
+    for n in range(9):
+        world.put(f"lane{n}", f"u{n}", payload='"' + 1_000 * "x" + '"')
+        assert len(world.leases(world.once(1, request=f"r{n}"))) == 1
+    assert len(requests_of._sessions) == 3
+    assert 3_000 < requests_of._all_bytes < 9_000
+    monkeypatch.setattr(requests, "_MOST_BYTES", 4_000)
+    world.put()
+    world.leases(world.once(1, request="last"))
+    assert ("curl", "last") in requests_of._sessions
+    assert requests_of._all_bytes < 4_000
+    world.at(700)
+    assert (len(requests_of._sessions), requests_of._all_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("orders", [["drain"], ["stop"], ["drain", "stop"], ["stop", "drain"]])
+def test_a_worker_that_is_to_drain_or_stop_hears_of_it_at_once_and_is_leased_nothing_more(world, orders):
+    world.put("a", "1")
+    (lease,) = world.leases(world.ask())
+    waiting = world.ask(wait=20)
+    assert world.answer(waiting) is None
+    assert [world.engine.order("w", order) for order in orders] == [True] * len(orders)
+    strictest = "stop" if "stop" in orders else "drain"
+    assert world.answer(waiting).order == strictest
+    world.put("b", "2")
+    again = world.answer(world.ask(wait=20, sequence=2))
+    assert (again.order, again.leases) == (strictest, ()), "the answer may have been lost"
+    deaf = world.ask(wait=20)
+    assert world.answer(deaf) is None, "who does not obey waits, and does not ask in a circle"
+    assert world.report(lease.token, worker="w") == OK
+    world.at(20)
+    assert world.answer(deaf).order == strictest
+    assert uniques(world.leases(world.ask(session="after its restart"))) == ["2"]
+    assert not world.engine.order("nobody", "drain")
 
 
 def test_a_call_that_is_hurried_is_answered_with_what_there_is(world):

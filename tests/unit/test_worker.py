@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
 from scylla_spark import Abort, RateLimited, Worker, Yield
+from scylla_spark.cli.app import app
 from scylla_spark.core.lease import folded
-from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, UnreachableError
+from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, site
 from scylla_spark.worker.conversation import Wishes
 from scylla_spark.worker.handlers import asked_for, resolved
@@ -195,6 +197,8 @@ def test_a_lost_lease_is_told_to_its_code_and_not_held_any_more(desk):
         (Abort("declined"), "aborted", "Abort"),
         (Yield(2), "yielded", None),
         (RateLimited(2), "yielded", None),
+        (RateLimited(after=2), "yielded", None),
+        (RateLimited("api.acme", retry_after=2), "yielded", "rate_limited"),
     ],
 )
 def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, outcome, code):
@@ -202,6 +206,8 @@ def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, ou
         raise error
     (told,) = desk.call()[1]["results"]
     assert (told["outcome"], told.get("error", {}).get("code")) == (outcome, code)
+    if code == "rate_limited":
+        assert told["error"]["description"] == "api.acme"
     if outcome == "failed":
         assert told["error"]["description"] == "no"
         assert "test_worker.py" in told["error"]["stack"]
@@ -418,6 +424,76 @@ def test_a_worker_that_runs_stops_when_told_to():
     assert (len(server.results), server.left) == (3, True)
 
 
+class SlowPlace:
+    """Works on a lease until it may end, or is closed."""
+
+    def __init__(self):
+        self.begun, self.may_end, self.closed = threading.Event(), threading.Event(), False
+
+    def open(self):
+        pass
+
+    def work(self, lease):
+        self.begun.set()
+        self.may_end.wait(20)
+        if not self.closed:
+            lease.complete()
+
+    def close(self):
+        self.closed = True
+        self.may_end.set()
+
+
+def ordered(server, order, grace="30s"):
+    """A worker that works on its one lease when an operator tells it something; its thread, place and itself."""
+    place, worker = SlowPlace(), Worker(server.url, "q", name="w", slots=1)
+    thread = threading.Thread(target=worker.run_at, args=(lambda: place,), kwargs={"grace": grace})
+    thread.start()
+    assert place.begun.wait(10)
+    server.order(order)
+    return thread, place, worker
+
+
+def test_a_worker_that_is_to_drain_ends_when_what_runs_has_ended_however_long_that_takes():
+    with SyncScript(tasks=5) as server:
+        thread, place, _ = ordered(server, "drain", grace="0s")
+        thread.join(1)
+        assert thread.is_alive(), "the grace is for signals"
+        place.may_end.set()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert ([one["outcome"] for one in server.results], server.left) == (["succeeded"], True)
+
+
+def test_a_worker_that_drains_and_is_told_to_stop_by_its_machine_has_the_grace_then():
+    with SyncScript(tasks=5) as server:
+        thread, _, worker = ordered(server, "drain", grace="100ms")
+        worker.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert (server.results, server.left) == ([], True)
+
+
+def test_a_worker_that_is_to_stop_gives_back_what_runs_and_ends():
+    with SyncScript(tasks=5) as server:
+        thread, _, _ = ordered(server, "stop")
+        thread.join(10)
+        assert not thread.is_alive()
+    assert (server.results, server.left) == ([], True)
+
+
+@pytest.mark.parametrize("order", ["drain", "stop"])
+def test_a_loop_over_leases_ends_at_its_next_turn_when_an_operator_says_so(order):
+    with SyncScript(tasks=5) as server:
+        leases = Worker(server.url, "q", name="w").leases(1)
+        lease = next(leases)
+        server.order(order)
+        lease.complete()
+        eventually(lambda: server.results, 10, "it is reported")
+        assert list(leases) == []
+    assert ([one["outcome"] for one in server.results], server.left) == (["succeeded"], True)
+
+
 class Workplace:
     """Works on what it is told to, and breaks at the leases of those numbers in a way that nobody foresees."""
 
@@ -519,3 +595,19 @@ def test_a_server_that_is_not_there_is_tried_again_until_the_worker_stops():
     assert list(worker.leases(idle=0.3)) == []
     with pytest.raises(UnreachableError):
         Connection(site("http://127.0.0.1:9")).request("GET", "/", None, 1)
+
+
+@pytest.mark.parametrize("what", ["drain", "stop"])
+def test_the_command_line_tells_a_worker_what_to_do(what):
+    with Script([(200, {"worker": "w@7", "order": what})]) as server:
+        done = CliRunner().invoke(app, ["-o", "json", "worker", what, "w@7", "--url", server.url])
+        assert (done.exit_code, json.loads(done.stdout)) == (0, {"worker": "w@7", "order": what})
+        assert [(one.method, one.path) for one in server.requests] == [("POST", f"/v1/workers/w%407:{what}")]
+
+
+def test_the_command_line_says_that_there_is_no_such_worker():
+    problem = {"type": "/problems/not-found", "title": "t", "detail": "No worker 'w' has called."}
+    with Script([(404, problem)]) as server:
+        done = CliRunner().invoke(app, ["worker", "drain", "w", "--url", server.url])
+    assert isinstance(done.exception, NotFoundError)
+    assert "No worker 'w'" in str(done.exception)

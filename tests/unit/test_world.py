@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from scylla_spark import Abort, Queue, Retry, Schedule, Settings, TaskFailed, Trigger, Yield, handler
+from scylla_spark import Abort, Queue, RateLimited, Retry, Schedule, Settings, TaskFailed, Trigger, Yield, handler
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, WaitTimeoutError
 from scylla_spark.testing import call, world
 from tests.support import sample_handlers
@@ -586,3 +586,26 @@ def test_files_that_a_leased_worker_leaves_behind_are_those_of_its_attempt():
         ]
         with pytest.raises(ArgumentError, match="over"):
             lease.output("b", "too late")
+
+
+def run_into_a_limit(task, ctx):
+    if ctx.attempt == 1:
+        raise RateLimited("api.acme", retry_after="90s")
+    return ctx.last_error.message
+
+
+@handler("shares_a_limit", rate_key="api.acme")
+def share_a_limit(task):
+    pass
+
+
+def test_a_rate_limit_is_waited_for_by_all_that_share_it():
+    with world([run_into_a_limit, share_a_limit, noted], START) as w:
+        first = w.enqueue("run_into_a_limit")
+        w.advance("1s")
+        waiting = [w.enqueue("shares_a_limit"), w.enqueue("noted", tags=["api.acme"])]
+        w.advance("80s")
+        assert [w.task(task.key).state for task in waiting] == ["ready"] * 2
+        w.advance("10s")
+        assert first.result() == "api.acme", "the next attempt is told which limit it was"
+        assert [w.task(task.key).state for task in waiting] == ["succeeded"] * 2

@@ -12,7 +12,7 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_state import READY, RETRY_WAIT, RUNNING, SCHEDULED
 from scylla_spark.core.task_status import TaskStatus
-from scylla_spark.errors import ArgumentError
+from scylla_spark.errors import ArgumentError, UnreachableError
 from scylla_spark.io.host.http_get import AnswerError, fetch
 
 _TIMEOUT_S: Final = 5.0
@@ -80,9 +80,11 @@ def ask_lane(address: str, ordering_id: str) -> LaneAnswer | None:
     asked = ask(address, "lane", ordering_id=ordering_id)
     if asked is None:
         return None
-    told = (_lane_task(one, ordering_id) for one in _dicts(asked.get("tasks")))
+    told = [_lane_task(one, ordering_id) for one in _dicts(asked.get("tasks"))]
     tasks = [task for task in told if task is not None]
-    return LaneAnswer(asked.get("loaded") is True, str(asked.get("state")), str(asked.get("why")), tasks)
+    unread = len(told) - len(tasks)
+    loaded = asked.get("loaded") is True and not unread
+    return LaneAnswer(loaded, str(asked.get("state")), str(asked.get("why")), tasks if loaded else [], unread)
 
 
 def _lane_task(one: dict[str, Any], ordering_id: str) -> LaneTask | None:
@@ -121,16 +123,30 @@ class LaneAnswer(NamedTuple):
     """A dispatcher's word on one lane.
 
     Attributes:
-        loaded: whether it holds tasks of it.
+        loaded: whether it holds tasks of it, and all that it tells of is known here.
         state: of the lane.
         why: it does not run, as a sentence.
-        tasks: the next ones, in key order.
+        tasks: the next ones, in key order; none where some are unread, since one of those may be the head.
+        unread: how many more it tells of in words that are not known here, as a dispatcher of another version does.
     """
 
     loaded: bool
     state: str
     why: str
     tasks: list[LaneTask]
+    unread: int = 0
+
+    def check_known(self) -> None:
+        """Of a lane of which the tables hold nothing: whether that means that nothing is open.
+
+        Raises:
+            UnreachableError: its dispatcher knows more.
+        """
+        if self.unread:
+            raise UnreachableError(
+                "What is open in the lane is not known: its dispatcher tells of it in the words of another version.",
+                hint="Upgrade it, or ask again when its tasks have reached the tables, within seconds.",
+            )
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:

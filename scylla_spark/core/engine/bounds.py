@@ -23,6 +23,7 @@ class HandlerPolicy:
         retry: of tasks that bring no policy.
         max_batch: tasks per call.
         handler: what runs tasks that name none.
+        rate_keys: of the rate limits that its tasks share.
         alone: the next task of a lane is handed over only after the one before has ended, also in replay order.
     """
 
@@ -32,6 +33,7 @@ class HandlerPolicy:
     max_batch: int = 1
     handler: str = ""
     alone: bool = False
+    rate_keys: tuple[str, ...] = ()
 
 
 _own_retry = lru_cache(maxsize=1_000)(Retry.from_ms)  # tasks that bring a policy bring one of a few

@@ -35,6 +35,7 @@ from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.queue_changes import QueueChanges
+from scylla_spark.core.engine.rate_limits import Hold, RateLimits
 from scylla_spark.core.engine.ready import Place, ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
@@ -75,9 +76,10 @@ class Engine:
         gates = Gates(queues or {})
         ready, pulls = ReadyLanes(gates), PullQueues(gates)
         expiries = ExpiryTimers(state)
-        waiting = Waiting(state, gates, ready, pulls, expiries)
+        rates = RateLimits(state)
+        waiting = Waiting(state, gates, ready, pulls, expiries=expiries, rates=rates)
         recorder = Recorder(state)
-        judging = Judging(state, recorder)
+        judging = Judging(state, recorder, rates)
         book = LeaseBook(state, gates, waiting, recorder=recorder, judging=judging)
         defects = Defects(state, waiting, recorder)
         runs = Runs(state, waiting, recorder)
@@ -85,10 +87,12 @@ class Engine:
         cancels = Cancels(state, waiting, recorder, book, runs, names)
         ownership = Ownership(state, gates, waiting, cancels, runs, book, names)
         unloading = Unloading(state, gates, waiting)
-        release = Release(state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects)
+        release = Release(
+            state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects, rates=rates
+        )
         self._state, self._gates, self._ready, self._pulls, self._waiting = state, gates, ready, pulls, waiting
         self._recorder, self._defects, self._cancels, self._runs = recorder, defects, cancels, runs
-        self._names = names
+        self._names, self._rates = names, rates
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels, defects)
         self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
@@ -259,6 +263,10 @@ class Engine:
         """The answer to `Listen`; see `LeaseBook.listened`."""
         self._book.listened(number)
 
+    def order(self, worker: str, order: str) -> bool:
+        """A worker is to drain or to stop; see `Leases.order`."""
+        return self._leases.order(worker, order)
+
     def leave(self, worker: str, session: str, now: int) -> int:
         """A session of a worker ends; see `Leases.leave`."""
         return self._leases.leave(worker, session, now)
@@ -384,6 +392,10 @@ class Engine:
     def gate(self, queue: str) -> Gate:
         """What may start of a queue here."""
         return self._gates.of(queue)
+
+    def rate_limit(self, command: Command, now: int) -> Hold | None:
+        """The rate limit that a task has to wait for; None: none."""
+        return self._rates.of(command, now)
 
     def held_up(self, partition: Partition) -> str:
         """Why nothing of a partition starts now, whatever its queue; nothing if it may."""

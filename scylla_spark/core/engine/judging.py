@@ -8,6 +8,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
@@ -22,11 +23,13 @@ class Judging:
     Args:
         state: of the engine.
         recorder: writes them.
+        rates: rate limits that attempts run into.
     """
 
-    def __init__(self, state: EngineState, recorder: Recorder) -> None:
+    def __init__(self, state: EngineState, recorder: Recorder, rates: RateLimits) -> None:
         self._state = state
         self._recorder = recorder
+        self._rates = rates
 
     def as_queue_says(self, run: Run, outcome: Outcome) -> Outcome:
         """The outcome as the queue of its task wants it: of exceptions, and of results that are false.
@@ -53,6 +56,8 @@ class Judging:
             linger: its fact may wait a moment for others, where no task of the lane waits for it.
         """
         fact = self._judge(run, outcome)
+        if outcome.outcome == YIELDED and outcome.failure is not None:
+            self._rates.learn(outcome.failure.brief, outcome.finished_us + outcome.after_ms * 1000, now)
         run.entry.stage = CLOSING if fact.terminal else DECIDED
         if fact.terminal and run.gate.limits.replay:
             run.lane.let_go(run.entry)

@@ -13,6 +13,7 @@ from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane, left_behind
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState
@@ -46,6 +47,7 @@ class Release:
         runs: what executors have.
         recorder: writes start facts, and the ends of tasks whose attempts are used up.
         defects: of ours, that a task meets.
+        rates: rate limits for which tasks have to wait.
 
     Attributes:
         durations: how long tasks of each handler take.
@@ -61,6 +63,7 @@ class Release:
         runs: Runs,
         recorder: Recorder,
         defects: Defects,
+        rates: RateLimits,
     ) -> None:
         self._state = state
         self._ready = ready
@@ -69,6 +72,7 @@ class Release:
         self._runs = runs
         self._recorder = recorder
         self._defects = defects
+        self._rates = rates
         self._start_by_us = 0
         self.durations = HandlerDurations()
 
@@ -111,6 +115,8 @@ class Release:
                 self._waiting.let_in(gate.instead(lane.ordering_id))
             elif self._full(partition):
                 partition.overflow.append((place.stamp, lane))
+                self._waiting.let_in(gate.instead(lane.ordering_id))
+            elif lane.active is not None and self._waiting.holds(partition, lane, lane.active, now):
                 self._waiting.let_in(gate.instead(lane.ordering_id))
             elif gate.admits(partition, lane):
                 room -= self._depart(partition, lane, executor, gate, batch, now)
@@ -168,6 +174,8 @@ class Release:
         if turn.lane.frontier is not None and entry.key > turn.lane.frontier:
             return None
         if not entry.verified and not turn.partition.is_fresh(entry.key):
+            return None
+        if self._rates.of(entry.data, now) is not None:
             return None
         same = entry.data.handler == head.data.handler and entry.data.queue == head.data.queue
         return entry if same and retry_of(entry.data, turn.policy).allows(entry.used) else None

@@ -120,7 +120,11 @@ class Unloading:
         head = lane.head()
         if head is None or lane.state is RUNNING:
             return False
-        held_up = self._gates.of(head.data.queue).limits.paused or self._waiting.executor_of(head.data) == LEASED
+        held_up = (
+            self._gates.of(head.data.queue).limits.paused
+            or self._waiting.executor_of(head.data) == LEASED
+            or self._waiting.shares_limit(head.data, now)
+        )
         return head.next_us > now + _STUCK_US or (lane.state is READY and held_up)
 
     def _unload(self, target: int, now: int) -> None:

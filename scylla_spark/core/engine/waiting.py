@@ -12,6 +12,7 @@ from scylla_spark.core.engine.leases.pull_queue import PullQueues
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.command import Command
@@ -29,16 +30,25 @@ class Waiting:
         ready: where lanes wait whose head is due.
         pulls: where those wait that a worker is to lease.
         expiries: until when those wait whose head expires.
+        rates: rate limits for which those wait that share them.
     """
 
     def __init__(
-        self, state: EngineState, gates: Gates, ready: ReadyLanes, pulls: PullQueues, expiries: ExpiryTimers
+        self,
+        state: EngineState,
+        gates: Gates,
+        ready: ReadyLanes,
+        pulls: PullQueues,
+        *,
+        expiries: ExpiryTimers,
+        rates: RateLimits,
     ) -> None:
         self._state = state
         self._gates = gates
         self._ready = ready
         self._pulls = pulls
         self._expiries = expiries
+        self._rates = rates
         self._timers: list[tuple[int, int, int, Partition, Lane]] = []  # (when, number, stamp, …)
 
     def settle(self, partition: Partition, lane: Lane, now: int) -> None:
@@ -111,6 +121,8 @@ class Waiting:
         if early is not None:
             fact = early[1]
             entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
+        if entry.error is not None:
+            self._rates.learn(entry.error, entry.next_us, now)  # an earlier owner's tasks may have run into one
         lane = partition.lane(entry.key.ordering_id)
         lane.load(entry)
         if lane.state in IDLE:
@@ -119,8 +131,22 @@ class Waiting:
         elif lane.state is RECORDING and partition.outbox.waiting and entry.next_us <= now:
             partition.outbox.send_by_us = 0
 
+    def holds(self, partition: Partition, lane: Lane, head: Entry, now: int) -> bool:
+        """Whether a ready lane has to wait for a rate limit; it queues up again by itself when that is over."""
+        return self._rates.holds(partition, lane, head, now)
+
+    def shares_limit(self, command: Command, now: int) -> bool:
+        """Whether a task has to wait for a rate limit."""
+        return self._rates.of(command, now) is not None
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is left."""
+        self._rates.forget(partition)
+
     def fire(self, now: int) -> None:
-        """Lanes whose time has come are settled anew."""
+        """Lanes whose time has come are settled anew, and those queue up again that need not wait for a rate limit any longer."""
+        for place in self._rates.let_go(now):
+            self.let_in(place)
         timers = self._timers
         while timers and timers[0][0] <= now:
             _, _, stamp, partition, lane = heappop(timers)
@@ -132,7 +158,7 @@ class Waiting:
         timers = self._timers
         while timers and timers[0][2] != timers[0][4].stamp:
             heappop(timers)
-        return timers[0][0] if timers else NEVER
+        return min(timers[0][0] if timers else NEVER, self._rates.next_us())
 
     def timers(self) -> list[tuple[int, int, int, Partition, Lane]]:
         """All timers as (when, number, stamp, partition, lane), void ones included, in no order."""

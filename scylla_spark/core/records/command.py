@@ -18,8 +18,8 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.records import rejection
+from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
-from scylla_spark.core.task_tags import Tags
 from scylla_spark.core.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.duration import duration_ms

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from scylla_spark.core.lease import Answer, Call
 
-VERSION: Final = 5
+VERSION: Final = 6
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HELLO: Final = "hello"
 CALLER: Final = "caller"
@@ -25,6 +25,7 @@ CALL: Final = "call"
 ANSWER: Final = "answer"
 HURRY: Final = "hurry"  # these calls are to be answered with what there is
 LEAVE: Final = "leave"
+ORDER: Final = "order"  # a worker is to drain or to stop; the answer is whether it is known
 WORKERS: Final = "workers"
 QUEUE: Final = "queue"
 OUTPUT: Final = "output"

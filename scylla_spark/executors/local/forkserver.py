@@ -219,6 +219,7 @@ def describe_handler(name: str, entry: Handler) -> list[Any]:
     return [
         "handler", name, info.name, info.runs_on, info.max_batch, info.timeout_ms, retry, info.concurrency,
         None if info.isolation is None else info.isolation.told(), list(form_of(entry.function, entry.signature)),
+        list(info.rate_keys),
     ]  # fmt: skip
 
 

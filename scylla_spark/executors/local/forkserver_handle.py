@@ -274,9 +274,11 @@ def parse_handler(message: list[Any]) -> tuple[str, HandlerInfo]:
         ConfigError: something else than a forkserver has sent it.
     """
     try:
-        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency, apart, form = message
+        _, name, own, runs_on, max_batch, timeout_ms, retry, concurrency, apart, form, rate_keys = message
         policy = None if retry is None else Retry.from_ms(*retry)
         isolation = None if apart is None else Isolation.heard(apart)
-        return name, HandlerInfo(own, runs_on, max_batch, timeout_ms, policy, concurrency, isolation, heard_form(form))
+        return name, HandlerInfo(
+            own, runs_on, max_batch, timeout_ms, policy, concurrency, isolation, heard_form(form), tuple(rate_keys)
+        )
     except (TypeError, ValueError):
         raise ConfigError(*_INTERFERED) from None

@@ -16,6 +16,7 @@ from scylla_spark.core.task import (
     FAILED,
     MAX_ERROR_CHARS,
     MAX_RESULT_BYTES,
+    RATE_LIMITED,
     SUCCEEDED,
     YIELDED,
     Flag,
@@ -25,8 +26,9 @@ from scylla_spark.core.task import (
     Task,
     TaskContext,
 )
+from scylla_spark.core.task_tags import is_tag
 from scylla_spark.duration import duration_ms
-from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
+from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield, shown
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.messages import TaskRow, Verdict
 
@@ -195,7 +197,12 @@ def _yielded(error: Yield) -> Verdict:
         return failed("ArgumentError", f"{type(error).__name__} cannot wait that long: {wrong}")
     if isinstance(error, RateLimited) and after_ms > _LONGEST_LIMIT_MS:
         return failed("ArgumentError", "RateLimited cannot wait longer than a day. Raise Yield if that is meant.")
-    return Verdict(YIELDED, after_ms=after_ms)
+    key = error.key if isinstance(error, RateLimited) else None
+    if key is None:
+        return Verdict(YIELDED, after_ms=after_ms)
+    if not is_tag(key):
+        return failed("ArgumentError", f"RateLimited has a key that can be no tag: {shown(key)}.")
+    return Verdict(YIELDED, None, (RATE_LIMITED, str(key), ""), after_ms)
 
 
 def failed(kind: str, message: str, stack: str = "") -> Verdict:

@@ -30,7 +30,6 @@ _MAX_US: Final = 1 << 62
 _MAX_WAIT_MS: Final = 36_525 * 86_400_000  # as for any duration: a century
 _OUTPUT_CHARS: Final = CAPTURE_CHARS + 8  # with the mark of what was dropped
 _SAYS: Final = frozenset({NOTE, FOLLOW_UP, EXTEND, OUTPUT})
-_NO_FAILURE: Final = frozenset({SUCCEEDED, YIELDED})
 _OUTCOMES: Final = frozenset({SUCCEEDED, YIELDED, FAILED, ABORTED})
 
 
@@ -210,7 +209,7 @@ def _verdict(row: Any) -> TaskEnd:
         raise ProtocolError("an outcome that does not exist")
     if type(after_ms) is not int or not 0 <= after_ms <= _MAX_WAIT_MS:
         raise ProtocolError("a wait that is no number of milliseconds")
-    if (failure is None) is not (outcome in _NO_FAILURE):
+    if outcome != YIELDED and (failure is None) is not (outcome == SUCCEEDED):
         raise ProtocolError("a failure of what did not fail, or none of what did")
     if result is not None:
         return _with_result(result, outcome)

@@ -189,7 +189,10 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     closed, held_up = engine.gate(queue).why(lane.ordering_id, now), engine.held_up(partition)
     leased = engine.gate(queue).limits.pull or head.data.handler is None
     ready = f"It is due and waits for {'a worker to lease it' if leased else 'room in the executor'}."
-    if closed:
+    limit = engine.rate_limit(head.data, now)
+    if limit is not None:
+        ready = f"It is due, but rate limit {limit.key!r}, which it shares, is waited for until {iso(limit.until_us)}."
+    elif closed:
         ready = f"It is due, but queue {queue!r} {closed}."
     elif held_up:
         ready = f"It is due, but its partition releases nothing: {held_up}."

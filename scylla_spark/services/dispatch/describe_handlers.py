@@ -36,7 +36,7 @@ def _row(name: str, info: HandlerInfo, form: HandlerForm) -> dict[str, Any]:
     retry = info.retry
     return {
         "name": name, "registered_as": info.name, "runs_on": info.runs_on, "max_batch": info.max_batch,
-        "concurrency": info.concurrency, "timeout_ms": info.timeout_ms,
+        "concurrency": info.concurrency, "rate_keys": list(info.rate_keys), "timeout_ms": info.timeout_ms,
         "isolation": info.isolation.level if info.isolation is not None else None,
         "retry": {"max_retries": retry.max_retries, "base_ms": retry.base_ms, "cap_ms": retry.cap_ms} if retry is not None else None,
         "module": form.module, "function": form.function, "about": form.about,

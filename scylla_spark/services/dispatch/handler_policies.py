@@ -74,6 +74,7 @@ class HandlerPolicies:
             timeout_ms,
             info.retry or Retry(dispatch.max_retries, dispatch.retry_base, dispatch.retry_cap),
             info.max_batch or 1,
+            rate_keys=info.rate_keys,
         )
 
     def _of_queue(self, handler: str | None, queue: QueueDefinition) -> HandlerPolicy:
@@ -83,4 +84,5 @@ class HandlerPolicies:
         most = 1 if alone else plain.max_batch
         refused = queue.isolation == SANDBOX and (instead or handler) not in self._boxed
         executor = UNSANDBOXED if refused else plain.executor
-        return HandlerPolicy(executor, plain.timeout_ms, queue.retry(plain.retry), most, instead or "", alone)
+        retry = queue.retry(plain.retry)
+        return HandlerPolicy(executor, plain.timeout_ms, retry, most, instead or "", alone, plain.rate_keys)

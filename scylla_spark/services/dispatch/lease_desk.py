@@ -19,7 +19,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import OK, Answer, Call, Scarcity
+from scylla_spark.core.lease import DRAIN, OK, STOP, Answer, Call, Scarcity
 from scylla_spark.core.output import read_link
 from scylla_spark.core.records.desk_messages import (
     ANSWER,
@@ -30,6 +30,7 @@ from scylla_spark.core.records.desk_messages import (
     LEAVE,
     LINES,
     MAX_LINE_BYTES,
+    ORDER,
     OUTPUT,
     PING,
     PONG,
@@ -191,6 +192,9 @@ class Desk:
         elif kind == LEAVE:
             number, worker, session = values
             self._tell(peer, number, lambda now: self._engine.leave(worker, session, now))
+        elif kind == ORDER:
+            number, worker, order = values
+            self._tell(peer, number, lambda _now: self._engine.order(str(worker), STOP if order == STOP else DRAIN))
         elif kind == OUTPUT:
             number, token, link = values
             told = None if link is None else read_link(link)
@@ -344,7 +348,7 @@ def workers(engine: Engine, now: int) -> list[dict[str, Any]]:
     return [
         {
             "worker": session.worker, "session": session.name, "leases": len(session.held), "waits": session.call is not None,
-            "silent_ms": (now - session.seen_us) // 1000, "about": session.about,
+            "silent_ms": (now - session.seen_us) // 1000, "about": session.about, "order": session.order,
         }
         for session in engine.sessions
     ]  # fmt: skip

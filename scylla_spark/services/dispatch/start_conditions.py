@@ -21,6 +21,7 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         now: microseconds since the epoch.
     """
     gate, held_up = engine.gate(entry.data.queue), engine.held_up(partition)
+    limit = engine.rate_limit(entry.data, now)
     head = lane.active or lane.head()
     is_head = head is None or head is entry
     found = [
@@ -28,6 +29,7 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
         _condition("it is due", entry.next_us <= now, iso(entry.next_us)),
         _condition("it is the head of its lane", is_head, "" if is_head or head is None else f"before it: {head.key}"),
         *(_condition(name, met, detail) for name, met, detail in gate.conditions(lane.ordering_id, now)),
+        _condition("no rate limit that it shares is waited for", limit is None, "" if limit is None else str(limit)),
         _condition("its partition releases tasks", not held_up, held_up or "it does"),
     ]  # fmt: skip
     waits = lane.state is LaneState.READY and all(one["met"] for one in found)

@@ -34,6 +34,10 @@ _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long 
 _DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _COUNTED: Final = 10_000  # ended leases that wait to be counted
+EXPIRED: Final = "lease_expired"
+TOO_LONG: Final = "lease_too_long"
+UNCONFIRMED: Final = "lease_unconfirmed"
+_RAN_OUT: Final = frozenset({EXPIRED, TOO_LONG, UNCONFIRMED})  # kinds of failures of attempts whose worker fell silent
 _REMEMBERED: Final = 100_000  # ended leases of which it is known how they ended
 
 
@@ -318,14 +322,27 @@ class LeaseBook:
     def _run_out(self, lease: Lease, now: int) -> None:
         note = lease.note
         if not lease.confirmed:
-            self.give_back(lease, now, "lease_unconfirmed", f"Worker {note.worker!r} did not say that it got the task.")
+            said = f"Worker {note.worker!r} did not say that it got the task."
+            self.give_back(lease, now, UNCONFIRMED, said, after_us=self._wait_us(lease))
             return
         over = now >= note.until_us
         said = "kept it as long as is allowed" if over else f"gave no sign of life for {note.lease_ms / 1000:g} s"
         how_far = f" Its last progress was {note.progress:g}." if note.progress is not None else ""
-        failure = Failure("lease_too_long" if over else "lease_expired", f"Worker {note.worker!r} {said}.{how_far}")
+        failure = Failure(TOO_LONG if over else EXPIRED, f"Worker {note.worker!r} {said}.{how_far}")
         self._state.counts["leases_expired"] += 1
-        self.end(lease, Outcome(0, TIMED_OUT, note.since_us, now, failure=failure, wait_ms=0), now)
+        wait_ms = self._wait_us(lease) // 1000
+        self.end(lease, Outcome(0, TIMED_OUT, note.since_us, now, failure=failure, wait_ms=wait_ms), now)
+
+    def _wait_us(self, lease: Lease) -> int:
+        """How long a task waits whose lease has run out: not at all, but by its policy if that of the attempt before had, too.
+
+        A worker may die of anything, and then its task is not to wait. A task of which one worker after the other dies would be
+        the head of its queue again and again, and take them from all others.
+        """
+        entry = lease.run.entry
+        if entry.error is None or entry.error.kind not in _RAN_OUT:
+            return 0
+        return lease.run.retry.wait_us(entry.used + 1, self._state.rng)
 
     # -- ending -----------------------------------------------------------------------------------------------------------
 
@@ -365,10 +382,19 @@ class LeaseBook:
         self._judging.decide(run, outcome, now, linger=False)
         self._waiting.go_on(run.partition, run.lane, now)
 
-    def give_back(self, lease: Lease, now: int, code: str, said: str) -> None:
-        """The task goes to somebody else, as if this lease had never been: it uses up no attempt."""
+    def give_back(self, lease: Lease, now: int, code: str, said: str, *, after_us: int = 0) -> None:
+        """The task goes to somebody else, as if this lease had never been: it uses up no attempt.
+
+        Args:
+            lease: that is announced or held.
+            now: microseconds since the epoch.
+            code: why, as a stable code.
+            said: why, in words.
+            after_us: how long it waits first.
+        """
         self._state.counts["leases_given_back"] += 1
-        self.end(lease, Outcome(0, YIELDED, lease.note.since_us, now, failure=Failure(code, said)), now)
+        ended = Outcome(0, YIELDED, lease.note.since_us, now, failure=Failure(code, said), after_ms=after_us // 1000)
+        self.end(lease, ended, now)
 
     def cancel(self, lease: Lease, requests: tuple[str, ...], now: int) -> None:
         """The task is cancelled: that ends it at once, and its worker hears of it."""

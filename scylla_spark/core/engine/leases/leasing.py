@@ -118,6 +118,9 @@ class Leasing:
         head = lane.active
         if place.void or head is None:
             return
+        if self._waiting.holds(partition, lane, head, now):
+            self._waiting.let_in(gate.instead(lane.ordering_id))
+            return  # it shares a rate limit
         if not gate.admits(partition, lane):
             return  # it waits for a slot of its group
         retry = retry_of(head.data, self._state.policy_of(head.data))

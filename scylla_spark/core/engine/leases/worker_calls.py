@@ -15,10 +15,11 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.leasing import Leasing
 from scylla_spark.core.engine.leases.reports import LeaseReports
+from scylla_spark.core.engine.leases.requests import Requests
 from scylla_spark.core.engine.leases.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, folded
+from scylla_spark.core.lease import OK, STOP, UNAVAILABLE, Answer, Call, Granted, folded
 from scylla_spark.core.output import OutputLink
 
 SUPERSEDED: Final = "superseded"  # the session has called again
@@ -50,6 +51,7 @@ class Leases:
         self._until: list[tuple[int, int]] = []  # (when a call is to be answered, its number)
         self._next_forgotten_us = 0
         self._new: list[WorkerSession] = []  # called since the queues were looked at
+        self._requests = Requests(book)
 
     @property
     def sessions(self) -> Iterable[WorkerSession]:
@@ -74,7 +76,9 @@ class Leases:
         if session.name:
             self._sessions.move_to_end(call.worker)
         self._refuse(session, SUPERSEDED)
-        if session.name and call.sequence == session.sequence:
+        if call.request:
+            call = self._requests.again(session, call, now)
+        elif session.name and call.sequence == session.sequence:
             session.ask_again()  # the answer may have been lost: it is given again, as far as it still holds
         else:
             self._confirm(session, now)
@@ -84,7 +88,7 @@ class Leases:
     def _session_of(self, call: Call) -> WorkerSession | str:
         """The session of a call, made if it is new; or why it may not call."""
         if not call.session:
-            return WorkerSession(call.worker, "")
+            return self._requests.session_of(call) if call.request else WorkerSession(call.worker, "")
         known = self._sessions.get(call.worker)
         if known is not None and known.name == call.session:
             return known if call.sequence >= known.sequence else OUT_OF_ORDER
@@ -126,7 +130,8 @@ class Leases:
         session.call, session.looked = call, False
         self._calls[call.number] = session
         heappush(self._until, (call.until_us, call.number))
-        self._leasing.demands.add(session, call)
+        if not session.order:
+            self._leasing.demands.add(session, call)
         self._new.append(session)
 
     def hang_up(self, numbers: Iterable[int]) -> None:
@@ -167,6 +172,22 @@ class Leases:
 
     # -- ending -----------------------------------------------------------------------------------------------------------
 
+    def order(self, worker: str, order: str) -> bool:
+        """An operator wants the newest session of a worker to drain or to stop; whether there is one.
+
+        Nothing is leased to it any more, and every answer says so, the first one at once. A later session of that worker knows
+        nothing of it. Who is to stop is not told to drain after that.
+        """
+        session = self._sessions.get(worker)
+        if session is None:
+            return False
+        if session.order not in (order, STOP):
+            session.order, session.ordered = order, True
+            if session.call is not None:
+                self._leasing.demands.forget(session, session.call)
+            self._book.news[session] = None
+        return True
+
     def leave(self, worker: str, name: str, now: int) -> int:
         """A session ends: all that it holds is given back; how much that was."""
         session = self._sessions.get(worker)
@@ -193,6 +214,7 @@ class Leases:
         if now >= self._next_forgotten_us:
             self._next_forgotten_us = now + _LOOK_US
             self._forget_idle(now)
+            self._requests.forget(now)
         if may_start:
             self._leasing.serve(now)
         new, self._new = self._new, []
@@ -221,11 +243,15 @@ class Leases:
         call = session.call
         if call is None or session.pending or session.reserved or not (session.looked or not call.wants):
             return
-        told = session.fresh or session.lost or session.cancelled or call.reports or set(session.statuses) - {OK}
+        news = session.fresh or session.lost or session.cancelled or session.ordered
+        told = news or call.reports or set(session.statuses) - {OK}
         if not (told or now >= call.until_us or not call.wants):
             return
+        told_bytes = session.bytes
         session.tell()
         self._forget_call(session)
+        if call.request:
+            self._requests.answered(session, call, told_bytes, now)
         self._state.ask(action.Answered(self._answer(session, call, now)))
         for lease in session.given:
             if lease.token:
@@ -239,7 +265,7 @@ class Leases:
         queues = dict.fromkeys(want.queue for want in call.wants)
         return Answer(
             call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
-            folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues),
+            folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues), order=session.order,
         )  # fmt: skip
 
     def _forget_idle(self, now: int) -> None:

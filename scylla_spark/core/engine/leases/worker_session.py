@@ -62,10 +62,11 @@ class EndedLease(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What the last answer told to be over: tokens of lost leases, and those of them whose tasks were cancelled."""
+    """What the last answer told: tokens of lost leases, those of them whose tasks were cancelled, and whether an order was new."""
 
     lost: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 NOTHING_TOLD: Final = Told()
@@ -92,6 +93,8 @@ class WorkerSession:
         lost: tokens of leases that it does not know to be over.
         cancelled: those of them whose tasks were cancelled.
         told: what the last answer told to be over.
+        order: what an operator wants it to do: DRAIN or STOP; empty: to go on. Nothing is leased to it then.
+        ordered: it was not told of that yet.
         seen_us: when it called last, microseconds since the epoch.
         about: JSON object of what it says of itself.
     """
@@ -107,6 +110,8 @@ class WorkerSession:
         "looked",
         "lost",
         "name",
+        "order",
+        "ordered",
         "pending",
         "reserved",
         "seen_us",
@@ -132,6 +137,8 @@ class WorkerSession:
         self.lost: list[str] = []
         self.cancelled: list[str] = []
         self.told = NOTHING_TOLD
+        self.order = ""
+        self.ordered = False
         self.seen_us = 0
         self.about: str | None = None
 
@@ -143,13 +150,14 @@ class WorkerSession:
     def tell(self) -> None:
         """All that is new is being told."""
         self.given, self.fresh, self.bytes = sorted(self.fresh, key=lambda lease: lease.number), [], 0
-        self.told = Told(tuple(self.lost), tuple(self.cancelled))
-        self.lost, self.cancelled = [], []
+        self.told = Told(tuple(self.lost), tuple(self.cancelled), self.ordered)
+        self.lost, self.cancelled, self.ordered = [], [], False
 
     def ask_again(self) -> None:
         """What the last answer told is new again."""
         self.fresh, self.given = self.given + self.fresh, []
         self.lost[:0], self.cancelled[:0] = self.told.lost, self.told.cancelled
+        self.ordered = self.ordered or self.told.ordered
         self.told = NOTHING_TOLD
 
     def granted(self, lease: Lease) -> None:

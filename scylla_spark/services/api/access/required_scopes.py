@@ -133,6 +133,8 @@ NEEDS: Final[dict[str, Need]] = {
     "store_an_output_of_a_lease": _ENDS_LEASES,
     "tell_lines_of_a_lease": _ENDS_LEASES,
     "list_workers": _READS,
+    "drain_a_worker": Need(QUEUES_WRITE),
+    "stop_a_worker": Need(QUEUES_WRITE),
     "list_partitions": _READS,
     "list_tables": _READS,
     "list_commits_of_tables": _READS,

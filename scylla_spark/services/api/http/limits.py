@@ -19,7 +19,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.services.api.http.origins import SAFE_METHODS, is_foreign
 from scylla_spark.services.api.http.request_slots import Places
-from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay
+from scylla_spark.services.api.leases.calls_on_the_way import CallOnTheWay, CallsOnTheWay
 from scylla_spark.services.api.problems import Kind, Problem
 
 BODY_S: Final = 20.0  # for a whole request …
@@ -87,7 +87,8 @@ class Limits:
             await _refuse(*refusal, scope, receive, sent)
             return
         try:
-            with self._taken(path):
+            with self._taken(path) as taken:
+                body.call = taken if isinstance(taken, CallOnTheWay) else body.call
                 await self._app(scope, body, sent)
         except Problem as problem:
             if sent.status == 0:
@@ -128,7 +129,12 @@ class Limits:
 
 
 class _Body:
-    """Receives a body within its bounds."""
+    """Receives a body within its bounds.
+
+    Attributes:
+        most: bytes of it.
+        call: that it belongs to.
+    """
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self.most = most
@@ -136,17 +142,21 @@ class _Body:
         self._left_s = seconds
         self._size = 0
         self._whole = False
+        self.call = CallOnTheWay()  # nobody waits for it, unless it is one of a worker
 
     async def __call__(self) -> Message:
         if self._whole:  # whoever asks now waits for the client to go
             return await self._receive()
         begun = asyncio.get_running_loop().time()
+        self.call.waits_for_body = True
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, min(PIECE_S, self._left_s)))
         except TimeoutError:
             raise Problem(
                 problems.TOO_SLOW, "The body did not come in time.", headers={"Connection": "close"}
             ) from None
+        finally:
+            self.call.waits_for_body = False
         self._left_s -= (
             asyncio.get_running_loop().time() - begun
         )  # our own work between pieces is not the client's delay

@@ -56,7 +56,7 @@ class _Round:
             if not done:
                 break
             self._ask()
-            if wait_s and not self._hurries and any(map(_says_something, _results(self.asked).values())):
+            if wait_s and not self._hurries and any(map(_ends_waiting, _results(self.asked).values())):
                 self._hurry()
         return {self._addresses[answer]: told for answer, told in _results(self.asked).items()}
 
@@ -111,6 +111,10 @@ class LeaseCalls:
             addresses = await self._desks.all()
         if len(addresses) == 1 and len(owners) == self._desks.partitions:
             return await self._ask(addresses[0], call)
+        if call.request and call.wants:
+            known = _merged(call, await self._all(addresses, call._replace(wants=(), until_us=0), owners))
+            if known.leases:
+                return known  # it was answered before, and that answer was lost
         if any(want.lease_ms == 0 for want in call.wants):
             return await self._in_turn(addresses, call, owners)
         return await self._several(addresses, call, owners)
@@ -208,7 +212,7 @@ class LeaseCalls:
 
 def _give_back(call: Call, asked: Mapping[asyncio.Future[Answer], DeskConnection]) -> None:
     """What was leased without a session, in answers that have come and that nobody will read, goes to others."""
-    if not call.session:
+    if not (call.session or call.request):
         for answer, told in _results(asked).items():
             asked[answer].give_back(told)
 
@@ -224,6 +228,10 @@ def _owner(owners: Mapping[int, str], token: str) -> str | None:
 
 def _says_something(answer: Answer) -> bool:
     return bool(answer.leases or answer.lost or answer.cancelled or (answer.refusal and answer.refusal != UNAVAILABLE))
+
+
+def _ends_waiting(answer: Answer) -> bool:
+    return bool(answer.order) or _says_something(answer)
 
 
 def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[str], bool]:
@@ -280,4 +288,5 @@ def _merged(call: Call, parts: Sequence[_Part]) -> Answer:
         digest=reduce(xor, (answer.digest for answer in newest), 0),
         queues=tuple(map(together, queues.values())),
         refusal=refusal,
+        order=max((answer.order for answer in newest), default=""),  # STOP goes before DRAIN
     )

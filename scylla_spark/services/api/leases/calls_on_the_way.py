@@ -13,11 +13,16 @@ from typing import Final
 
 
 class CallOnTheWay:
-    """One call; compared by identity."""
+    """One call; compared by identity.
 
-    __slots__ = ("_ended", "_said", "_to")
+    Attributes:
+        waits_for_body: nothing more is to be done before its client has sent the next piece.
+    """
+
+    __slots__ = ("_ended", "_said", "_to", "waits_for_body")
 
     def __init__(self) -> None:
+        self.waits_for_body = False
         self._to: frozenset[str] | None = None  # nobody knows yet
         self._said: set[str] = set()
         self._ended = False

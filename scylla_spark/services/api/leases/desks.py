@@ -27,6 +27,7 @@ from scylla_spark.core.records.desk_messages import (
     LEAVE,
     LINES,
     MAX_LINE_BYTES,
+    ORDER,
     OUTPUT,
     PING,
     PONG,
@@ -49,6 +50,7 @@ log = structlog.get_logger("api")
 _TURN_S: Final = 0.02
 _CALM_S: Final = 0.1  # a turn of the loop that is no later than this was kept by nothing
 _MOST_TURNS: Final = 20  # more than a call takes from its first byte to its first wait, however long each is
+_BODY_TURNS: Final = 100  # for bodies of calls that have begun: two seconds, or longer where the loop is busy
 _HAND_ON_S: Final = 25.0  # for calls that wait here; the desk waits for 30 s
 _PATIENCE_S: Final = 10.0  # beyond the time that a call may wait by itself
 _LOOK_S: Final = 2.0  # between two looks at who owns what, while somebody is missing …
@@ -88,7 +90,9 @@ class DeskConnection:
         self._on_the_way = on_the_way
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._given_up: set[int] = set()  # numbers of calls without a session to whose answers nobody listens any more
+        self._given_up: set[int] = (
+            set()
+        )  # numbers of calls without a session and a name to whose answers nobody listens any more
         self._unsent: list[bytes] = []
         self._pongs: set[asyncio.Task[None]] = set()
         self._task = asyncio.create_task(self._listen())
@@ -130,7 +134,7 @@ class DeskConnection:
         """The answer to a call of a worker; its `until_us` is how long it may wait, in microseconds.
 
         Who cancels it hears nothing: what was leased for it without a session goes back as soon as the answer is there; a session
-        that calls again is given it again.
+        or a request that calls again is given it again.
         """
         number, answer = self._expect()
         answer.add_done_callback(lambda done: self._give_up(number, call) if done.cancelled() else None)
@@ -154,7 +158,7 @@ class DeskConnection:
     def _give_up(self, number: int, call: Call) -> None:
         self._waiting.pop(number, None)
         if self.alive:
-            if not call.session and call.wants:
+            if not (call.session or call.request) and call.wants:
                 self._given_up.add(number)
             self._say(line(HURRY, [number]))
 
@@ -238,11 +242,23 @@ class DeskConnection:
                 break
 
     async def _has_handed_on(self) -> None:
-        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks."""
+        """Waits for those that are here and that the desk may yet be told of: they may wait for tokens, owners, or other desks.
+
+        One that waits for its client is not waited for longer than some turns: whoever sends a byte now and then would keep leases
+        of dead workers in force. It is turns that count, and not the time, of which this process may have had none.
+        """
         clock = asyncio.get_running_loop().time
-        until, here = clock() + _HAND_ON_S, self._on_the_way.now(self._address)
-        while clock() < until and any(call.concerns(self._address) for call in here):
+        until, here, turns = clock() + _HAND_ON_S, self._on_the_way.now(self._address), 0
+        while clock() < until:
+            here = [
+                call
+                for call in here
+                if call.concerns(self._address) and (turns < _BODY_TURNS or not call.waits_for_body)
+            ]
+            if not here:
+                break
             await asyncio.sleep(_TURN_S)
+            turns += 1
 
     def _hear(self, answer: Answer) -> None:
         if answer.number in self._given_up:
@@ -398,6 +414,20 @@ class Desks:
             if isinstance(one, UnreachableError):
                 raise one
         return sum(told)
+
+    async def order(self, worker: str, order: str) -> bool:
+        """A worker is to drain or to stop; whether any desk knows it.
+
+        Raises:
+            UnreachableError: none that answers knows it, and one does not answer.
+        """
+        told = await self._ask_all(ORDER, worker, order)
+        if any(one is True for one in told):
+            return True
+        for one in told:
+            if isinstance(one, UnreachableError):
+                raise one
+        return False
 
     async def _ask_all(self, kind: str, *values: Any) -> list[Any]:
         """What each desk answers; where it does not, why."""

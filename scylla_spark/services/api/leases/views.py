@@ -186,10 +186,20 @@ class SyncBody(Body):
         )  # fmt: skip
 
 
+RequestId = Annotated[
+    str,
+    Field(
+        max_length=100,
+        description="Unique among the requests of this worker: the same again, if the answer was lost, gets the same leases",
+    ),
+]
+
+
 class LeaseBody(Body):
     """A caller without a session wants to lease."""
 
     worker: WorkerName = "http"
+    request_id: RequestId = ""
     max: Annotated[int, Field(ge=1, le=MOST_WANTED)] = 1
     handlers: Annotated[list[Name] | None, Field(max_length=1_000)] = None
     wait_ms: WaitMs = 0
@@ -199,15 +209,28 @@ class LeaseBody(Body):
         """As the engine takes it."""
         handlers = frozenset(self.handlers) if self.handlers is not None else None
         want = Want(queue, self.max, handlers, self.lease_ms)
-        return Call(0, self.worker, until_us=self.wait_ms * 1000, wants=(want,))
+        return Call(
+            0, self.worker, until_us=self.wait_ms * 1000, wants=(want,), request=request_name(queue, self.request_id)
+        )
 
 
 class LeaseTaskBody(Body):
     """A caller wants to lease one task by its name."""
 
     worker: WorkerName = "http"
+    request_id: RequestId = ""
     wait_ms: WaitMs = 0
     lease_ms: LeaseMs = None
+
+
+def request_name(what: str, request_id: str) -> str:
+    """The name of a request; with the same id for something else it is another. Empty: it has none.
+
+    Args:
+        what: it wants.
+        request_id: as the caller says.
+    """
+    return f"{what} {request_id}" if request_id else ""
 
 
 class ReportsBody(Body):
@@ -295,7 +318,10 @@ class ScaleView(BaseModel):
 class CommandView(BaseModel):
     """What a worker is to do."""
 
-    type: Literal["cancel", "list_leases"]
+    type: Annotated[
+        Literal["cancel", "list_leases", "drain", "stop"],
+        Field(description="drain: take nothing more, finish what is held, and end; stop: give it back, and end"),
+    ]
     lease: str | None = None
     grace_ms: int | None = None
 
@@ -335,6 +361,16 @@ class WorkerView(BaseModel):
     waits: bool
     silent_ms: int
     about: Any
+    order: Annotated[
+        Literal["drain", "stop"] | None, Field(description="What an operator wants it to do; it is leased nothing more")
+    ]
+
+
+class OrderView(BaseModel):
+    """What a worker was told."""
+
+    worker: str
+    order: Literal["drain", "stop"]
 
 
 def not_held(said: str) -> Problem:
@@ -396,6 +432,8 @@ def sync_view(body: SyncBody, answer: Answer) -> dict[str, Any]:
     """What a worker is told."""
     tokens = [result.lease for result in body.results] + [sign.lease for sign in body.progress]
     commands: list[dict[str, Any]] = [{"type": "cancel", "lease": token, "grace_ms": 0} for token in answer.cancelled]
+    if answer.order:
+        commands.append({"type": answer.order, "lease": None, "grace_ms": None})
     held = body.held
     if held is not None and held.leases is None and held.digest is not None:
         before = answer.held - len([lease for lease in answer.leases if lease.token])

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from hashlib import sha256
 from typing import Annotated, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from scylla_spark.core.lease import UNAVAILABLE, Answer, Call, Want
+from scylla_spark.core.lease import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
+from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Own, answer, answers, router
 from scylla_spark.services.api.http.listening import while_heard
@@ -23,6 +25,7 @@ from scylla_spark.services.api.leases.views import (
     LeaseTaskBody,
     LeaseView,
     Name,
+    OrderView,
     Outcome,
     ReportsBody,
     ScaleView,
@@ -33,6 +36,7 @@ from scylla_spark.services.api.leases.views import (
     WorkerName,
     WorkerView,
     lease_view,
+    request_name,
     scale_view,
     statuses_view,
     sync_view,
@@ -114,13 +118,40 @@ async def workers(api: Asked) -> Response:
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in await api.desks.workers():
         shown = sha256(one["session"].encode(errors="replace")).hexdigest()[:_SHOWN_CHARS]
-        told = one | {"session": shown, "about": json.loads(one["about"]) if one["about"] else None}
+        about = json.loads(one["about"]) if one["about"] else None
+        told = one | {"session": shown, "about": about, "order": one["order"] or None}
         known = found.setdefault((one["worker"], one["session"]), told)
         if known is not told:  # another dispatcher told of it, too
             known["leases"] += told["leases"]
             known["silent_ms"] = min(known["silent_ms"], told["silent_ms"])
             known["waits"] = known["waits"] or told["waits"]
+            known["order"] = max(known["order"] or "", told["order"] or "") or None  # stop goes before drain
     return answer(sorted(found.values(), key=lambda worker: (worker["worker"], worker["session"])))
+
+
+@routes.post(
+    "/v1/workers/{worker}:drain", operation_id="drain_a_worker", responses=answers({200: OrderView}, *_IN, problems.NOT_FOUND)
+)  # fmt: skip
+async def drain(api: Asked, worker: Worker) -> Response:
+    """Tell a worker, as the list of workers names it, to take nothing more, to finish what it holds, and to end."""
+    return await _ordered(api, worker, DRAIN)
+
+
+@routes.post(
+    "/v1/workers/{worker}:stop", operation_id="stop_a_worker", responses=answers({200: OrderView}, *_IN, problems.NOT_FOUND)
+)  # fmt: skip
+async def stop(api: Asked, worker: Worker) -> Response:
+    """Tell a worker, as the list of workers names it, to give back what it holds, and to end."""
+    return await _ordered(api, worker, STOP)
+
+
+async def _ordered(api: Asked, text: str, order: str) -> Response:
+    worker = unquote(text)
+    if not await api.desks.order(worker, order):
+        raise NotFoundError(
+            f"No worker {worker!r} has called in the last ten minutes.", hint="GET /v1/workers lists them."
+        )
+    return answer({"worker": worker, "order": order})
 
 
 @routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
@@ -144,7 +175,9 @@ async def lease_task(
     """Lease one task by its name; 409 if it is not due, not the next of its lane, or not for workers, and says which."""
     wanted = key_of(key)
     want = Want("", 1, None, body.lease_ms, wanted)
-    call = Call(0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,))
+    call = Call(
+        0, spoken.name(body.worker), until_us=body.wait_ms * 1000, wants=(want,), request=request_name(key, body.request_id)
+    )  # fmt: skip
     told = await while_heard(request, _waited(api, call))
     _check(told)
     if not told.leases:

@@ -90,6 +90,8 @@ def _lane(api: Api, lane: str, limit: int) -> dict[str, Any]:
             for row in stored
         ]
     if not tasks:
+        if asked is not None:
+            asked.check_known()
         raise _empty()
     state, why = _words(asked)
     return {"ordering_id": lane, "partition": partition, "state": state, "why": why, "tasks": tasks}

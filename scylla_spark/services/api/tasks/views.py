@@ -13,10 +13,10 @@ from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.run_name import run_name
 from scylla_spark.core.task import Failure, Retry
 from scylla_spark.core.task_status import Attempt, TaskStatus
-from scylla_spark.core.task_tags import Tags
 from scylla_spark.core.trace_context import Traceparent, is_traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, RETRIES, RETRY_BASE, RETRY_CAP
 from scylla_spark.services.api.context import Body, Instant, iso_of

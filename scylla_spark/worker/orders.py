@@ -1,0 +1,37 @@
+"""What operators tell workers, by way of the API."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scylla_spark.core.lease import DRAIN, STOP
+from scylla_spark.errors import NotFoundError
+from scylla_spark.worker.connection import Connection, Site, segment
+from scylla_spark.worker.refusal import refusal
+
+ORDERS: Final = (DRAIN, STOP)
+_PATIENCE_S: Final = 15.0
+
+
+def order(site: Site, worker: str, what: str) -> dict[str, Any]:
+    """Tells a worker to drain or to stop; what it was told.
+
+    Args:
+        site: where the API is.
+        worker: its name, as the list of workers shows it.
+        what: one of `ORDERS`.
+
+    Raises:
+        NotFoundError: no worker of that name has called lately.
+        SchedulerError: the API does not answer, or refuses.
+    """
+    connection = Connection(site)
+    try:
+        reply = connection.request("POST", f"/v1/workers/{segment(worker)}:{what}", None, _PATIENCE_S)
+    finally:
+        connection.close()
+    if reply.problem == "not-found":
+        raise NotFoundError(reply.detail, hint="`worker list` shows who has called.")
+    if reply.status != 200 or not isinstance(reply.document, dict):
+        raise refusal(reply, site)
+    return reply.document

@@ -121,6 +121,28 @@ def test_a_token_speaks_for_no_worker_of_another(site, client):
     assert (kind(long), spoken) == ("/problems/invalid", [])
 
 
+def test_a_name_in_a_path_is_the_one_that_is_sent_in_a_body(site, client):
+    spoken = []
+
+    async def call(asked):
+        spoken.append(asked.worker)
+        return Answer(0)
+
+    async def leave(worker, session):
+        spoken.append(worker)
+        return 0
+
+    site.app.state.api.leases = SimpleNamespace(call=call)
+    site.app.state.api.desks = SimpleNamespace(leave=leave, close=lambda: None)
+    for path, name in (("a%20b", "a b"), ("%C3%A9%2Fx", "é/x")):
+        assert client.post(f"/v1/workers/{path}/sync", json={"seq": 1, "session": "s"}).status_code == 200
+        assert client.post("/v1/queues/mail/leases", json={"worker": name}).status_code == 200
+        assert client.delete(f"/v1/workers/{path}?session=s").status_code == 200
+        assert spoken == [name] * 3
+        spoken.clear()
+    assert kind(client.post("/v1/workers/%ff/sync", json={"seq": 1, "session": "s"})) == "/problems/invalid"
+
+
 def test_an_operator_drains_and_stops_workers_by_the_names_that_the_list_shows(site, client):
     told = []
 

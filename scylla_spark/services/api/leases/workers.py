@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from starlette.responses import Response
 
 from scylla_spark.core.lease import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
@@ -50,7 +50,11 @@ routes = router()
 _CROWDED_US: Final = 1_000_000
 _SHOWN_CHARS: Final = 8
 _IN: list[problems.Kind] = [problems.INVALID, problems.NOT_JSON]
-Worker = Annotated[WorkerName, Path(description="Its name, unique among the workers that run")]
+Worker = Annotated[
+    WorkerName,
+    BeforeValidator(lambda text: unquote(text, errors="strict")),  # paths reach routes as they were sent
+    Path(description="Its name, unique among the workers that run"),
+]
 
 
 class Speaker(NamedTuple):
@@ -145,8 +149,7 @@ async def stop(api: Asked, worker: Worker) -> Response:
     return await _ordered(api, worker, STOP)
 
 
-async def _ordered(api: Asked, text: str, order: str) -> Response:
-    worker = unquote(text)
+async def _ordered(api: Asked, worker: str, order: str) -> Response:
     if not await api.desks.order(worker, order):
         raise NotFoundError(
             f"No worker {worker!r} has called in the last ten minutes.", hint="GET /v1/workers lists them."

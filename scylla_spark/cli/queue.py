@@ -74,13 +74,10 @@ def put(
     expect: Annotated[int | None, typer.Option(help="Only if this revision is stored; 0: if none is")] = None,
 ) -> None:  # fmt: skip
     """Change fields of a queue, or replace queues by those of a file."""
-    given = {
-        "mode": mode, "order": order, "concurrency": concurrency, "rate": rate, "paused": paused,
-        "group_concurrency": group_concurrency, "group_separator": group_separator, "weights": _weights(weight), "ageing": ageing,
-        "lease": lease, "max_run": max_run, "max_retries": max_retries, "retry_base": retry_base, "retry_cap": retry_cap,
-        "on_exception": on_exception, "on_false": on_false, "key_reuse": key_reuse, "retention": retention,
-        "default_handler": default_handler, "description": description, "isolation": isolation,
-    }  # fmt: skip
+    from scylla_spark.client.queues.definitions import KEYWORDS
+
+    # every option but --file, --unset and --expect is a field of queues, by its name
+    given = {field: ctx.params.get(field) for field in KEYWORDS if field != "name"} | {"weights": _weights(weight)}
     fields = {field: _value(field, value) for field, value in given.items() if value is not None}
     cli = context(ctx)
     if file is not None:

@@ -12,6 +12,7 @@ import typer
 
 from scylla_spark.cli.context import Context, context
 from scylla_spark.errors import ArgumentError, NotFoundError
+from scylla_spark.services.roles import ROLES
 from scylla_spark.visible import visible
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def up(ctx: typer.Context, handlers: Handlers = None) -> None:
 
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str] | None, typer.Argument(help="ingest, dispatch, plan, api; default: all")] = None,
+    roles: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(ROLES)}; default: all")] = None,
     handlers: Handlers = None,
 ) -> None:
     """Serve some roles until stopped, with a Kafka that is configured or that `up` has started."""
@@ -142,7 +143,6 @@ def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None)
     from scylla_spark.log import configure
     from scylla_spark.services import process
     from scylla_spark.services.deployment import Deployment
-    from scylla_spark.services.roles import ROLES
 
     configure(settings.log)
     process.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))

@@ -278,7 +278,7 @@ class Plan(Section):
 
     ahead: Duration = Field(
         duration("10s"),
-        description="how long before its time a run is handed over that nothing can keep from being launched; it starts in time",
+        description="how early a run is handed over that nothing can block any more; it still starts at its time",
     )
     poll: Duration = Field(duration("500ms"), ge=_LEAST_PAUSE, description="pause between two looks at a watched table")
     tables: dict[str, str] = Field({}, description="folder or URI of watched tables that triggers call by a name")

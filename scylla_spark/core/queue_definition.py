@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, Required
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
+from pydantic.alias_generators import to_camel
 
 from scylla_spark.core.task import Retry
 from scylla_spark.defaults import (
@@ -37,13 +37,37 @@ OnException = Literal["retry", "fail"]
 OnFalse = Literal["succeed", "redeliver"]
 KeyReuse = Literal["never", "when_done"]
 IsolationAsked = Literal["handler", "sandbox"]
-Retries = int | Literal["deployment"] | None
+Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES)] | Literal["deployment"] | None
 """Attempts after the first; None: for ever; "deployment": as the handler or the deployment says."""
 
+_Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
+_AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+_Rate = Annotated[float, Field(ge=LEAST_RATE, le=MOST_RATE)]
+_Group = Annotated[str, Field(min_length=1, max_length=MOST_GROUP_CHARS)]
+_Weight = Annotated[int, Field(ge=1, le=MOST_WEIGHT)]
+_Micros = Annotated[int, BeforeValidator(duration_us)]
+_LEASE_US: Final = duration_us(LEASE)
+_MAX_RUN_US: Final = duration_us(MAX_RUN)
 
+
+def _not_deployment(value: Any) -> Any:
+    """Who leaves retries to the deployment leaves the field out: one way to say it."""
+    if value == "deployment":
+        raise ValueError("Input should be a number, null, or left out")
+    return value
+
+
+def _travels(attribute: str) -> str:
+    """`max_run_us` → `maxRun`."""
+    return to_camel(attribute.removesuffix("_us"))
+
+
+@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, alias_generator=_travels))
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
     """How the tasks of a queue are run or handed out, and how many of them.
+
+    The one statement of the fields: `read_queue` takes names, types and bounds from it. Spans travel as texts, and end here with `_us`.
 
     Attributes:
         name: of the queue.
@@ -70,27 +94,27 @@ class QueueDefinition:
         isolation: "handler": its tasks are kept apart as their handlers say; "sandbox": they run in a sandbox or not at all.
     """
 
-    name: str
+    name: _Name
     mode: Mode = "push"
     order: Order = "durable"
-    concurrency: int | None = None
-    rate: float | None = None
+    concurrency: _AtOnce | None = None
+    rate: _Rate | None = None
     paused: bool = False
-    group_concurrency: int | None = None
-    group_separator: str = GROUP_SEPARATOR
-    weights: Mapping[str, int] = field(default_factory=dict)
+    group_concurrency: _AtOnce | None = None
+    group_separator: _Group = GROUP_SEPARATOR
+    weights: Annotated[dict[_Group, _Weight], Field(max_length=MOST_WEIGHTED)] = field(default_factory=dict)
     ageing: bool = False
-    lease_us: int = duration_us(LEASE)
-    max_run_us: int = duration_us(MAX_RUN)
-    max_retries: Retries = "deployment"
-    retry_base_us: int | None = None
-    retry_cap_us: int | None = None
+    lease_us: _Micros = _LEASE_US
+    max_run_us: _Micros = _MAX_RUN_US
+    max_retries: Annotated[Retries, BeforeValidator(_not_deployment)] = "deployment"
+    retry_base_us: _Micros | None = None
+    retry_cap_us: _Micros | None = None
     on_exception: OnException = "retry"
     on_false: OnFalse = "succeed"
     key_reuse: KeyReuse = "never"
-    retention_us: int | None = None
-    default_handler: str | None = None
-    description: str = ""
+    retention_us: _Micros | None = None
+    default_handler: _Name | None = None
+    description: Annotated[str, Field(max_length=1_024)] = ""
     isolation: IsolationAsked = "handler"
 
     @property
@@ -108,47 +132,11 @@ class QueueDefinition:
 
 # -- reading ------------------------------------------------------------------------------------------------------------
 
-_Name = Annotated[str, Field(pattern=f"^{PATTERN}$")]
-_AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
-_Rate = Annotated[float, Field(ge=LEAST_RATE, le=MOST_RATE)]
-_Group = Annotated[str, Field(min_length=1, max_length=MOST_GROUP_CHARS)]
-_Weight = Annotated[int, Field(ge=1, le=MOST_WEIGHT)]
-_Micros = Annotated[int, BeforeValidator(duration_us)]
-
-
-@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
-class _Fields(TypedDict, total=False):
-    name: Required[_Name]
-    mode: Mode
-    order: Order
-    concurrency: _AtOnce | None
-    rate: _Rate | None
-    paused: bool
-    groupConcurrency: _AtOnce | None
-    groupSeparator: _Group
-    weights: Annotated[dict[_Group, _Weight], Field(max_length=MOST_WEIGHTED)]
-    ageing: bool
-    lease: _Micros
-    maxRun: _Micros
-    maxRetries: Annotated[int, Field(ge=0, le=MOST_RETRIES)] | None
-    retryBase: _Micros | None
-    retryCap: _Micros | None
-    onException: OnException
-    onFalse: OnFalse
-    keyReuse: KeyReuse
-    retention: _Micros | None
-    defaultHandler: _Name | None
-    description: Annotated[str, Field(max_length=1_024)]
-    isolation: IsolationAsked
-
-
-_read: Final = TypeAdapter(_Fields).validate_json
-FIELDS: Final = tuple(_Fields.__annotations__)
-"""Names of all fields, as they travel."""
-ATTRIBUTES: Final[Mapping[str, str]] = dict(
-    zip(FIELDS, QueueDefinition.__dataclass_fields__, strict=True)  # both stand in the same order
-)
+_read: Final = TypeAdapter(QueueDefinition).validate_json
+ATTRIBUTES: Final[Mapping[str, str]] = {_travels(one.name): one.name for one in fields(QueueDefinition)}
 """Name of a field as it travels → attribute of `QueueDefinition`."""
+FIELDS: Final = tuple(ATTRIBUTES)
+"""Names of all fields, as they travel."""
 
 
 def read_queue(value: Any) -> QueueDefinition:
@@ -164,8 +152,7 @@ def read_queue(value: Any) -> QueueDefinition:
         raise ArgumentError(f"A queue is an object with fields, not {shown(value)}.", hint='Such as {"name": "mail"}.')
     for name in value:
         check_field(name)
-    found: dict[str, Any] = dict(_validated(value))
-    made = QueueDefinition(**{ATTRIBUTES[name]: item for name, item in found.items()})
+    made = _validated(value)
     if made.isolation == "sandbox" and made.mode == "pull":
         raise ArgumentError(
             f"isolation: the queue {shown(made.name)} asks for a sandbox, and its tasks are leased.",
@@ -206,7 +193,7 @@ def _span(us: int | None) -> str | None:
     return None if us is None else duration_text(timedelta(microseconds=us))
 
 
-def _validated(value: Mapping[str, Any]) -> _Fields:
+def _validated(value: Mapping[str, Any]) -> QueueDefinition:
     named = value.get("name")
     what = f"the queue {shown(named)}" if isinstance(named, str) else "the queue"
     try:

@@ -20,7 +20,7 @@ from scylla_spark.io.host.private_files import make_folder
 from scylla_spark.io.host.session import launch_jvm, open_session
 from scylla_spark.io.kafka.topics import announce, broker_folder, with_broker
 from scylla_spark.services.metrics_server import MetricsServer
-from scylla_spark.services.roles import ROLES
+from scylla_spark.services.roles import ROLES, role_named
 from scylla_spark.services.service import Service, Serving
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Deployment:
         embedded = not self.settings.kafka.bootstrap_servers
         if embedded:
             self._ends.enter_context(_lock(data_dir / "up.lock"))
-        wants_session = any(ROLES[role].needs_session(self.settings) for role in self.roles)
+        wants_session = any(role_named(role).needs_session(self.settings) for role in self.roles)
         if wants_session and self.spark is None:
             launch_jvm(self.settings, services=True)  # it takes seconds to start: let that begin
         if embedded:
@@ -116,7 +116,7 @@ class Deployment:
 
     def _shown_at(self) -> Metrics:
         """Where metrics and state are served (see `Role.own_port`)."""
-        metrics, own = self.settings.metrics, [ROLES[role].own_port for role in self.roles]
+        metrics, own = self.settings.metrics, [role_named(role).own_port for role in self.roles]
         ports = [port(metrics) for port in own if port is not None]
         return metrics.model_copy(update={"port": ports[0]}) if ports and None not in own else metrics
 
@@ -135,7 +135,7 @@ class Deployment:
         return broker
 
     def _start_service(self, role: str, server: MetricsServer) -> None:
-        service = self._services[role] = ROLES[role].make(self.settings, server)
+        service = self._services[role] = role_named(role).make(self.settings, server)
         self._ends.callback(service.stop)
         service.start()
 
@@ -159,7 +159,7 @@ class Deployment:
         """Attaches the services that need the session, the last started first, each once those before are ready or a while is over."""
         attached: list[Service] = []
         for role in reversed(self.roles):
-            if ROLES[role].needs_session(self.settings):
+            if role_named(role).needs_session(self.settings):
                 self._await(attached, _PATIENCE_S, stop)
                 if stop.is_set():
                     return

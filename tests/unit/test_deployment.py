@@ -1,9 +1,11 @@
 """A deployment starts, attaches and stops whatever services its roles have, and opens a session only for those that need one."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
+from scylla_spark import cli
 from scylla_spark.config.settings import Metrics, Settings
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SetupError
 from scylla_spark.executors import catalog as executors
@@ -68,6 +70,7 @@ def roles(monkeypatch, told):
             for name, (one, needs) in wanted.items()
         }
         monkeypatch.setattr(deployment, "ROLES", found)
+        monkeypatch.setattr(deployment, "role_named", found.__getitem__)
         monkeypatch.setattr(deployment, "launch_jvm", lambda *_, **__: told.append("launch"))
         return tuple(found)
 
@@ -186,9 +189,24 @@ def test_a_process_without_the_main_role_serves_at_the_port_of_its_first(roles, 
 
 def test_every_role_that_runs_alone_has_a_setting_of_its_own_for_the_port():
     metrics = Metrics(**{name: 4_000 + n for n, name in enumerate(Metrics.model_fields) if name.endswith("port")})
-    own = [role.own_port for role in catalog.ROLES.values()]
+    own = [catalog.role_named(name).own_port for name in catalog.ROLES]
     ports = [metrics.port if port is None else port(metrics) for port in own]
     assert len(set(ports)) == len(ports)
+
+
+def test_every_role_has_a_job_and_its_rows_in_the_tables_of_operations():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "operations.md").read_text()
+    processes, metrics = page.split("\n## ")[1], page.partition("| role | setting |")[2].partition("\n\n")[0]
+    for name in catalog.ROLES:
+        assert f"| {name} |" in processes
+        assert f"| `{name}`" in metrics
+        assert f'roles=["{name}"]' in (root / "jobs" / f"{name}.py").read_text()
+
+
+def test_the_help_of_run_names_every_role(capsys):
+    assert cli.run(["run", "--help"]) == 0
+    assert ", ".join(catalog.ROLES) in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_unknown_role_is_refused_with_those_that_there_are():
@@ -203,7 +221,7 @@ def test_an_unknown_role_is_refused_with_those_that_there_are():
 )
 def test_which_roles_need_a_session_follows_from_the_settings(changes, needing):
     chosen = Settings(**changes)
-    assert {name for name, role in catalog.ROLES.items() if role.needs_session(chosen)} == needing
+    assert {name for name in catalog.ROLES if catalog.role_named(name).needs_session(chosen)} == needing
 
 
 @pytest.mark.parametrize(("slots", "names"), [(2, ["local", "spark", "notify"]), (0, ["local", "notify"])])

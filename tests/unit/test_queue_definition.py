@@ -6,6 +6,7 @@ from dataclasses import fields
 import pytest
 
 from scylla_spark.config.settings import Queue, Settings
+from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.queue_definition import (
     ATTRIBUTES,
     FIELDS,
@@ -17,6 +18,7 @@ from scylla_spark.core.queue_definition import (
 )
 from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
+from scylla_spark.services.dispatch.engine_settings import limits_of
 
 WHOLE = {
     "name": "mail", "mode": "pull", "order": "replay", "concurrency": 5, "rate": 2.5, "paused": True, "groupConcurrency": 2,
@@ -141,12 +143,24 @@ def snake(name):
 
 def test_settings_know_the_same_fields_with_the_same_defaults():
     assert {snake(name) for name in FIELDS} == {"name", *Queue.model_fields}
-    assert list(ATTRIBUTES.values()) == [field.name for field in fields(QueueDefinition)]
     given = {
         name: Queue().model_dump(mode="json")[snake(name)] for name in FIELDS if name not in ("name", "maxRetries")
     }
     assert read_queue({"name": "a"} | given) == QueueDefinition("a")
     assert Queue().max_retries == QueueDefinition("a").max_retries
+
+
+def test_a_field_travels_under_its_attribute_in_camel_case_without_its_unit():
+    assert {snake(name): attribute.removesuffix("_us") for name, attribute in ATTRIBUTES.items()} == {
+        name: name for name in ("name", *Queue.model_fields)
+    }
+
+
+def test_every_limit_of_the_engine_follows_from_a_field():
+    plain = limits_of(QueueDefinition("a"))
+    other = limits_of(read_queue(WHOLE))
+    assert plain == QueueLimits()
+    assert [one.name for one in fields(QueueLimits) if getattr(other, one.name) == getattr(plain, one.name)] == []
 
 
 def test_settings_say_the_same_as_a_definition():

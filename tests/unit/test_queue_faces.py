@@ -4,12 +4,13 @@ import json
 import re
 import tomllib
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from scylla_spark import Queue, cli
-from scylla_spark.cli.queue import _value, _weights
+from scylla_spark.cli.queue import _value, _weights, put
 from scylla_spark.client.queues.definitions import KEYWORDS
 from scylla_spark.client.queues.definitions import put as put_all
 from scylla_spark.client.queues.files import read_queue_file
@@ -161,6 +162,11 @@ def test_what_is_asked_wrongly_is_told_before_anybody_is_asked(words, told, caps
     monkeypatch.chdir(tmp_path)
     code = cli.run(["--data", str(tmp_path), "queue", *words])
     assert (code, told in capsys.readouterr().err) == (2, True)
+
+
+def test_the_command_line_has_an_option_for_every_field():
+    options = {"weights" if name == "weight" else name for name in signature(put).parameters}
+    assert options - {"ctx", "file", "unset", "expect"} == set(KEYWORDS)
 
 
 def test_the_page_names_every_field_and_its_examples_are_good(tmp_path):

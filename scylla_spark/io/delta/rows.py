@@ -28,7 +28,7 @@ IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
-    """The fold of `core.fold` on frames: one row per key, data of the highest offset, what the first enqueue said, and the newest cancel.
+    """The fold of `core.fold` on frames: a row per key: data of highest offset, what the first enqueue said, the newest cancel.
 
     Args:
         *operations: columns of `tasks` without partition columns; any number of rows per key, repeats included.

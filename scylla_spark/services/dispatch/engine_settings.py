@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Final
+
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
@@ -25,22 +28,20 @@ def engine_limits(settings: Settings) -> Limits:
     )
 
 
+_SAME: Final = {one.name for one in fields(QueueLimits)} & {one.name for one in fields(QueueDefinition)} - {"weights"}
+
+
 def limits_of(definition: QueueDefinition) -> QueueLimits:
-    """What the engine obeys of a definition."""
+    """What the engine obeys of a definition: fields of one name as they are, and what stands here."""
     return QueueLimits(
-        definition.concurrency,
-        definition.rate,
-        definition.paused,
-        definition.order == "replay",
-        definition.group_concurrency,
-        definition.group_separator,
-        definition.mode == "pull",
-        definition.lease_us // 1000,
-        definition.max_run_us // 1000,
-        dict(definition.weights) or None,
-        definition.ageing,
-        definition.on_exception == "fail",
-        definition.redelivers,
+        **{name: getattr(definition, name) for name in _SAME},
+        replay=definition.order == "replay",
+        pull=definition.mode == "pull",
+        lease_ms=definition.lease_us // 1000,
+        max_run_ms=definition.max_run_us // 1000,
+        weights=dict(definition.weights) or None,
+        fails_at_once=definition.on_exception == "fail",
+        redelivers=definition.redelivers,
     )
 
 

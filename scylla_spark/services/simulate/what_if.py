@@ -57,7 +57,7 @@ class WhatIf(NamedTuple):
         unrun: that ended without a run, and were left out.
         slots: tasks that ran at once.
         seconds: that it took to play.
-        rows: as `compare.outlook` gives them.
+        rows: as `forecast_beside_history.outlook` gives them.
     """
 
     tasks: int

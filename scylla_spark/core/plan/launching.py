@@ -150,15 +150,19 @@ class Launching:
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
-    def collected(self, entry: Entry, job: Job) -> None:
+    def collected(self, entry: Entry, job: Job, joined: int = 0) -> None:
         """A job that waits to be launched has seen more.
 
         Args:
             entry: of its schedule.
             job: as it is now.
+            joined: number of the job whose round it has taken; 0: none.
         """
         before = entry.jobs[job.generation]
-        self._journal.note("job", entry.name, job.generation, job.to_json())
+        changes: list[Change] = [("job", entry.name, job.generation, job.to_json())]
+        if joined in entry.jobs:
+            changes.append(("job", entry.name, joined, None))
+        self._journal.note_together(*changes)
         if job.planned_us != before.planned_us:
             self._limit_expiry(entry, job)
 

@@ -519,6 +519,32 @@ def test_a_change_leaves_each_table_where_it_stands_whatever_the_order_of_branch
     assert put(one, EVENT) == {("OnTable", "/1"): None}, "it was not watched meanwhile"
 
 
+@pytest.mark.parametrize("per", ["country", None])
+def test_a_change_of_what_a_table_is_shared_by_lets_go_of_the_parts_of_before(per) -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**TABLE, "per": "city"}, payload=PARTS)
+    begun(plan)
+    grow(plan, 0, 3, "x")
+    grow(plan, 3, 8, "x", alone=False)
+    grow(plan, 3, 9, "y", alone=False)
+    plan.pass_s(1)
+    plan.put("a", {**TABLE, **({"per": per} if per else {})}, payload=PARTS if per else VERSIONS)
+    plan.restart()
+    (wanted,) = plan.planner.watched().values()
+    assert wanted.handed == Handed("id", 3, plan.now - SECOND), "up to here all partitions had been handed over"
+    grow(plan, 3, 10, "x" if per else "")
+    assert edges(plan)[-1] == ("x" if per else None, 3, 10)
+
+
+def test_a_change_of_something_else_leaves_the_parts_of_a_table() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**TABLE, "per": "city"}, payload=PARTS)
+    begun(plan)
+    grow(plan, 0, 8, "x", alone=False)
+    plan.put("a", {**TABLE, "per": "city", "minRows": 5}, payload=PARTS)
+    assert plan.planner.state.entries["a"].tables[0].of_part("x")[0] == 8
+
+
 def test_of_two_branches_on_one_table_each_goes_on_where_it_stood() -> None:
     plan = PlannerHarness()
     small, large = ({**TABLE, "minRows": rows} for rows in (1, 9))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
@@ -127,6 +128,7 @@ class Launching:
                 the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
+        failpoint.reach("plan.judge", entry.name)
         schedule = entry.schedule
         if _expires_ms(schedule, job, max(starts_us, now)) == 0:
             self._say(entry, job, now, SKIPPED, _expired(schedule), timed)
@@ -408,35 +410,32 @@ class Launching:
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
             )
 
-    def ended(self, entry: Entry, handler: str, now: int) -> None:
-        """A run of a schedule has ended: what has waited for that is looked at again.
-
-        Args:
-            entry: the schedule.
-            handler: of the run.
-            now: microseconds since the epoch.
-        """
-        self.room(handler, now, (entry.name,))
-
-    def room(self, handler: str, now: int, others: Iterable[str] = ()) -> None:
-        """A run of a handler has ended: what has waited for that is looked at again.
+    def waiting(self, handler: str, name: str = "") -> list[str]:
+        """Schedules with jobs that are looked at again when a run of a handler has ended, by name.
 
         Args:
             handler: of the run.
-            now: microseconds since the epoch.
-            others: schedules that are looked at, too.
+            name: of the schedule that it was of, which is looked at in any case; empty: that is gone.
         """
-        for name in sorted({*others, *self._waiting.get(handler, ())}):
-            other = self._state.entries.get(name)
-            if other is None:
-                continue
-            for job in list(other.jobs.values()):
-                if self._journal.full:
-                    self._timers.add(Timer(now, name, "again", job.generation))
-                else:
-                    self.again(other, job.generation, now)
-            if all(job.state == "pending_trigger" for job in other.jobs.values()):
-                self._waiting[other.handler].discard(name)
+        return sorted({*self._waiting.get(handler, ()), *([name] if name else ())})
+
+    def look_again(self, name: str, now: int) -> None:
+        """Looks again at all jobs of a schedule that wait.
+
+        Args:
+            name: of the schedule.
+            now: microseconds since the epoch.
+        """
+        entry = self._state.entries.get(name)
+        if entry is None:
+            return
+        for job in list(entry.jobs.values()):
+            if self._journal.full:
+                self._timers.add(Timer(now, name, "again", job.generation))
+            else:
+                self.again(entry, job.generation, now)
+        if all(job.state == "pending_trigger" for job in entry.jobs.values()):
+            self._waiting[entry.handler].discard(name)
 
     # -- what others look at --------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, r
 from scylla_spark.core.plan.commands.queues import QueueCommands
 from scylla_spark.core.plan.commands.rules import RuleCommands
 from scylla_spark.core.plan.commands.tokens import TokenCommands
+from scylla_spark.core.plan.defects import Defect, Defects
 from scylla_spark.core.plan.launching import Backfilled, Launching
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
@@ -104,6 +105,7 @@ class Planner:
         self._watching = Watching(self._journal, self._timers, self._launching)
         self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
+        self._defects = Defects(self._journal, self._definitions.stop)
         self._queues = QueueCommands(self._journal, queues or {})
         self._tokens = TokenCommands(self._journal)
         channels = channels or Channels()
@@ -122,10 +124,11 @@ class Planner:
         self._sent = state.sent
         state.number += 1  # of the group in the making
         for entry in state.entries.values():
-            self._load(entry)
+            self._defects.guarded(entry.name, partial(self._load, entry), now)
 
     def _load(self, entry: Entry) -> None:
         self._definitions.load(entry)
+        failpoint.reach("plan.load", entry.name)
         self._watching.load(entry)
         if entry.jobs or entry.runs or entry.last_success_us:
             self._launching.load(entry)
@@ -179,10 +182,11 @@ class Planner:
                 continue
             if fact.terminal:
                 if resumed is None or resumed[:3] != at[:3] or not resumed.name:
-                    self._notice(fact, now)
+                    self._defects.guarded("", partial(self._notice, fact, now), now)
                 if resumed is not None and resumed[:3] == at[:3] and resumed.name and self._was_run(fact.key):
-                    self._tell_end(at, *_named(fact.key), fact, now)
-                self._ended(at, fact, now)
+                    again = partial(self._tell_end, at, *_named(fact.key), fact, now)
+                    self._defects.guarded(self._schedule_of(fact.key), again, now)
+                self._defects.guarded(self._schedule_of(fact.key), partial(self._ended, at, fact, now), now)
                 self._part(at._replace(item=item + 1), now)
                 self._tell_untold(at._replace(item=item + 1), now)
             elif fact.outcome == "started" and fact.key in self.state.runs:
@@ -200,7 +204,8 @@ class Planner:
     def tick(self, now: int) -> None:
         """Decides all that is due."""
         while (timer := self._timers.pop_due(now)) is not None:
-            self._guarded(timer.name, partial(self._timer, timer, now), now)
+            name = "" if timer.kind in TIMERS else timer.name  # those are of rules
+            self._defects.guarded(name, partial(self._timer, timer, now), now)
             self._tell_untold(None, now)
             self.rest(now)
 
@@ -212,7 +217,7 @@ class Planner:
             tell: tells it.
             now: microseconds since the epoch.
         """
-        self._guarded(name, lambda: tell(self.tables), now)
+        self._defects.guarded(name, lambda: tell(self.tables), now)
         self.rest(now)
 
     def rest(self, now: int) -> None:
@@ -232,7 +237,7 @@ class Planner:
         if found is not None:
             entry = self.state.entries[found[0]]
             run = entry.runs[found[1]]
-            self._guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
+            self._defects.guarded(entry.name, lambda: self._launching.anew(entry, run, payload, now), now)
         elif key in self.state.handlers:  # nobody wants it any more
             self._journal.conclude(RUN_ENDED, key)
         elif is_notice(key):
@@ -246,8 +251,14 @@ class Planner:
 
     # -- outputs --------------------------------------------------------------------------------------------------------
 
+    def take_defects(self) -> list[Defect]:
+        """Defects that were met since the last time, for the shell to tell of."""
+        return self._defects.take()
+
     def take(self, now: int) -> list[Group]:
         """The groups to be written next, in order."""
+        for name, error in self.tables.take_failed():
+            self._defects.set_aside(name, error, now)
         idle = self._moved or self._commands_moved or self._sent > self.state.sent
         if self._journal.changes or (idle and now >= self._told_us + _TELL_EVERY_US):
             self._seal(now)
@@ -460,15 +471,19 @@ class Planner:
             raise ArgumentError(f"The calendar {name!r} has a day that does not exist: {error}.") from error
         self._journal.note("calendar", name, days)
         for user in sorted(self._definitions.listeners.get(f"calendar:{name}", ())):
-            entry = self.state.entries[user]
-            if not entry.paused:
-                next_us = self._timing.begin(entry.schedule, max(entry.cursor_us, now))
-                self._journal.note("set", user, {"next_us": next_us})
-                if next_us:
-                    self._timers.add(Timer(next_us, user, "time"))
+            self._defects.guarded(user, partial(self._count_anew, self.state.entries[user], now), now)
             if self._journal.full:
                 self._seal(now)  # all of it may be done again
         self._say_ok(command.id)
+
+    def _count_anew(self, entry: Entry, now: int) -> None:
+        """The days of a calendar have changed: the next time may be another one."""
+        if entry.paused:
+            return
+        next_us = self._timing.begin(entry.schedule, max(entry.cursor_us, now))
+        self._journal.note("set", entry.name, {"next_us": next_us})
+        if next_us:
+            self._timers.add(Timer(next_us, entry.name, "time"))
 
     # -- answers --------------------------------------------------------------------------------------------------------
 
@@ -527,6 +542,10 @@ class Planner:
 
     # -- ended runs and events ------------------------------------------------------------------------------------------
 
+    def _schedule_of(self, key: TaskKey) -> str:
+        """Name of the schedule whose run a task is, and has not ended; empty: it is none."""
+        return self.state.runs.get(key, ("", 0))[0]
+
     def _ended(self, at: Partly, fact: Fact, now: int) -> None:
         found = self.state.runs.get(fact.key)
         if found is None:
@@ -543,7 +562,9 @@ class Planner:
             if not self._answers[number][0]:
                 self._give(number)
         taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
-        self._guarded(entry.name, lambda: self._after(entry, run, handler, fact, now), now)
+        self._defects.guarded(entry.name, lambda: self._after(entry, run, fact, now), now)
+        self._room(handler, now, entry.name)
+        self._defects.guarded(entry.name, lambda: self._timing.room(entry, now), now)
         if not taken_back:
             self._tell_end(at, entry.name, iso(run.planned_us), fact, now, handler)
 
@@ -552,7 +573,7 @@ class Planner:
         handler = self.state.handlers.get(fact.key)
         if handler is not None:
             self._journal.conclude(RUN_ENDED, fact.key)
-            self._launching.room(handler, now)
+            self._room(handler, now)
             if self._was_run(fact.key):
                 self._tell_end(at, *_named(fact.key), fact, now, handler)
                 return
@@ -599,7 +620,12 @@ class Planner:
         if name != handler:
             self._tell(at, happened._replace(key=both[1], also=both[0]), now, _SECOND)
 
-    def _after(self, entry: Entry, run: Run, handler: str, fact: Fact, now: int) -> None:
+    def _room(self, handler: str, now: int, name: str = "") -> None:
+        """A run of a handler has ended: what has waited for that, and what waits of a schedule, is looked at again."""
+        for waiting in self._launching.waiting(handler, name):
+            self._defects.guarded(waiting, partial(self._launching.look_again, waiting, now), now)
+
+    def _after(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
         policies = entry.schedule.policies
         if policies.late_after_us and fact.started_us > run.planned_us + policies.late_after_us:
             self._deadline(entry, run, _LATE, f"it started {_seconds(fact.started_us - run.planned_us)} late", now)
@@ -607,8 +633,6 @@ class Planner:
             self._definitions.stop(entry, f"paused after {entry.failures} failed runs in a row", "planner", now)
         if fact.outcome == "succeeded":
             self._expect(entry)
-        self._launching.ended(entry, handler, now)
-        self._timing.room(entry, now)
 
     def _tell(self, at: Partly, occurrence: Occurrence, now: int, prefix: str = "") -> None:
         """Tells all schedules that listen; where it was not through when its planner ended, those that come after.
@@ -627,10 +651,11 @@ class Planner:
             entry = self.state.entries.get(name)
             if prefix + name <= done or entry is None:
                 continue
-            self._guarded(name, partial(self._happened, entry, occurrence, now), now)
+            self._defects.guarded(name, partial(self._happened, entry, occurrence, now), now)
             self._part(at._replace(name=prefix + name), now)
 
     def _happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
+        failpoint.reach("plan.happened", entry.name)
         self._watching.too_old(entry, now)
         self._watching.happened(entry, occurrence, now)
 
@@ -663,29 +688,6 @@ class Planner:
                 self._definitions.go_on(entry, "planner", now)
         else:
             self._time_limit(entry, timer, now)
-
-    def _set_aside(self, name: str, error: Exception, now: int) -> None:
-        """A defect of ours that one schedule meets, or more than a record holds, pauses that schedule, and all others go on."""
-        entry = self.state.entries.get(name)
-        if entry is None or entry.paused:
-            return
-        defect = f"for a defect of the planner: {rejection.of_defect(error).detail}"
-        why = f"paused {f'since {error}' if isinstance(error, GroupTooLargeError) else defect}"[:2_000]
-        try:
-            self._definitions.stop(entry, why, "planner", now)
-        except GroupTooLargeError:  # its runs that are ahead stay
-            self._journal.conclude(
-                "set", name, {"paused": True, "note": why, "author": "planner", "changed_us": now, "next_us": 0}
-            )
-
-    def _guarded(self, name: str, step: Callable[[], None], now: int) -> None:
-        """Takes a step that concerns one schedule; what it meets there stops no other."""
-        try:
-            step()
-        except MemoryError:
-            raise
-        except Exception as error:
-            self._set_aside(name, error, now)
 
     def _time_limit(self, entry: Entry, timer: Timer, now: int) -> None:
         run = entry.runs.get(timer.number)

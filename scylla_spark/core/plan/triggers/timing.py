@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
 from scylla_spark.core.plan.schedule import Schedule
@@ -68,6 +69,7 @@ class Timing:
 
     def begin(self, schedule: Schedule, after_us: int) -> int:
         """When the first fire after an instant is to be decided; 0: none is."""
+        failpoint.reach("plan.begin", schedule.name)
         first = self._next(schedule, after_us)
         return self._decided_us(schedule, first) if first is not None else 0
 
@@ -75,6 +77,7 @@ class Timing:
         """Decides all that is due of a schedule; of much, a part, and the rest soon."""
         if entry.paused:
             return
+        failpoint.reach("plan.decide", entry.name)
         schedule = entry.schedule
         due = self._next(schedule, entry.cursor_us)
         if due is not None and due.starts_us < self._since_us:

@@ -13,7 +13,8 @@ from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.backfill import tag_of
-from scylla_spark.core.plan.constraint import Rate, Situation, decide
+from scylla_spark.core.plan.constraint import Concurrency, LastRun, Rate, Situation, decide
+from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.state.entry import (
@@ -26,7 +27,7 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUN_ENDED, RUNS_OF, Change
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUNS_OF, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
@@ -44,7 +45,6 @@ OBSOLETE: Final = "obsolete"
 _MOST_WHY_BYTES: Final = 4_096
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
-_BACKFILL: Final = "backfill/"  # lanes of backfills begin so
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -77,29 +77,21 @@ class Launching:
     Args:
         journal: takes what is decided.
         timers: when to look again.
+        runs: of each handler, which constraints look at.
     """
 
-    def __init__(self, journal: Journal, timers: Timers) -> None:
+    def __init__(self, journal: Journal, timers: Timers, runs: HandlerRuns) -> None:
         self._journal = journal
         self._state = journal.state
         self._timers = timers
-        self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait
-        self._active: dict[str, set[TaskKey]] = defaultdict(set)  # handler → keys of runs that have not ended
-        self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
-        self._succeeded_us: dict[str, int] = {}
-        self.started: dict[TaskKey, int] = {}
-        journal.watchers.append(self._watch)
-        for key, handler in self._state.handlers.items():
-            self._begins(key, handler)
+        self._runs = runs
+        self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait for its runs
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
-        for run in entry.runs.values():
-            self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
-        self._note_success(entry.handler, entry.last_success_us)
         for job in entry.jobs.values():
             if job.state != "pending_trigger":
-                self._waiting[entry.handler].add(entry.name)
+                self._waits(entry)
                 self._timers.add(Timer(0, entry.name, "again", job.generation))
                 self._limit_wait(entry, job)
         if entry.runs:
@@ -188,8 +180,13 @@ class Launching:
         held = job._replace(state=state)
         self._journal.note("job", entry.name, job.generation, held.to_json())
         self._say(entry, job, now, WAITING, why, timed, ends_job=False)
-        self._waiting[entry.handler].add(entry.name)
+        self._waits(entry)
         self._limit_wait(entry, held)
+
+    def _waits(self, entry: Entry) -> None:
+        """A job of a schedule waits: the end of any run of its handler may be what it waits for."""
+        if _asks_for_runs(entry.schedule):
+            self._waiting[entry.handler].add(entry.name)
 
     def _limit_wait(self, entry: Entry, job: Job) -> None:
         """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
@@ -300,7 +297,7 @@ class Launching:
         tags = (tag_of(entry.name, first),)
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
-            lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
+            lane = f"{BACKFILL}{entry.name}/{first}/{number % lanes}"
             given = _Given(None, lane, priority, tags)
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
             launched += job.generation in entry.runs
@@ -420,7 +417,7 @@ class Launching:
         return sorted({*self._waiting.get(handler, ()), *([name] if name else ())})
 
     def look_again(self, name: str, now: int) -> None:
-        """Looks again at all jobs of a schedule that wait.
+        """Looks again at all jobs of a schedule that wait for the end of a run; what waits for a time has a timer.
 
         Args:
             name: of the schedule.
@@ -429,7 +426,8 @@ class Launching:
         entry = self._state.entries.get(name)
         if entry is None:
             return
-        for job in list(entry.jobs.values()):
+        asks = bool(entry.jobs) and _asks_for_runs(entry.schedule)
+        for job in [job for job in entry.jobs.values() if asks or job.state == PENDING_LAUNCH]:
             if self._journal.full:
                 self._timers.add(Timer(now, name, "again", job.generation))
             else:
@@ -440,15 +438,8 @@ class Launching:
     # -- what others look at --------------------------------------------------------------------------------------------
 
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
-        return Situation(
-            job.first_us, self._active_now(entry.handler, now), self._succeeded_us.get(entry.handler), entry.launches_us
-        )
-
-    def _active_now(self, handler: str, now: int) -> int:
-        """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is."""
-        due = [key.ordering_id for key in self._active.get(handler, ()) if key.time_us <= now]
-        lanes = [lane for lane in due if lane.startswith(_BACKFILL)]
-        return len(due) - len(lanes) + len(set(lanes))
+        runs, handler = self._runs, entry.handler
+        return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)
 
     def _say(
         self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any
@@ -457,34 +448,6 @@ class Launching:
             entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
             **_seen(entry, job), **more, **others,
         )  # fmt: skip
-
-    def _watch(self, change: Change) -> None:
-        """Keeps the indexes by handler."""
-        if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
-            self._begins(TaskKey(*change[2]["key"]), self._state.entries[change[1]].handler)
-        elif change[0] == "end":
-            handler = self._ends(TaskKey(*change[6]))
-            if change[3] == "succeeded":
-                self._note_success(handler or self._state.entries[change[1]].handler, change[5])
-        elif change[0] == RUN_ENDED:
-            self._ends(TaskKey(*change[1]))
-
-    def _begins(self, key: TaskKey, handler: str) -> None:
-        self._handlers[key] = handler
-        self._active[handler].add(key)
-
-    def _ends(self, key: TaskKey) -> str:
-        """The handler of a run that has ended; empty: it was none of ours."""
-        handler = self._handlers.pop(key, "")
-        if handler:
-            self._active[handler].discard(key)
-            if not self._active[handler]:
-                del self._active[handler]
-        return handler
-
-    def _note_success(self, handler: str, at_us: int) -> None:
-        if at_us:
-            self._succeeded_us[handler] = max(at_us, self._succeeded_us.get(handler, 0))
 
 
 def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
@@ -526,6 +489,11 @@ def _replaced(entry: Entry, job: Job) -> Job | None:
 def _since_us(job: Job) -> int:
     """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
     return job.first_us if job.latches else max(job.first_us, job.planned_us)
+
+
+def _asks_for_runs(schedule: Schedule) -> bool:
+    """Whether a constraint of a schedule looks at runs of its handler, so that the end of one may change what it says."""
+    return any(isinstance(one, Concurrency | LastRun) for one in schedule.constraints)
 
 
 def _is_exclusive(schedule: Schedule) -> bool:

@@ -23,6 +23,7 @@ from scylla_spark.core.plan.commands.queues import QueueCommands
 from scylla_spark.core.plan.commands.rules import RuleCommands
 from scylla_spark.core.plan.commands.tokens import TokenCommands
 from scylla_spark.core.plan.defects import Defect, Defects
+from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Backfilled, Launching
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
@@ -101,7 +102,8 @@ class Planner:
         self.fence = fence
         self._journal = Journal(state, group_bytes)
         self._timers = Timers()
-        self._launching = Launching(self._journal, self._timers)
+        self._runs = HandlerRuns(self._journal)
+        self._launching = Launching(self._journal, self._timers, self._runs)
         self._watching = Watching(self._journal, self._timers, self._launching)
         self._timing = Timing(self._journal, self._timers, self._launching, self._watching, ahead_us, now)
         self._definitions = Definitions(self._journal, self._timers, self._launching, self._watching, self._timing)
@@ -130,7 +132,8 @@ class Planner:
         self._definitions.load(entry)
         failpoint.reach("plan.load", entry.name)
         self._watching.load(entry)
-        if entry.jobs or entry.runs or entry.last_success_us:
+        self._runs.load(entry)
+        if entry.jobs or entry.runs:
             self._launching.load(entry)
         if entry.next_us and not entry.paused:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
@@ -190,7 +193,7 @@ class Planner:
                 self._part(at._replace(item=item + 1), now)
                 self._tell_untold(at._replace(item=item + 1), now)
             elif fact.outcome == "started" and fact.key in self.state.runs:
-                self._launching.started[fact.key] = fact.started_us
+                self._runs.started[fact.key] = fact.started_us
         self.state.outcomes[partition] = self._moved[partition] = after
         self._is_through(partition, offset)
 
@@ -556,7 +559,6 @@ class Planner:
         self._journal.conclude(
             "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
         )  # fmt: skip
-        self._launching.started.pop(fact.key, None)
         for number in [number for number, (keys, _) in self._answers.items() if fact.key in keys]:
             self._answers[number][0].discard(fact.key)
             if not self._answers[number][0]:
@@ -699,7 +701,7 @@ class Planner:
         elif run is not None and not run.cancelled:
             if timer.kind == _OVERDUE:
                 self._deadline(entry, run, _OVERDUE, "it has not ended by the time that end_within gives", now)
-            elif run.key not in self._launching.started:
+            elif run.key not in self._runs.started:
                 self._deadline(entry, run, _LATE, "it has not started by the time that late_after gives", now)
 
     def _expect(self, entry: Entry) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import constraint, handler_runs, launching, planner
+from scylla_spark.core.plan import constraint, handler_runs, launching
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.state import group_writer, plan_state
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import timing
@@ -61,8 +61,8 @@ def positions_apart_from_changes(patch: pytest.MonkeyPatch) -> None:
         original(self, now, partly, **more)
         self._commands_moved = moved
 
-    original = planner.Planner._seal
-    patch.setattr(planner.Planner, "_seal", seal)
+    original = group_writer.GroupWriter.seal
+    patch.setattr(group_writer.GroupWriter, "seal", seal)
 
 
 def cursor_is_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
 
 def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
     """However much an input decides, it is one group."""
-    patch.setattr(planner.Planner, "_part", lambda self, at, now: None)
+    patch.setattr(group_writer.GroupWriter, "part", lambda self, at, now: None)
 
 
 def constraints_are_not_asked(patch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,15 @@ class Timing:
         first = self._next(schedule, after_us)
         return self._decided_us(schedule, first) if first is not None else 0
 
+    def count_anew(self, entry: Entry, now: int) -> None:
+        """The days of a calendar have changed: the next time of a schedule may be another one."""
+        if entry.paused:
+            return
+        next_us = self.begin(entry.schedule, max(entry.cursor_us, now))
+        self._journal.note("set", entry.name, {"next_us": next_us})
+        if next_us:
+            self._timers.add(Timer(next_us, entry.name, "time"))
+
     def decide(self, entry: Entry, now: int) -> None:
         """Decides all that is due of a schedule; of much, a part, and the rest soon."""
         if entry.paused:

@@ -175,7 +175,7 @@ def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Runs of one schedule each have a lane, whatever its policy."""
-    patch.setattr(launching, "_is_parallel", lambda schedule: True)
+    patch.setattr(launching, "is_parallel", lambda schedule: True)
 
 
 def windows_are_forgotten(patch: pytest.MonkeyPatch) -> None:

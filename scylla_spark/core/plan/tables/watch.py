@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
-from scylla_spark.core.plan.launching import OBSOLETE
 from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Handed, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
@@ -18,6 +17,7 @@ from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.launching import OBSOLETE, Launching, may_wait_alone
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.schedule_rules import may_wait_alone
 from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
@@ -14,6 +15,7 @@ from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_o
 from scylla_spark.core.plan.triggers.seen import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.verdicts import OBSOLETE
 
 _NO_LATCH = Latch()
 

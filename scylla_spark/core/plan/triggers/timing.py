@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
+from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.schedule_rules import can_be_ahead
 from scylla_spark.core.plan.state.entry import MOST_JOBS, MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
@@ -192,6 +193,3 @@ def _is_simple(trigger: Trigger) -> bool:
         and trigger.at_least == 1
         and all(isinstance(branch, AtTimes) or _is_simple(branch) for branch in trigger.branches)
     )
-
-
-__all__ = ["MISSED", "SKIPPED", "Planned", "Timing"]

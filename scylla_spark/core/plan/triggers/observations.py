@@ -297,6 +297,8 @@ def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
         True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
         occurrence.values,
     )  # fmt: skip
+    if isinstance(leaf, OnRuns):
+        return latch._replace(fired=latch.seen >= leaf.at_least)
     if isinstance(leaf, OnPartitions):
         enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
         last = occurrence.values.get("partitions", {})
@@ -315,7 +317,7 @@ def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
     match leaf:
         case OnEvent(_, where):
             return all(_same(occurrence.fields.get(field), value) for field, value in where)
-        case OnRuns(_, on):
+        case OnRuns(on=on):
             return occurrence.ended in on
         case OnPartitions() | OnTable():
             return True

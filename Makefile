@@ -87,9 +87,11 @@ fuzz: setup ## throw so many records of both topics at their readers, and play t
 	@FUZZ=$(INPUTS) $(PYTEST) -q --durations=10 tests/fuzz tests/unit/test_lease_life.py $(ARGS)
 
 SEEDS ?= 2000
+STORIES ?= 500
 FIRST ?= 0
-simulate: setup ## play the engine against seeded faults: SEEDS=n FIRST=k
+simulate: setup ## play the engine and the planner against seeded faults: SEEDS=n FIRST=k STORIES=m
 	@$(BIN)/python -m tests.simulation.run $(FIRST) $(SEEDS)
+	@$(BIN)/python -m tests.simulation.plan_run $(FIRST) $(STORIES)
 
 SEED ?= 1
 faults: setup ## kill, freeze and starve real processes (half an hour or more), and renew docs/reliability.md: SEED=n ARGS="CASE…"

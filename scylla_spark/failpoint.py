@@ -2,7 +2,8 @@
 
 The variable holds `NAME:MODE` or `NAME:MODE:N`, separated by commas: at the N-th time (default: the first) that NAME is
 reached, once. A fault before a write is one at the point that precedes it, a fault after a write one at the point behind it.
-Points that concern one record are told its uniqueness key, and are met by records only whose key holds the text `poison`.
+Points that concern one record are told its uniqueness key, those that concern one schedule its name, and are met by those only whose key
+or name holds the text `poison`.
 """
 
 from __future__ import annotations
@@ -70,6 +71,12 @@ POINTS: Final = {
     "plan.take.fencing": "the planner's log is read; its fence is decided, not sent",
     "plan.command": "a command for the planner is read, and about to be obeyed",
     "plan.timer": "a timer of a schedule has gone off",
+    "plan.load": "a schedule of the planner's log is taken over",
+    "plan.begin": "the first time of a schedule is about to be found",
+    "plan.decide": "times of a schedule are about to be decided",
+    "plan.happened": "a schedule is about to be told of something that its trigger names",
+    "plan.judge": "a job of a schedule is about to be judged: its constraints, and whether there is room",
+    "plan.watch": "it is about to be found out which tables a schedule watches",
     "plan.group.decided": "a group of the planner is decided, not sent",
     "plan.group.counts": "it was read back; what it asks for is not sent",
     "plan.launch.sent": "what it asks for is with the producer",
@@ -114,7 +121,7 @@ def reach(name: str, record: str | None = None) -> None:
 
     Args:
         name: of the point.
-        record: uniqueness key of the record that it concerns; only poisonous ones meet a fault.
+        record: uniqueness key of the record, or name of the schedule, that it concerns; only poisonous ones meet a fault.
 
     Raises:
         InjectedFault: if that was asked for.

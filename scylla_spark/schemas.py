@@ -257,7 +257,8 @@ JOBS: Final = Table(
         Column(
             "state",
             "string",
-            "pending_trigger, pending_constraint, pending_launch, launched, skipped, obsolete, failed, ended",
+            "pending_trigger, pending_constraint, pending_launch, launched, skipped, obsolete, failed, ended; joined: what it had seen is"
+            " in an older job, which waits",
         ),
         Column("changed_at", "timestamp", "when it came into that state"),
         Column("revision", "int", "of the definition"),

@@ -92,12 +92,13 @@ def _drop(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _job(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    job = change[3]
-    if job is not None:
-        yield JOBS.name, {
-            "schedule": change[1], "generation": change[2], "state": job["state"], "changed_at": iso(at_us),
-            "planned_at": _iso(job["planned_us"]), "seen": json.dumps(job["latches"], ensure_ascii=False),
-        }  # fmt: skip
+    job, common = change[3], {"schedule": change[1], "generation": change[2], "changed_at": iso(at_us)}
+    if job is None:
+        yield JOBS.name, {**common, "state": "joined"}
+        return
+    yield JOBS.name, {
+        **common, "state": job["state"], "planned_at": _iso(job["planned_us"]), "seen": json.dumps(job["latches"], ensure_ascii=False),
+    }  # fmt: skip
 
 
 def _fire(change: Change, at_us: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import launching, planner
+from scylla_spark.core.plan import constraint, handler_runs, launching
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.state import group_writer, plan_state
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import timing
@@ -61,8 +61,8 @@ def positions_apart_from_changes(patch: pytest.MonkeyPatch) -> None:
         original(self, now, partly, **more)
         self._commands_moved = moved
 
-    original = planner.Planner._seal
-    patch.setattr(planner.Planner, "_seal", seal)
+    original = group_writer.GroupWriter.seal
+    patch.setattr(group_writer.GroupWriter, "seal", seal)
 
 
 def cursor_is_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Runs of one schedule each have a lane, whatever its policy."""
-    patch.setattr(launching, "_is_parallel", lambda schedule: True)
+    patch.setattr(launching, "is_parallel", lambda schedule: True)
 
 
 def windows_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,59 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
 
 def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
     """However much an input decides, it is one group."""
-    patch.setattr(planner.Planner, "_part", lambda self, at, now: None)
+    patch.setattr(group_writer.GroupWriter, "part", lambda self, at, now: None)
+
+
+def constraints_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """What has fired is launched, whatever is said of it."""
+    patch.setattr(launching, "decide", lambda constraints, situation, now: constraint.Decision(True, False, None, ()))
+
+
+def what_is_to_wait_is_dropped(patch: pytest.MonkeyPatch) -> None:
+    """A constraint that does not hold drops the job, though it is to be waited for."""
+
+    def decide(*args: Any) -> Any:
+        found = original(*args)
+        return found._replace(drop=bool(found.unmet))
+
+    original = launching.decide
+    patch.setattr(launching, "decide", decide)
+
+
+def what_is_to_be_dropped_waits(patch: pytest.MonkeyPatch) -> None:
+    """A constraint that does not hold makes the job wait, though it is not to be waited for."""
+
+    def decide(*args: Any) -> Any:
+        return original(*args)._replace(drop=False)
+
+    original = launching.decide
+    patch.setattr(launching, "decide", decide)
+
+
+def what_waits_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A new planner does not look at jobs that waited when the one before it ended."""
+    patch.setattr(launching.Launching, "load", lambda self, entry: None)
+
+
+def launches_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A rate sees no launches."""
+    judge = constraint.Rate.judge
+    patch.setattr(
+        constraint.Rate, "judge", lambda self, situation, now: judge(self, situation._replace(launches_us=()), now)
+    )
+
+
+def a_success_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """When the last success of a handler was is not kept in mind."""
+    patch.setattr(handler_runs.HandlerRuns, "_note_success", lambda self, handler, at_us: None)
+
+
+def a_delay_is_over_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A delay counts from long ago."""
+    judge = constraint.Delay.judge
+    patch.setattr(
+        constraint.Delay, "judge", lambda self, situation, now: judge(self, situation._replace(first_event_us=0), now)
+    )
 
 
 RULES: dict[str, Break] = {
@@ -208,6 +260,8 @@ RULES: dict[str, Break] = {
         versions_go_with_what_has_fired, a_change_forgets_where_tables_stand,
         a_claim_must_begin_where_its_table_stands, a_partition_alone_takes_back_what_others_have,
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
-        windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst,
+        windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, constraints_are_not_asked,
+        what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
+        a_success_is_forgotten, a_delay_is_over_at_once,
     )
 }  # fmt: skip

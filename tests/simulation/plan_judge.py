@@ -12,10 +12,11 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_log import encode
 from scylla_spark.core.plan.state.plan_state import PlanState
-from tests.simulation.plan_world import SECOND, PlanWorld, counted, facts_of
+from tests.simulation.plan_world import SECOND, START, PlanWorld, counted, facts_of
 from tests.support.planner_harness import assert_same
 
 PERIOD = 10 * SECOND
+MINUTE = 60 * SECOND
 MOST_STEP_BYTES = 14_000
 TIMED = ("skip", "caught", "all", "lane", "one", "two")
 
@@ -44,16 +45,21 @@ def judge(world: PlanWorld) -> None:
     _events(world, fires)
     _limits(world)
     _ranges(world, fires)
-    _state(world, groups)
-    _room(groups)
+    state = PlanState()
+    for group in groups:
+        state.fold(group)
+    _state(world, state)
+    _room(state)
     _sizes(world, groups)
     _backfilled(world, fires)
-    _notices(world, groups)
+    _notices(world, state)
+    _constraints(world, fires, state)
+    _last_runs(groups)
 
 
 def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int]) -> None:
     """Each planned time is launched once, or a row says why not."""
-    for name in TIMED:
+    for name in (*TIMED, *(one["name"] for one in world.constrained)):
         rows = fires.get(name, [])
         launched = Counter(row["planned_us"] for row in rows if row["verdict"] == "launched")
         twice = [at for at, count in launched.items() if count > 1]
@@ -63,6 +69,68 @@ def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[
         first = -(-(puts[name] + 1) // PERIOD) * PERIOD
         for at in range(first, world.now - 20 * SECOND, PERIOD):
             _hold(at in told or any(a <= at <= b for a, b in spans), f"{name}: nothing says what became of {at}")
+
+
+def _constraints(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state: PlanState) -> None:
+    """No launch breaks the constraint of its schedule, what is waited for is not dropped for it, and what has waited waits no more."""
+    for one in world.constrained:
+        name, rows = one["name"], fires.get(one["name"], [])
+        launches = [row for row in rows if row["verdict"] == "launched"]
+        for row in launches:
+            _hold(
+                _is_met(name, row, rows),
+                f"{name}: launched at {row['at_us']} for {row['planned_us']} in spite of its constraint",
+            )
+        last = {row["generation"]: row["verdict"] for row in rows if "generation" in row and row["verdict"] != "late"}
+        left = {number for number, verdict in last.items() if verdict == "waiting"}
+        _hold(
+            left == set(state.entries[name].jobs),
+            f"{name}: {sorted(left)} wait, and {sorted(state.entries[name].jobs)} are held",
+        )
+        if name.endswith("wait") and one["catchUp"] == "all" and one["overlap"] != "buffer_one":
+            dropped = [row["why"] for row in rows if row["verdict"] in ("skipped", "missed")]
+            busy = [why for why in dropped if not why.endswith("active")]
+            _hold(not busy, f"{name}: all its times are run, and it dropped some: {busy[:1]}")
+        if name.endswith("abort"):
+            _hold("waiting" not in last.values() or one["overlap"] == "buffer_one", f"{name}: it waits, and is to drop")
+
+    late = [
+        job
+        for job in state.entries["delay-wait"].jobs.values()
+        if job.state == "pending_constraint" and job.first_us < world.now - 25 * SECOND
+    ]
+    _hold(not late, f"nobody looks any more at what was to wait for 15 s: {late[:1]}")
+
+
+def _is_met(name: str, row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
+    """Whether a launch is one that the constraint of a schedule lets through."""
+    at_us, kind = row["at_us"], name.split("-")[0]
+    if kind == "range":
+        return MINUTE <= (at_us - START) % (24 * 60 * MINUTE) < 3 * MINUTE
+    if kind == "delay":
+        since = [one["at_us"] for one in rows if one["verdict"] == "waiting" and one["generation"] == row["generation"]]
+        return bool(since) and min(since) + 15 * SECOND <= at_us
+    if kind == "rate":
+        within = [one for one in rows if one["verdict"] == "launched" and at_us - 30 * SECOND < one["at_us"] <= at_us]
+        return len(within) <= 2
+    return True
+
+
+def _last_runs(groups: list[Any]) -> None:
+    """No run of a handler is launched while one is active, or too soon after a success, of whichever of its schedules."""
+    active: set[tuple[Any, ...]] = set()
+    succeeded_us = -MINUTE
+    for group in groups:
+        for change in group.changes:
+            if change[0] == "fire" and change[1].startswith("last-") and change[2]["verdict"] == "launched":
+                _hold(not active, f"{change[1]}: launched at {change[2]['at_us']} though {active} is active")
+                _hold(
+                    succeeded_us + 20 * SECOND <= change[2]["at_us"], f"{change[1]}: launched too soon after a success"
+                )
+                active.add(tuple(change[2]["key"]))
+            elif change[0] == "end" and change[1].startswith("last-"):
+                active.discard(tuple(change[6]))
+                succeeded_us = max(succeeded_us, change[5]) if change[3] == "succeeded" else succeeded_us
 
 
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:
@@ -153,21 +221,15 @@ def pauses(world: PlanWorld) -> None:
             _hold(not inside, f"{run.key} began at {run.begin_us} though paused {inside}")
 
 
-def _state(world: PlanWorld, groups: list[Any]) -> None:
+def _state(world: PlanWorld, state: PlanState) -> None:
     """What the last planner holds is what the log says."""
-    state = PlanState()
-    for group in groups:
-        state.fold(group)
     live = world.processes[-1].planner
     if live is not None and not world.processes[-1].under_way:
         assert_same(live.state, state)
 
 
-def _room(groups: list[Any]) -> None:
+def _room(state: PlanState) -> None:
     """What waits for a run to end waits for one that has not ended, whatever has become of its schedule."""
-    state = PlanState()
-    for group in groups:
-        state.fold(group)
     entries = [
         entry for entry in state.entries.values() if entry.handler == "narrow" and not entry.name.startswith("t-")
     ]
@@ -179,11 +241,8 @@ def _room(groups: list[Any]) -> None:
     _hold(not waiting or bool(active or left), f"nothing runs that {waiting} wait for")
 
 
-def _notices(world: PlanWorld, groups: list[Any]) -> None:
+def _notices(world: PlanWorld, state: PlanState) -> None:
     """Each end is told of once by a rule without a digest, and counted once by one with it; no window outlasts its end."""
-    state = PlanState()
-    for group in groups:
-        state.fold(group)
     facts = {fact.key: fact for log in world.outcomes for value in log for fact in facts_of(value)}
     ends = {str(key): fact for key, fact in facts.items() if fact.outcome in ("failed", "succeeded")}
     told = Counter(one["key"] for one in world.engine.messages.values() if one["rule"] == "each")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import to_us
@@ -60,7 +61,9 @@ class Engine:
 
     world: PlanWorld
     tasks: dict[TaskKey, dict[str, Any]] = field(default_factory=dict)
-    waiting: set[TaskKey] = field(default_factory=set)
+    waiting: dict[str, list[TaskKey]] = field(
+        default_factory=dict
+    )  # lane → heap of what has not begun, and of some that has
     ended: set[TaskKey] = field(default_factory=set)
     running: dict[str, tuple[TaskKey, int, int]] = field(default_factory=dict)
     runs: list[Started] = field(default_factory=list)
@@ -78,9 +81,9 @@ class Engine:
             busy = self.running.get(key.ordering_id)
             if key not in self.ended and (busy is None or busy[0] != key):
                 self._end(key, "cancelled", 0)
-        elif key not in self.ended:
+        elif key not in self.ended and key not in self.tasks:
             self.tasks[key] = record
-            self.waiting.add(key)
+            heappush(self.waiting.setdefault(key.ordering_id, []), key)
 
     def turn(self, now: int, chance: random.Random) -> None:
         """Ends what is over, and begins what is due."""
@@ -89,14 +92,22 @@ class Engine:
                 del self.running[lane]
                 self.runs.append(Started(key, self.tasks[key]["handler"], begin, end))
                 self._end(key, chance.choice(("succeeded", "succeeded", "failed")), begin)
-        for key in sorted(key for key in self.waiting if key.time_us <= now):
-            if key.ordering_id not in self.running:
-                self.waiting.discard(key)
-                self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
+        for key in sorted(self._heads(now)):
+            heappop(self.waiting[key.ordering_id])
+            self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
+
+    def _heads(self, now: int) -> Iterator[TaskKey]:
+        """Of each lane that is free, the first task, if it is due."""
+        for lane, heap in list(self.waiting.items()):
+            while heap and heap[0] in self.ended:
+                heappop(heap)
+            if not heap:
+                del self.waiting[lane]
+            elif heap[0].time_us <= now and lane not in self.running:
+                yield heap[0]
 
     def _end(self, key: TaskKey, outcome: str, begin: int) -> None:
         self.ended.add(key)
-        self.waiting.discard(key)
         self.world.recorded(Fact(key, 1, outcome, begin, self.world.now, key.time_us, 1))
 
 
@@ -285,6 +296,7 @@ class PlanWorld:
         self.events = 0
         self.backfills = 0
         self.watching = _watching(self.chance)
+        self.constrained = _constrained(self.chance)
 
     def last_snapshot(self) -> int:
         """Where reading begins."""
@@ -365,6 +377,7 @@ class PlanWorld:
             {"name": "table", "trigger": {"kind": "table", "table": "/t"}},
             {"name": "both", "trigger": {"kind": "all", "of": [{"kind": "table", "table": "/t"}, {"kind": "event", "name": "e"}]}},
             *self.watching,
+            *self.constrained,
         ]  # fmt: skip
         self.ask("put", schedules=[{"handler": "work", **one} for one in definitions])
         ends = ["failed", "succeeded"]
@@ -462,6 +475,27 @@ def _watching(chance: random.Random) -> list[dict[str, Any]]:
         },
         {"name": "t-or", "trigger": {"kind": "any", "of": [event, table]}, "overlap": "skip", "constraints": late},
     ]
+
+
+def _constrained(chance: random.Random) -> list[dict[str, Any]]:
+    """Schedules by time of which each has one constraint, waited for or not."""
+    kinds: dict[str, dict[str, Any]] = {
+        "range": {"kind": "time_range", "begin": "00:01", "end": "00:03"},
+        "delay": {"kind": "delay", "delay": "15s"},
+        "last": {"kind": "last_run", "within": "20s"},
+        "rate": {"kind": "rate", "most": 2, "per": "30s"},
+    }
+    return [
+        {
+            "name": f"{name}-{otherwise}", "trigger": {"kind": "every", "period": "10s"},
+            "constraints": [{**constraint, "otherwise": otherwise}],
+            "handler": "rare" if name == "last" else "work",
+            "overlap": chance.choice(("skip", "buffer_one", "buffer_all", "allow_all")),
+            "catchUp": chance.choice(("latest", "all", "none")),
+        }
+        for name, constraint in kinds.items()
+        for otherwise in (("wait",) if name == "delay" else ("wait", "abort"))
+    ]  # fmt: skip
 
 
 def facts_of(value: bytes) -> tuple[Fact, ...]:

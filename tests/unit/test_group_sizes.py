@@ -290,7 +290,7 @@ def test_a_command_that_no_record_holds_is_refused_and_is_not_met_again() -> Non
 
 def test_an_answer_about_very_many_is_given_without_what_became_of_each() -> None:
     plan = PlannerHarness()
-    plan.planner._answer("r", "ok", "", "", {f"{number:06}" + "n" * 190: "removed" for number in range(10_000)})
+    plan.planner._answers.answer("r", "ok", "", "", {f"{number:06}" + "n" * 190: "removed" for number in range(10_000)})
     sizes(plan)
     assert plan.answers["r"][0] == "ok"
     assert plan.answers["r"][-1] == {}

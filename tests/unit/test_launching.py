@@ -16,7 +16,7 @@ from scylla_spark.core.task_filter import OneOf, read_filter
 from scylla_spark.core.task_tags import is_tag
 from scylla_spark.schemas import FIRES, JOBS, Table
 from scylla_spark.transforms.plan_rows import plan_rows
-from tests.support.planner_harness import SECOND, PlannerHarness, assert_same, key_of
+from tests.support.planner_harness import SECOND, START, PlannerHarness, assert_same, key_of
 
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
 ORDERS = {"kind": "event", "name": "orders"}
@@ -418,3 +418,32 @@ def test_all_missed_times_run_also_where_a_constraint_makes_them_wait() -> None:
     plan.to(plan.now - plan.now % (3600 * SECOND) + 3600 * SECOND)
     assert plan.launched()[:5] == [f"a/2026-03-01T00:0{n}:00Z/{n}" for n in range(1, 6)]
     assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}
+
+
+@pytest.mark.parametrize("overlap", ["skip", "allow_all"])
+@pytest.mark.parametrize("missed", [False, True])
+def test_times_that_are_all_run_wait_for_a_place_where_a_hundred_wait_for_a_constraint(missed, overlap) -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "04:00", "end": "06:00"}]
+    every_minute = EVERY_MINUTE | {"endAt": "2026-03-01T02:10:30Z"}
+    plan.put("a", every_minute, catchUp="all", constraints=night, overlap=overlap)
+    if missed:
+        plan.restart(after_us=7_200 * SECOND)
+    plan.to(START + round(4.5 * 3_600) * SECOND)
+    assert "skipped" not in plan.verdicts()
+    times = sorted(run.split("/")[1] for run in plan.launched())
+    assert times == [f"2026-03-01T{n // 60:02}:{n % 60:02}:00Z" for n in range(1, 131)]
+    if overlap == "skip":
+        assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}, "one after the other"
+
+
+def test_a_restart_does_not_skip_times_that_wait_for_a_place() -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "04:00", "end": "06:00"}]
+    plan.put("a", EVERY_MINUTE | {"endAt": "2026-03-01T02:10:30Z"}, catchUp="all", constraints=night)
+    for _ in range(10):
+        plan.pass_s(1_620)
+        plan.restart()
+    plan.pass_s(60)
+    assert len(plan.launched()) == 130
+    assert "skipped" not in plan.verdicts()

@@ -901,3 +901,29 @@ def test_ends_that_are_through_are_not_told_again_when_a_later_one_of_their_reco
     plan.turn()
     told = [(one["name"], json.loads(one["values"])["upstream"]["key"]) for one in plan.fires]
     assert len(told) == len(set(told)) == 2 * len(names)
+
+
+def test_a_schedule_fires_after_so_many_ends_and_counts_anew_after_each_launch() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "event", "name": "e"})
+    plan.put("b", {"kind": "after", "work": "a", "atLeast": 3}, handler="other", payload={"last": "{{ upstream.key }}"})
+    for number, outcome in enumerate(["succeeded", "failed", *["succeeded"] * 5]):
+        if number == 3:
+            plan.restart()
+        plan.event("e")
+        plan.end(-1, outcome)
+    assert [run.split("/")[0] for run in plan.launched()] == [*"aaaa", "b", *"aaa", "b"]
+    assert plan.sent[4]["taskData"]["last"] == str(key_of(plan.sent[3]))
+
+
+def test_ends_of_a_handler_are_counted_beside_another_branch() -> None:
+    plan = PlannerHarness()
+    both = [{"kind": "after", "work": "load", "atLeast": 2}, {"kind": "event", "name": "e"}]
+    plan.put("b", {"kind": "all", "of": both}, handler="other")
+    plan.put("a", {"kind": "event", "name": "run"}, handler="load", overlap="allow_all")
+    plan.event("e")
+    for number in range(2):
+        assert len(plan.sent) == number
+        plan.event("run")
+        plan.end()
+    assert [run.split("/")[0] for run in plan.launched()] == ["a", "a", "b"]

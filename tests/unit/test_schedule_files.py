@@ -172,3 +172,16 @@ def test_yaml_without_its_package_is_a_clear_error(put, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(SetupError, match=r"scylla-spark\[yaml\]"):
         read_files([put(YAML, "a.yaml")])
+
+
+def test_how_many_runs_are_waited_for_stands_beside_after(put):
+    text = """
+[[schedule]]
+name = "a"
+handler = "report"
+after = "load"
+on = ["failed"]
+at_least = 3
+"""
+    expected = Schedule("a", "report", Trigger.after("load", ["failed"], at_least=3)).definition
+    assert [one.definition for one in read_files([put(text)])] == [expected]

@@ -163,6 +163,7 @@ def changed(**changes):
         (changed(trigger=NIGHTLY | {"blackout": [["2026-01-02T00:00:00Z"] * 2]}), "blackout"),
         (changed(trigger=NIGHTLY | {"endAt": "2026-01-01"}), "endAt"),
         (changed(trigger={"kind": "after", "work": "a", "on": ["running"]}), "on"),
+        (changed(trigger={"kind": "after", "work": "a", "atLeast": 0}), "at_least"),
         (changed(constraints=[{"kind": "concurrency", "most": 0}]), "nothing would ever run"),
         (changed(constraints=[{"kind": "delay"}]), "delay"),
         (changed(constraints=[{"kind": "rate", "most": 1, "per": "1s", "tz": "UTC"}]), "rate"),

@@ -52,6 +52,7 @@ def told(rows):
             "when 5 partitions and 10 rows of the dataset 'orders' were told of",
         ),
         (Trigger.after("load", ["failed"]), "after:load", "after a run of 'load' has failed"),
+        (Trigger.after("load", at_least=3), "after:load 3 times", "after 3 runs of 'load' have succeeded"),
         (
             Trigger.absent(Trigger.event("beat"), "26h"),
             "no event:beat for 1d2h",

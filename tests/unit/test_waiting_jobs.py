@@ -269,6 +269,95 @@ def test_events_that_come_while_a_job_waits_are_collected_by_it(overlap) -> None
     assert len(plan.sent) == 1, "counting has begun anew"
 
 
+BOTH = {"kind": "all", "of": [{"kind": "event", "name": "x"}, {"kind": "event", "name": "y"}]}
+PAIR = {"x": "{{ events.x.n }}", "y": "{{ events.y.n }}"}
+
+
+def pairs(plan: PlannerHarness) -> list[tuple[int, int]]:
+    return [(one["taskData"]["x"], one["taskData"]["y"]) for one in plan.sent]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "buffer_all"])
+def test_half_a_round_that_comes_while_a_job_waits_for_a_constraint_is_half_of_the_next_run(overlap) -> None:
+    plan = PlannerHarness()
+    plan.put("a", BOTH, overlap=overlap, constraints=LATER, payload=PAIR)
+    for name, n in (("x", 1), ("y", 1), ("x", 2)):
+        plan.event(name, n=n)
+    plan.restart()
+    plan.pass_s(61)
+    plan.end()
+    plan.event("y", n=2)
+    plan.pass_s(61)
+    assert pairs(plan) == [(1, 1), (2, 2)]
+    assert not jobs(plan)
+
+
+def test_half_a_round_that_comes_while_a_job_waits_for_a_run_is_half_of_the_next_run() -> None:
+    plan = PlannerHarness()
+    plan.put("a", BOTH, overlap="buffer_one", payload=PAIR)
+    for n in (1, 2):
+        plan.event("x", n=n)
+        plan.event("y", n=n)
+    plan.event("x", n=3)
+    plan.end()
+    plan.end()
+    plan.event("y", n=3)
+    assert pairs(plan) == [(1, 1), (2, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one"])
+def test_a_whole_round_that_comes_while_a_job_waits_goes_with_that_job(overlap) -> None:
+    plan = PlannerHarness()
+    both = {"kind": "all", "of": [{"kind": "partitions", "dataset": "d", "atLeast": 2}, EVENT]}
+    payload = {"n": "{{ partitions.count }}", "all": "{{ partitions.all }}", "e": "{{ event.n }}"}
+    plan.put("a", both, overlap=overlap, constraints=LATER, payload=payload)
+    for n in range(2):
+        for part in range(2):
+            plan.ask("partitions", name="d", partitions=[{"values": {"p": 2 * n + part}}])
+        plan.event("e", n=n)
+    plan.ask("partitions", name="d", partitions=[{"values": {"p": 4}}])
+    assert [job.state for job in jobs(plan)] == ["pending_constraint", "pending_trigger"]
+    plan.pass_s(61)
+    assert [one["taskData"] for one in plan.sent] == [{"n": 4, "all": [{"p": n} for n in range(4)], "e": 1}]
+    assert [job.latches[0].seen for job in jobs(plan)] == [1]
+
+
+def test_versions_that_go_on_with_a_job_that_waits_take_the_event_with_them_that_waits_for_versions() -> None:
+    plan = PlannerHarness()
+    plan.put(
+        "a",
+        {"kind": "all", "of": [EVENT, TABLE]},
+        overlap="skip",
+        constraints=LATER,
+        payload=VERSIONS | {"n": "{{ event.n }}"},
+    )
+    begun(plan)
+    plan.event("e", n=1)
+    grow(plan, 0, 3)
+    plan.event("e", n=2)
+    assert len(jobs(plan)) == 2
+    grow(plan, 0, 5)
+    assert len(jobs(plan)) == 1
+    plan.pass_s(61)
+    assert [(one["taskData"]["n"], one["taskData"]["to"]) for one in plan.sent] == [(2, 5)]
+
+
+def test_partitions_of_a_table_that_wait_with_an_event_each_keep_their_job() -> None:
+    plan = PlannerHarness()
+    both = {"kind": "all", "of": [EVENT, {**TABLE, "per": "day"}]}
+    plan.put("a", both, overlap="skip", constraints=LATER, payload=PARTS)
+    begun(plan)
+    for part in ("mon", "tue"):
+        plan.event("e")
+        grow(plan, 0, 5, part, alone=False)
+    assert len(jobs(plan)) == 2
+    plan.pass_s(61)
+    plan.end()
+    assert edges(plan) == [("mon", 0, 5)]
+    plan.pass_s(1)
+    assert plan.verdicts()[-1] == "skipped", "the other one found a run active; its versions stay"
+
+
 def test_an_event_that_comes_while_one_waits_for_a_run_is_not_lost_where_one_is_buffered() -> None:
     plan = PlannerHarness()
     plan.put("a", EVENT, overlap="buffer_one", payload={"n": "{{ event.n }}"})
@@ -428,6 +517,32 @@ def test_a_change_leaves_each_table_where_it_stands_whatever_the_order_of_branch
         ("OnTable", "/2"): 11,
     }
     assert put(one, EVENT) == {("OnTable", "/1"): None}, "it was not watched meanwhile"
+
+
+@pytest.mark.parametrize("per", ["country", None])
+def test_a_change_of_what_a_table_is_shared_by_lets_go_of_the_parts_of_before(per) -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**TABLE, "per": "city"}, payload=PARTS)
+    begun(plan)
+    grow(plan, 0, 3, "x")
+    grow(plan, 3, 8, "x", alone=False)
+    grow(plan, 3, 9, "y", alone=False)
+    plan.pass_s(1)
+    plan.put("a", {**TABLE, **({"per": per} if per else {})}, payload=PARTS if per else VERSIONS)
+    plan.restart()
+    (wanted,) = plan.planner.watched().values()
+    assert wanted.handed == Handed("id", 3, plan.now - SECOND), "up to here all partitions had been handed over"
+    grow(plan, 3, 10, "x" if per else "")
+    assert edges(plan)[-1] == ("x" if per else None, 3, 10)
+
+
+def test_a_change_of_something_else_leaves_the_parts_of_a_table() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {**TABLE, "per": "city"}, payload=PARTS)
+    begun(plan)
+    grow(plan, 0, 8, "x", alone=False)
+    plan.put("a", {**TABLE, "per": "city", "minRows": 5}, payload=PARTS)
+    assert plan.planner.state.entries["a"].tables[0].of_part("x")[0] == 8
 
 
 def test_of_two_branches_on_one_table_each_goes_on_where_it_stood() -> None:

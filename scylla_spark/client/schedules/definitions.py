@@ -123,9 +123,15 @@ class Trigger:
         return cls({"kind": "partitions", "dataset": dataset, "atLeast": at_least, "rows": rows, "bytes": size})
 
     @classmethod
-    def after(cls, work: str, on: Iterable[_Ends] = ("succeeded",)) -> Trigger:
-        """Fires when a run of a schedule, or of any schedule of a handler, has ended so."""
-        return cls({"kind": "after", "work": work, "on": sorted(on)})
+    def after(cls, work: str, on: Iterable[_Ends] = ("succeeded",), at_least: int | None = None) -> Trigger:
+        """Fires when a run of a schedule, or any task of a handler, has ended so.
+
+        Args:
+            work: name of the schedule or handler.
+            on: which ends count.
+            at_least: so many of them, since the last launch. Default: one.
+        """
+        return cls({"kind": "after", "work": work, "on": sorted(on), "atLeast": at_least})
 
     @classmethod
     def table(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules.history import history
-from scylla_spark.core.plan.launching import SKIPPED
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.verdicts import SKIPPED
 from scylla_spark.core.task import CANCELLED, SUCCEEDED
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.plan_queries import Row

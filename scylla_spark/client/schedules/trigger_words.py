@@ -39,8 +39,8 @@ def brief(trigger: Trigger) -> str:
             return f"{at_least} of ({', '.join(parts)})"
         case OnAbsence(of, within_us):
             return f"no {key_of(of)} for {span(within_us)}"
-        case OnRuns(work):
-            return f"after:{work}"
+        case OnRuns(work, at_least=at_least):
+            return f"after:{work}" + (f" {at_least} times" if at_least > 1 else "")
         case _:
             return key_of(trigger)
 
@@ -63,8 +63,13 @@ def in_words(trigger: Trigger) -> str:
         case OnEvent(name, where):
             fields = " and ".join(f"{field} = {value!r}" for field, value in where)
             return f"on the event {name!r}" + (f" with {fields}" if fields else "")
-        case OnRuns(work, on):
-            return f"after a run of {work!r} has {' or '.join(sorted(_ENDS[end] for end in on))}"
+        case OnRuns(work, on, at_least):
+            ends = " or ".join(sorted(_ENDS[end] for end in on))
+            return (
+                f"after a run of {work!r} has {ends}"
+                if at_least == 1
+                else f"after {at_least} runs of {work!r} have {ends}"
+            )
         case OnAbsence(of, within_us):
             return f"when nothing came of {key_of(of)} for {span(within_us)}"
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
-from scylla_spark.core.plan.payload_template import Instant
+from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.schedule_rules import (
+    asks_for_runs,
+    expired_words,
+    expires_ms,
+    is_exclusive,
+    is_of_its_time,
+    is_parallel,
+    lane_of,
+    since_us,
+)
 from scylla_spark.core.plan.state.entry import (
-    MOST_JOBS,
     MOST_RUNS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
@@ -25,25 +33,19 @@ from scylla_spark.core.plan.state.entry import (
     Run,
 )
 from scylla_spark.core.plan.state.journal import Journal, fire_of
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUN_ENDED, RUNS_OF, Change
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
-from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.plan.verdicts import FAILED, OBSOLETE, SKIPPED, Verdicts, busy_words, seen_of, values_of
+from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
-from scylla_spark.duration import duration_ms, duration_text
+from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
-SKIPPED: Final = "skipped"
-WAITING: Final = "waiting"
-FAILED: Final = "failed"
-OBSOLETE: Final = "obsolete"
 _MOST_WHY_BYTES: Final = 4_096
-_MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
-_BACKFILL: Final = "backfill/"  # lanes of backfills begin so
 _SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
@@ -76,38 +78,28 @@ class Launching:
     Args:
         journal: takes what is decided.
         timers: when to look again.
+        runs: of each handler, which constraints look at.
     """
 
-    def __init__(self, journal: Journal, timers: Timers) -> None:
+    def __init__(self, journal: Journal, timers: Timers, runs: HandlerRuns) -> None:
         self._journal = journal
         self._state = journal.state
         self._timers = timers
-        self._waiting: dict[str, set[str]] = defaultdict(set)  # handler → schedules with jobs that wait
-        self._active: dict[str, set[TaskKey]] = defaultdict(set)  # handler → keys of runs that have not ended
-        self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
-        self._succeeded_us: dict[str, int] = {}
-        self.started: dict[TaskKey, int] = {}
-        journal.watchers.append(self._watch)
-        for key, handler in self._state.handlers.items():
-            self._begins(key, handler)
+        self._runs = runs
+        self._verdicts = Verdicts(journal)
+        self._waiting = WaitingJobs(journal, timers, self._verdicts)
+        self.collected = self._waiting.collected
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
-        for run in entry.runs.values():
-            self._begins(run.key, self._state.handlers.get(run.key, entry.handler))
-        self._note_success(entry.handler, entry.last_success_us)
-        for job in entry.jobs.values():
-            if job.state != "pending_trigger":
-                self._waiting[entry.handler].add(entry.name)
-                self._timers.add(Timer(0, entry.name, "again", job.generation))
-                self._limit_wait(entry, job)
+        self._waiting.load(entry)
         if entry.runs:
             self._load_runs(entry)
 
     def _load_runs(self, entry: Entry) -> None:
         schedule = entry.schedule
         for run in entry.runs.values():
-            if _is_exclusive(schedule) and not run.by_hand and _is_of_its_time(schedule, run):
+            if is_exclusive(schedule) and not run.by_hand and is_of_its_time(schedule, run):
                 self._timers.add(Timer(run.key.time_us, entry.name, "check", run.generation))
             self._time_limits(schedule, run)
 
@@ -127,75 +119,29 @@ class Launching:
                 the other, whatever runs.
             **timed: fields of the decision that move the schedule's cursor.
         """
+        failpoint.reach("plan.judge", entry.name)
         schedule = entry.schedule
-        if _expires_ms(schedule, job, max(starts_us, now)) == 0:
-            self._say(entry, job, now, SKIPPED, _expired(schedule), timed)
+        if expires_ms(schedule, job, max(starts_us, now)) == 0:
+            self._verdicts.say(entry, job, now, SKIPPED, expired_words(schedule), timed)
             return
         if schedule.constraints:
             decision = decide(schedule.constraints, self._situation(entry, job, now), now)
             if decision.drop:
-                self._say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
+                self._verdicts.say(entry, job, now, SKIPPED, "; ".join(decision.unmet), timed)
                 return
             if not decision.launch:
-                waiting = self._wait(entry, job, now, "; ".join(decision.unmet), timed)
+                waiting = self._waiting.wait_for_constraints(entry, job, now, "; ".join(decision.unmet), timed)
                 again_us = decision.again_us
                 if again_us is not None:
                     self._timers.add(Timer(max(again_us, now + 1_000), entry.name, "again", waiting))
                 return
         if caught_up and schedule.policies.overlap != "allow_all":
-            given = _Given(lane=schedule.work.lane or _lane(entry))
+            given = _Given(lane=schedule.work.lane or lane_of(entry))
             if schedule.policies.overlap == "cancel_other":
                 timed[CAUGHT_UP] = True
             self._launch(entry, schedule, job, now, max(starts_us, now), timed, given)
         else:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
-
-    def collected(self, entry: Entry, job: Job) -> None:
-        """A job that waits to be launched has seen more.
-
-        Args:
-            entry: of its schedule.
-            job: as it is now.
-        """
-        before = entry.jobs[job.generation]
-        self._journal.note("job", entry.name, job.generation, job.to_json())
-        if job.planned_us != before.planned_us:
-            self._limit_expiry(entry, job)
-
-    def _wait(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
-        """Lets a job wait for its constraints; number of the job that does, which may be one of before."""
-        known = entry.jobs.get(job.generation)
-        if known is not None and known.state == PENDING_CONSTRAINT:
-            return job.generation
-        before = _replaced(entry, job) if known is None else None  # what has waited for a run keeps its place
-        if before is not None:
-            instead = f"the run planned for {iso(job.planned_us)} takes its place"
-            self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
-            job = job._replace(generation=before.generation, first_us=before.first_us)
-        elif known is None and len(entry.jobs) >= MOST_JOBS:
-            self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
-            return job.generation
-        self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
-        return job.generation
-
-    def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
-        held = job._replace(state=state)
-        self._journal.note("job", entry.name, job.generation, held.to_json())
-        self._say(entry, job, now, WAITING, why, timed, ends_job=False)
-        self._waiting[entry.handler].add(entry.name)
-        self._limit_wait(entry, held)
-
-    def _limit_wait(self, entry: Entry, job: Job) -> None:
-        """Looks again at a job that waits when it has waited for too long, and when its run would have expired."""
-        schedule = entry.schedule
-        self._timers.add(Timer(_since_us(job) + schedule.policies.timeout_us, entry.name, "timeout", job.generation))
-        self._limit_expiry(entry, job)
-
-    def _limit_expiry(self, entry: Entry, job: Job) -> None:
-        schedule = entry.schedule
-        if schedule.work.expires_ms is not None:
-            expires_us = job.planned_us + schedule.work.expires_ms * 1000
-            self._timers.add(Timer(expires_us, entry.name, "again", job.generation))
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
         """Looks once more at a job that waits.
@@ -208,8 +154,8 @@ class Launching:
         job = entry.jobs.get(generation)
         if job is None or job.state == "pending_trigger":
             return
-        if _since_us(job) + entry.schedule.policies.timeout_us <= now:
-            self._say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
+        if since_us(job) + entry.schedule.policies.timeout_us <= now:
+            self._verdicts.say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
         self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")
@@ -221,26 +167,17 @@ class Launching:
     ) -> None:
         policies, active = schedule.policies, entry.active()
         if len(entry.runs) >= MOST_RUNS:
-            self._say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
+            self._verdicts.say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
         elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
-            self._say(entry, job, now, SKIPPED, _busy(active), timed)
+            self._verdicts.say(entry, job, now, SKIPPED, busy_words(active), timed)
         elif policies.overlap == "buffer_one" and active:
-            self._buffer(entry, job, now, active, timed)
+            self._waiting.wait_for_runs(entry, job, now, active, timed)
         else:
             if policies.overlap == "cancel_other":
                 for run in active:
                     if not run.caught_up:
                         self.cancel(entry, run, now, _CANCEL_GRACE_MS)
             self._launch(entry, schedule, job, now, starts_us, timed)
-
-    def _buffer(self, entry: Entry, job: Job, now: int, active: list[Run], timed: Mapping[str, Any]) -> None:
-        known = entry.jobs.get(job.generation)
-        if known is not None and known.state == PENDING_LAUNCH:
-            return
-        if any(other.state == PENDING_LAUNCH for other in entry.jobs.values()):
-            self._say(entry, job, now, SKIPPED, f"another one waits already, and {_busy(active)}", timed)
-            return
-        self._hold(entry, job, now, PENDING_LAUNCH, _busy(active), timed)
 
     def check(self, entry: Entry, generation: int, now: int) -> None:
         """At the time of a run that was launched ahead: if another one has not ended, it was one too many.
@@ -259,7 +196,12 @@ class Launching:
         if earlier:
             self.cancel(entry, run, now)
             self._journal.fire(
-                entry, generation=generation, planned_us=run.planned_us, at_us=now, verdict=SKIPPED, why=_busy(earlier)
+                entry,
+                generation=generation,
+                planned_us=run.planned_us,
+                at_us=now,
+                verdict=SKIPPED,
+                why=busy_words(earlier),
             )
 
     # -- launches and their ends -----------------------------------------------------------------------------------------
@@ -294,7 +236,7 @@ class Launching:
         tags = (tag_of(entry.name, first),)
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
-            lane = f"{_BACKFILL}{entry.name}/{first}/{number % lanes}"
+            lane = f"{BACKFILL}{entry.name}/{first}/{number % lanes}"
             given = _Given(None, lane, priority, tags)
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
             launched += job.generation in entry.runs
@@ -315,8 +257,8 @@ class Launching:
         if taken_back:
             return
         job = Job(entry.generation + 1, PENDING_LAUNCH, now, run.planned_us)
-        if not run.by_hand and _expires_ms(entry.schedule, job, now) == 0:
-            self._say(entry, job, now, SKIPPED, _expired(entry.schedule), {})
+        if not run.by_hand and expires_ms(entry.schedule, job, now) == 0:
+            self._verdicts.say(entry, job, now, SKIPPED, expired_words(entry.schedule), {})
             return
         more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)}
         self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
@@ -327,27 +269,29 @@ class Launching:
     ) -> None:  # fmt: skip
         given = given or _Given()
         work, unique = schedule.work, f"{entry.name}/{iso(job.planned_us)}/{job.generation}"
-        own = unique if more.get("by_hand") or _is_parallel(schedule) else _lane(entry)
+        own = unique if more.get("by_hand") or is_parallel(schedule) else lane_of(entry)
         key = TaskKey(starts_us, given.lane or work.lane or own, unique)
         try:
             filled = work.payload.render(values_of(entry, job, now)) if given.payload is None else given.payload
             text = payload_text(filled)
         except (ArgumentError, ValueError, TypeError) as error:
-            self._say(entry, job, now, FAILED, cut(f"its payload cannot be made: {error}", _MOST_WHY_BYTES), more)
+            self._verdicts.say(
+                entry, job, now, FAILED, cut(f"its payload cannot be made: {error}", _MOST_WHY_BYTES), more
+            )
             return
         command = Command(
             ENQUEUE, key, 0, work.handler, work.queue, text, work.priority if given.priority is None else given.priority,
             work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
-            expires_ms=None if more.get("by_hand") else _expires_ms(schedule, job, starts_us),
+            expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )  # fmt: skip
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
-            **({"rated": True} if rated else {}), **_seen(entry, job), **more,
+            **({"rated": True} if rated else {}), **seen_of(entry, job), **more,
         )  # fmt: skip
         self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
         run = entry.runs[job.generation]
-        if starts_us > now and _is_exclusive(schedule) and not more.get("by_hand"):
+        if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
         self._time_limits(schedule, run)
 
@@ -404,170 +348,35 @@ class Launching:
                 entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=OBSOLETE, why=why
             )
 
-    def ended(self, entry: Entry, handler: str, now: int) -> None:
-        """A run of a schedule has ended: what has waited for that is looked at again.
-
-        Args:
-            entry: the schedule.
-            handler: of the run.
-            now: microseconds since the epoch.
-        """
-        self.room(handler, now, (entry.name,))
-
-    def room(self, handler: str, now: int, others: Iterable[str] = ()) -> None:
-        """A run of a handler has ended: what has waited for that is looked at again.
+    def waiting(self, handler: str, name: str = "") -> list[str]:
+        """Schedules with jobs that are looked at again when a run of a handler has ended, by name.
 
         Args:
             handler: of the run.
-            now: microseconds since the epoch.
-            others: schedules that are looked at, too.
+            name: of the schedule that it was of, which is looked at in any case; empty: that is gone.
         """
-        for name in sorted({*others, *self._waiting.get(handler, ())}):
-            other = self._state.entries.get(name)
-            if other is None:
-                continue
-            for job in list(other.jobs.values()):
-                if self._journal.full:
-                    self._timers.add(Timer(now, name, "again", job.generation))
-                else:
-                    self.again(other, job.generation, now)
-            if all(job.state == "pending_trigger" for job in other.jobs.values()):
-                self._waiting[other.handler].discard(name)
+        return sorted({*self._waiting.of_handler(handler), *([name] if name else ())})
+
+    def look_again(self, name: str, now: int) -> None:
+        """Looks again at all jobs of a schedule that wait for the end of a run; what waits for a time has a timer.
+
+        Args:
+            name: of the schedule.
+            now: microseconds since the epoch.
+        """
+        entry = self._state.entries.get(name)
+        if entry is None:
+            return
+        asks = bool(entry.jobs) and asks_for_runs(entry.schedule)
+        for job in [job for job in entry.jobs.values() if asks or job.state == PENDING_LAUNCH]:
+            if self._journal.full:
+                self._timers.add(Timer(now, name, "again", job.generation))
+            else:
+                self.again(entry, job.generation, now)
+        self._waiting.looked_at(entry)
 
     # -- what others look at --------------------------------------------------------------------------------------------
 
     def _situation(self, entry: Entry, job: Job, now: int) -> Situation:
-        return Situation(
-            job.first_us, self._active_now(entry.handler, now), self._succeeded_us.get(entry.handler), entry.launches_us
-        )
-
-    def _active_now(self, handler: str, now: int) -> int:
-        """How many runs of a handler are active; of a backfill's lane, in which the others wait, one is."""
-        due = [key.ordering_id for key in self._active.get(handler, ()) if key.time_us <= now]
-        lanes = [lane for lane in due if lane.startswith(_BACKFILL)]
-        return len(due) - len(lanes) + len(set(lanes))
-
-    def _say(
-        self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any
-    ) -> None:
-        self._journal.fire(
-            entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
-            **_seen(entry, job), **more, **others,
-        )  # fmt: skip
-
-    def _watch(self, change: Change) -> None:
-        """Keeps the indexes by handler."""
-        if change[0] == "fire" and change[2]["verdict"] == LAUNCHED:
-            self._begins(TaskKey(*change[2]["key"]), self._state.entries[change[1]].handler)
-        elif change[0] == "end":
-            handler = self._ends(TaskKey(*change[6]))
-            if change[3] == "succeeded":
-                self._note_success(handler or self._state.entries[change[1]].handler, change[5])
-        elif change[0] == RUN_ENDED:
-            self._ends(TaskKey(*change[1]))
-
-    def _begins(self, key: TaskKey, handler: str) -> None:
-        self._handlers[key] = handler
-        self._active[handler].add(key)
-
-    def _ends(self, key: TaskKey) -> str:
-        """The handler of a run that has ended; empty: it was none of ours."""
-        handler = self._handlers.pop(key, "")
-        if handler:
-            self._active[handler].discard(key)
-            if not self._active[handler]:
-                del self._active[handler]
-        return handler
-
-    def _note_success(self, handler: str, at_us: int) -> None:
-        if at_us:
-            self._succeeded_us[handler] = max(at_us, self._succeeded_us.get(handler, 0))
-
-
-def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
-    """What templates may know of a launch.
-
-    Args:
-        entry: the schedule.
-        job: that is launched.
-        now: microseconds since the epoch.
-    """
-    values: dict[str, Any] = {
-        "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
-        "generation": job.generation,
-    }  # fmt: skip
-    return values | last_of_each(job.latches) | all_by_name(entry.schedule.trigger, job.latches)
-
-
-def can_be_ahead(schedule: Schedule) -> bool:
-    """Whether a fire by time may be launched before its time: nothing that happens until then can change the decision."""
-    if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
-        return False
-    return schedule.policies.overlap in ("allow_all", "buffer_all") or _is_exclusive(schedule)
-
-
-def may_wait_alone(schedule: Schedule) -> bool:
-    """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
-    return schedule.policies.overlap in ("skip", "buffer_one")
-
-
-def _replaced(entry: Entry, job: Job) -> Job | None:
-    """The job that waits for its constraints at an earlier planned time, and whose place a job of a later one takes; None: none does."""
-    schedule = entry.schedule
-    if job.latches or not may_wait_alone(schedule) or schedule.policies.catch_up == "all":
-        return None
-    waiting = (one for one in entry.jobs.values() if one.state == PENDING_CONSTRAINT and not one.latches)
-    return max(waiting, default=None, key=lambda one: one.planned_us)
-
-
-def _since_us(job: Job) -> int:
-    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
-    return job.first_us if job.latches else max(job.first_us, job.planned_us)
-
-
-def _is_exclusive(schedule: Schedule) -> bool:
-    return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
-
-
-def _is_of_its_time(schedule: Schedule, run: Run) -> bool:
-    """Whether a run starts at its time, and was not launched when that had passed."""
-    times = [leaf.times for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)]
-    return any(one.starts_us(schedule.name, run.planned_us) == run.key.time_us for one in times)
-
-
-def _lane(entry: Entry) -> str:
-    """The lane of all runs of a schedule of which one may run at once."""
-    return f"schedule/{entry.name}"
-
-
-def _is_parallel(schedule: Schedule) -> bool:
-    policies = schedule.policies
-    return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
-
-
-def _expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
-    """How long after the scheduled time of its task a run expires: `expires` counts from its planned time. 0: it has; None: never."""
-    if schedule.work.expires_ms is None:
-        return None
-    return max(0, schedule.work.expires_ms - (starts_us - job.planned_us) // 1000)
-
-
-def _expired(schedule: Schedule) -> str:
-    span = duration_text(timedelta(milliseconds=schedule.work.expires_ms or 0))
-    return f"it expires {span} after its planned time, and had not begun by then"
-
-
-def _busy(active: list[Run]) -> str:
-    first = min(active, key=lambda run: run.planned_us)
-    more = f" and {len(active) - 1} others are" if len(active) > 1 else " is"
-    return f"the run planned for {iso(first.planned_us)}{more} active"
-
-
-def _seen(entry: Entry, job: Job) -> dict[str, Any]:
-    values = last_of_each(job.latches)
-    if len(job.latches) > 1:
-        several = all_by_name(entry.schedule.trigger, job.latches)
-        values |= {kind: named for kind, named in several.items() if len(named) > 1}
-    texts = {name: json.dumps(value, separators=(",", ":"), ensure_ascii=False) for name, value in values.items()}
-    kept = [f"{json.dumps(name)}:{text}" for name, text in texts.items() if len(text) <= _MOST_SEEN_CHARS]
-    return {"values": f"{{{','.join(kept)}}}"} if kept else {}
+        runs, handler = self._runs, entry.handler
+        return Situation(job.first_us, runs.active(handler, now), runs.last_success_us(handler), entry.launches_us)

@@ -115,6 +115,7 @@ class _Runs(TypedDict, total=False):
     kind: Required[Literal["after"]]
     work: Required[Text]
     on: list[Ended]
+    atLeast: int
 
 
 @with_config(_STRICT)
@@ -373,7 +374,7 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
     if kind == "event":
         return OnEvent(found["name"], tuple(sorted(found.get("where", {}).items())))
     if kind == "after":
-        return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])))
+        return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])), found.get("atLeast", 1))
     of = _leaf(found["of"])
     assert isinstance(of, OnTable | OnPartitions | OnEvent)
     return OnAbsence(of, found["within"])

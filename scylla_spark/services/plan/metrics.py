@@ -19,6 +19,9 @@ class PlanMetrics:
         self._active = Gauge(f"{PREFIX}planner_active", "1 while this process plans", registry=self.registry)
         self._schedules = Gauge(f"{PREFIX}schedules", "Schedules that are stored", registry=self.registry)
         self._fires = Counter(f"{PREFIX}fires", "Decisions, by what was decided", ("verdict",), registry=self.registry)
+        self._defects = Counter(
+            f"{PREFIX}planner_defects", "Steps of the planner that our own code failed at", registry=self.registry
+        )
         self._late = Histogram(
             f"{PREFIX}launch_delay_seconds", "Decision to launch after the planned time; 0 if ahead of it", registry=self.registry,
             buckets=_SECONDS,
@@ -28,6 +31,10 @@ class PlanMetrics:
         """Whether this process plans, and how many schedules it knows."""
         self._active.set(active)
         self._schedules.set(schedules)
+
+    def met_defect(self) -> None:
+        """Our own code failed at a step."""
+        self._defects.inc()
 
     def counted(self, group: Group, now: int) -> None:
         """A group was read back."""

@@ -210,6 +210,17 @@ class PlanTenure:
             self._go_on_with_snapshot()
             self._write()
         self._check_under_way()
+        self._tell_of_defects()
+
+    def _tell_of_defects(self) -> None:
+        for defect in self.planner.take_defects():
+            self._metrics.met_defect()
+            log.error(
+                "a defect of scylla-spark: the schedule is paused",
+                schedule=defect.name,
+                error=defect.error,
+                stack=defect.stack,
+            )
 
     def _decide(self) -> None:
         if self._clock_is_right:

@@ -20,7 +20,7 @@ from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
-from scylla_spark.core.plan.tables.handing_over import leaves_kept
+from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.timing import Timing
@@ -118,15 +118,18 @@ class Definitions:
             taken_back = self._launching.cancel_ahead(old, now)
             if old.handler != schedule.work.handler:
                 self._launching.outlive(old)
-        kept = old if old is not None and old.paused and "paused" not in (schedule.definition or {}) else None
-        paused = schedule.paused or kept is not None
+        pause = old if old is not None and old.paused and "paused" not in (schedule.definition or {}) else None
+        paused = schedule.paused or pause is not None
         fields = {
             "text": text, "revision": (old.revision if old else 0) + 1, "keys": _keys(schedule), "handler": schedule.work.handler,
-            "paused": paused, "note": kept.note if kept else schedule.note, "until_us": kept.until_us if kept else 0,
+            "paused": paused, "note": pause.note if pause else schedule.note, "until_us": pause.until_us if pause else 0,
             "author": command.author, "changed_us": now, "cursor_us": now,
             "next_us": 0 if paused else self._timing.begin(schedule, now),
         }  # fmt: skip
-        self._journal.note("put", schedule.name, fields, *_leaves_kept(old, schedule, _keys(schedule)))
+        kept = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables) if old is not None else {}
+        put = ("put", schedule.name, fields, *_leaves_kept(old, kept, _keys(schedule)))
+        let_go = parts_let_go(old, schedule.trigger, kept) if old is not None else []
+        self._journal.note_together(put, *let_go)
         if not paused:
             self._begin(self._state.entries[schedule.name], now)
         return ("changed" if old is not None else "added"), taken_back
@@ -377,11 +380,10 @@ def text_of(definition: Mapping[str, Any]) -> str:
     return json.dumps(definition, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
-def _leaves_kept(old: Entry | None, schedule: Schedule, keys: list[str]) -> list[list[tuple[int, int]]]:
+def _leaves_kept(old: Entry | None, found: Mapping[int, int], keys: list[str]) -> list[list[tuple[int, int]]]:
     """Which leaves go on where one of before stands, if older readers would not find that by themselves."""
     if old is None or not old.tables:
         return []
-    found = leaves_kept(old.schedule.trigger, schedule.trigger, old.tables)
     plain = {number: number for number in sorted(old.tables)} if list(old.keys) == keys else {}
     return [list(found.items())] if found != plain else []
 

@@ -92,9 +92,10 @@ class Run(NamedTuple):
     caught_up: bool = False
 
     @classmethod
-    def of(cls, found: list[Any]) -> Run:
+    def of(cls, found: list[Any], *, caught_up: bool = False) -> Run:
         """From a list of its fields; whether it is caught up stands elsewhere."""
-        return cls(found[0], found[1], TaskKey(*found[2]), *found[3:])
+        by_hand, cancelled = (*found[3:], False, False)[:2]
+        return cls(found[0], found[1], TaskKey(*found[2]), by_hand, cancelled, caught_up)
 
 
 class Handed(NamedTuple):
@@ -218,7 +219,7 @@ class Entry:
         entry.keys, entry.launches_us = tuple(entry.keys), tuple(entry.launches_us)
         entry.jobs = {job["generation"]: Job.of(job) for job in found.get("jobs", ())}
         caught_up = frozenset(found.get(CAUGHT_UP, ()))
-        entry.runs = {run[0]: Run.of(run)._replace(caught_up=run[0] in caught_up) for run in found.get("runs", ())}
+        entry.runs = {run[0]: Run.of(run, caught_up=run[0] in caught_up) for run in found.get("runs", ())}
         entry.seen_us = {int(leaf): at for leaf, at in found.get("seen_us", {}).items()}
         entry.tables = {int(leaf): Handed.of(handed) for leaf, handed in found.get("tables", {}).items()}
         return entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 
@@ -27,19 +27,21 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
+        self._known: set[Timer] = set()
 
     def add(self, timer: Timer) -> None:
-        """Another one."""
-        heappush(self._heap, timer)
-
-    def fill(self, timers: list[Timer]) -> None:
-        """Many at once."""
-        self._heap += timers
-        heapify(self._heap)
+        """Another one; of two that are the same, one goes off: what waits is looked at often, and says each time until when."""
+        if timer not in self._known:
+            self._known.add(timer)
+            heappush(self._heap, timer)
 
     def pop_due(self, now: int) -> Timer | None:
         """The first one, if its moment has come."""
-        return heappop(self._heap) if self._heap and self._heap[0].at_us <= now else None
+        if not self._heap or self._heap[0].at_us > now:
+            return None
+        timer = heappop(self._heap)
+        self._known.discard(timer)
+        return timer
 
     @property
     def next_us(self) -> int | None:

@@ -116,6 +116,24 @@ def leaves_kept(old: Trigger, new: Trigger, known: Iterable[int]) -> dict[int, i
     return dict(sorted(found.items()))
 
 
+def parts_let_go(old: Entry, new: Trigger, kept: Mapping[int, int]) -> list[Change]:
+    """The changes by which leaves whose partitions are others from now on go on where all partitions of before had come to.
+
+    How far single ones had come says nothing of the new ones: they may even be named alike. So nothing is lost, but what partitions had
+    beyond that is handed over once more.
+
+    Args:
+        old: the schedule, as it was.
+        new: its new trigger.
+        kept: number of a leaf of that → number of the one of before that it goes on for.
+    """
+    before, after = leaves(old.schedule.trigger), leaves(new)
+    others = [
+        leaf for leaf, was in kept.items() if old.tables[was].parts and _share(after[leaf]) != _share(before[was])
+    ]
+    return [("table", old.name, leaf, old.tables[kept[leaf]]._replace(parts={})) for leaf in others]
+
+
 def _by(alike: Callable[[Trigger], Hashable], numbered: Mapping[int, Trigger]) -> defaultdict[Hashable, list[int]]:
     found: defaultdict[Hashable, list[int]] = defaultdict(list)
     for number, leaf in numbered.items():

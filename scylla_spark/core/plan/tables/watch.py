@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.plan.launching import OBSOLETE
+from scylla_spark import failpoint
 from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Handed, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
@@ -17,6 +17,7 @@ from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
+from scylla_spark.core.plan.verdicts import OBSOLETE
 
 TROUBLE: Final = "trouble"
 
@@ -82,6 +83,7 @@ class TableWatch:
     def __init__(self, journal: Journal, watching: Watching) -> None:
         self._journal = journal
         self._watching = watching
+        self._failed: list[tuple[str, Exception]] = []
         self._told: dict[Place, str] = {}
         self._wanted: dict[Place, Wanted] | None = None
         journal.watchers.append(self._watch)
@@ -96,16 +98,23 @@ class TableWatch:
             self._wanted = self._found(names())
         return self._wanted
 
+    def take_failed(self) -> list[tuple[str, Exception]]:
+        """Schedules of which it could not be said what is to be watched, since the last time, and why: a defect of ours."""
+        failed, self._failed = self._failed, []
+        return failed
+
     def _found(self, names: Iterable[str]) -> dict[Place, Wanted]:
-        found = {}
+        found: dict[Place, Wanted] = {}
         for name in sorted(names):
             entry = self._journal.state.entries.get(name)
             if entry is None or entry.paused:
                 continue
-            for number, leaf in enumerate(leaves(entry.schedule.trigger)):
-                trigger = leaf.of if isinstance(leaf, OnAbsence) else leaf
-                if isinstance(trigger, OnTable):
-                    found[Place(name, number, _token(entry))] = Wanted(trigger, entry.tables.get(number))
+            try:
+                found |= _wanted_of(entry)
+            except MemoryError:
+                raise
+            except Exception as error:
+                self._failed.append((name, error))
         return found
 
     def begins(self, place: Place, table_id: str, version: int) -> None:
@@ -174,6 +183,16 @@ class TableWatch:
     def _entry(self, place: Place) -> Entry | None:
         entry = self._journal.state.entries.get(place.name)
         return entry if entry is not None and not entry.paused and _token(entry) == place.token else None
+
+
+def _wanted_of(entry: Entry) -> dict[Place, Wanted]:
+    failpoint.reach("plan.watch", entry.name)
+    found = {}
+    for number, leaf in enumerate(leaves(entry.schedule.trigger)):
+        trigger = leaf.of if isinstance(leaf, OnAbsence) else leaf
+        if isinstance(trigger, OnTable):
+            found[Place(entry.name, number, _token(entry))] = Wanted(trigger, entry.tables.get(number))
+    return found
 
 
 def _token(entry: Entry) -> tuple[int, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.launching import OBSOLETE, Launching, may_wait_alone
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.schedule_rules import may_wait_alone
 from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
@@ -14,6 +15,7 @@ from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_o
 from scylla_spark.core.plan.triggers.seen import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.verdicts import OBSOLETE
 
 _NO_LATCH = Latch()
 
@@ -69,8 +71,7 @@ class Watching:
         """
         if entry.paused:
             return
-        job = self._taking(entry, now)
-        counted: dict[int, Latch] = {}
+        concerned: dict[int, Trigger] = {}
         for number, leaf in enumerate(leaves(entry.schedule.trigger)):
             if key_of(leaf) not in (occurrence.key, occurrence.also):
                 continue
@@ -78,8 +79,13 @@ class Watching:
                 if _matches(leaf.of, occurrence):
                     self.came(entry, number, leaf.within_us, now)
             elif _matches(leaf, occurrence):
-                counted[number] = _counted(job.latches.get(number, _NO_LATCH), leaf, occurrence)
-        if counted:
+                concerned[number] = leaf
+        if concerned:
+            job = self._taking(entry, concerned, now)
+            counted = {
+                number: _counted(job.latches.get(number, _NO_LATCH), leaf, occurrence)
+                for number, leaf in concerned.items()
+            }
             self._latch_all(entry, job, counted, now)
 
     def latch(self, entry: Entry, number: int, latch: Latch, now: int, planned_us: int = 0) -> None:
@@ -93,7 +99,7 @@ class Watching:
             planned_us: the time that the run is named by, if a fire by time made the trigger hold.
         """
         self.too_old(entry, now)
-        self._latch_all(entry, self._taking(entry, now), {number: latch}, now, planned_us)
+        self._latch_all(entry, self._taking(entry, (number,), now), {number: latch}, now, planned_us)
 
     def grew(self, entry: Entry, number: int, latch: Latch, now: int) -> None:
         """A leaf has seen versions of its table; they stay where they are until a job that claims them is launched.
@@ -110,19 +116,54 @@ class Watching:
             if before is not None and goes_on(entry, number, before, latch):
                 if (after := gone_on(before, latch)) != before:
                     self._latch_all(entry, job, {number: after}, now)
+                    self._complete_by(entry, job.generation, number, now)
                 return
-        job = self._taking(entry, now)
+        job = self._taking(entry, (number,), now)
         if claim_of(job.latches.get(number)) is not None and job.state != PENDING_TRIGGER:  # of another partition
             job = _begun(entry, now)
         if job.generation in entry.jobs or len(entry.jobs) < MOST_JOBS:
             self._latch_all(entry, job, {number: latch}, now)
 
-    def _taking(self, entry: Entry, now: int) -> Job:
-        """The job that takes what comes: one that collects, one that waits to be launched and collects meanwhile, or a new one."""
+    def _complete_by(self, entry: Entry, generation: int, number: int, now: int) -> None:
+        """Versions went to a job that waits, since they go on with its claim: a round that lacked only these joins that job."""
+        waiting, collecting = entry.jobs.get(generation), entry.collecting
+        if waiting is None or collecting is None or collecting is waiting or not may_wait_alone(entry.schedule):
+            return
+        if holds(entry.schedule.trigger, {**collecting.latches, number: Latch(fired=True)}):
+            self._join(entry, waiting, collecting)
+
+    def _taking(self, entry: Entry, leaves_seen: Collection[int], now: int) -> Job:
+        """The job that takes what comes: one that collects, one that waits to be launched and collects meanwhile, or a new one.
+
+        A job that waits has all that its trigger asks for. It takes what is enough by itself; what is a part of the next round begins
+        that: else the rest of it, which may come after the launch, would wait for what the launch has taken.
+        """
         job = entry.collecting
-        if job is None and (may_wait_alone(entry.schedule) or len(entry.jobs) >= MOST_JOBS):
-            job = max(entry.jobs.values(), default=None, key=lambda one: one.generation)
+        if job is None and holds(entry.schedule.trigger, {number: Latch(fired=True) for number in leaves_seen}):
+            job = self._open(entry)
         return job if job is not None else _begun(entry, now)
+
+    def _open(self, entry: Entry, latches: Mapping[int, Latch] | None = None) -> Job | None:
+        """The job that waits to be launched and takes whole rounds that come meanwhile; None: there is none, or each has its own.
+
+        Args:
+            entry: of the schedule.
+            latches: of the round: it must not claim versions of other partitions than the job does.
+        """
+        waiting = [job for job in entry.jobs.values() if job.state != PENDING_TRIGGER]
+        if not may_wait_alone(entry.schedule) and len(waiting) < MOST_JOBS:
+            return None
+        fitting = (job for job in waiting if _fits(entry, job, latches or {}))
+        return max(fitting, default=None, key=lambda one: one.generation)
+
+    def _join(self, entry: Entry, waiting: Job, collected: Job) -> None:
+        """Puts all that a round has seen into a job that waits."""
+        trigger, seen = entry.schedule.trigger, dict(waiting.latches)
+        for number, latch in collected.latches.items():
+            before = seen.get(number)
+            seen = held(trigger, seen, number, latch if before is None else _both(before, latch))
+        joined = waiting._replace(latches=seen, planned_us=collected.planned_us or waiting.planned_us)
+        self._launching.collected(entry, joined, collected.generation)
 
     def _latch_all(self, entry: Entry, job: Job, latches: Mapping[int, Latch], now: int, planned_us: int = 0) -> None:
         trigger, last = entry.schedule.trigger, max(latches)
@@ -130,10 +171,12 @@ class Watching:
         job = job._replace(latches=seen, planned_us=planned_us or job.planned_us)
         if job.state != PENDING_TRIGGER:
             self._launching.collected(entry, job)
-        elif holds(trigger, job.latches):
-            self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
-        else:
+        elif not holds(trigger, job.latches):
             self._journal.note("job", entry.name, job.generation, job.to_json())
+        elif (waiting := self._open(entry, job.latches)) is not None:
+            self._join(entry, waiting, job)
+        else:
+            self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
     def too_old(self, entry: Entry, now: int) -> None:
         """Drops what has been collected for longer than the schedule waits; counting begins anew."""
@@ -224,12 +267,38 @@ def _begun(entry: Entry, now: int) -> Job:
     return Job(entry.generation + 1, PENDING_TRIGGER, now)
 
 
+def _fits(entry: Entry, job: Job, latches: Mapping[int, Latch]) -> bool:
+    """Whether a job that waits can take what a round has seen: of one leaf it holds one claim on versions."""
+    claims = ((number, latch) for number, latch in latches.items() if claim_of(latch) is not None)
+    return all(
+        claim_of(job.latches.get(number)) is None or goes_on(entry, number, job.latches[number], latch)
+        for number, latch in claims
+    )
+
+
+def _both(before: Latch, latch: Latch) -> Latch:
+    """What a leaf has seen in two rounds."""
+    if claim_of(before) is not None:
+        return gone_on(before, latch)
+    both = latch._replace(
+        fired=True, seen=before.seen + latch.seen, rows=before.rows + latch.rows, size=before.size + latch.size
+    )
+    last = (latch.values or {}).get("partitions")
+    if last is None:
+        return both
+    known = partitions_with((before.values or {}).get("partitions"), last.get("all", ()))
+    totals = {"count": both.seen, "rows": both.rows, "bytes": both.size, "more": known["more"] + last.get("more", 0)}
+    return both._replace(values={"partitions": {**last, **known, **totals}})
+
+
 def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
     """What a leaf has seen with something more."""
     latch = Latch(
         True, before.seen + occurrence.seen, before.rows + occurrence.rows, before.size + occurrence.size,
         occurrence.values,
     )  # fmt: skip
+    if isinstance(leaf, OnRuns):
+        return latch._replace(fired=latch.seen >= leaf.at_least)
     if isinstance(leaf, OnPartitions):
         enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
         last = occurrence.values.get("partitions", {})
@@ -248,7 +317,7 @@ def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
     match leaf:
         case OnEvent(_, where):
             return all(_same(occurrence.fields.get(field), value) for field, value in where)
-        case OnRuns(_, on):
+        case OnRuns(on=on):
             return occurrence.ended in on
         case OnPartitions() | OnTable():
             return True

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from scylla_spark import failpoint
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.launching import SKIPPED, Launching, can_be_ahead
+from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.schedule_rules import can_be_ahead
+from scylla_spark.core.plan.state.entry import MOST_JOBS, MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import planned_before, times_of
@@ -54,16 +57,37 @@ class Timing:
         self._watching = watching
         self._ahead_us = ahead_us
         self._since_us = since_us
+        self._held: set[str] = set()  # schedules whose next time waits until fewer jobs do
+        self._held_us: dict[str, int] = {}  # schedule → times that had come by then may have waited so
+        journal.watchers.append(self._watch)
+
+    def _watch(self, change: Change) -> None:
+        """Goes on with times that wait, once a job has gone."""
+        if self._held and change[0] == "fire" and change[1] in self._held:
+            self._held.discard(change[1])
+            self._held_us[change[1]] = change[2]["at_us"]
+            self._timers.add(Timer(change[2]["at_us"], change[1], "time"))
 
     def begin(self, schedule: Schedule, after_us: int) -> int:
         """When the first fire after an instant is to be decided; 0: none is."""
+        failpoint.reach("plan.begin", schedule.name)
         first = self._next(schedule, after_us)
         return self._decided_us(schedule, first) if first is not None else 0
+
+    def count_anew(self, entry: Entry, now: int) -> None:
+        """The days of a calendar have changed: the next time of a schedule may be another one."""
+        if entry.paused:
+            return
+        next_us = self.begin(entry.schedule, max(entry.cursor_us, now))
+        self._journal.note("set", entry.name, {"next_us": next_us})
+        if next_us:
+            self._timers.add(Timer(next_us, entry.name, "time"))
 
     def decide(self, entry: Entry, now: int) -> None:
         """Decides all that is due of a schedule; of much, a part, and the rest soon."""
         if entry.paused:
             return
+        failpoint.reach("plan.decide", entry.name)
         schedule = entry.schedule
         due = self._next(schedule, entry.cursor_us)
         if due is not None and due.starts_us < self._since_us:
@@ -71,8 +95,11 @@ class Timing:
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
-            if len(entry.runs) >= MOST_RUNS and self._all_run(schedule, due):
+            if len(entry.runs) >= MOST_RUNS and self._all_run(entry, schedule, due):
                 return  # `room` goes on
+            if _has_no_place(entry, schedule):
+                self._held.add(entry.name)
+                return  # `_watch` goes on
             following = self._next(schedule, due.at_us)
             self._fire(entry, schedule, due, following, now)
             due = following
@@ -84,9 +111,11 @@ class Timing:
         if not entry.paused and 0 < entry.next_us <= now:
             self._timers.add(Timer(now, entry.name, "time"))
 
-    def _all_run(self, schedule: Schedule, due: Planned) -> bool:
-        """Whether a time is one that was missed, and all such are run."""
-        return schedule.policies.catch_up == "all" and due.starts_us < self._since_us
+    def _all_run(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
+        """Whether a time is one that was missed, or has waited for a place among the jobs that wait, and all such are run."""
+        if schedule.policies.catch_up != "all":
+            return False
+        return due.starts_us < self._since_us or due.starts_us <= self._held_us.get(entry.name, 0)
 
     def _fire(self, entry: Entry, schedule: Schedule, due: Planned, following: Planned | None, now: int) -> None:
         next_us = self._decided_us(schedule, following) if following is not None else 0
@@ -95,7 +124,7 @@ class Timing:
             self._watching.latch(entry, due.leaf, Latch(fired=True), now, due.at_us)
             return
         job = Job(entry.generation + 1, PENDING_TRIGGER, now, due.at_us)
-        caught_up = self._all_run(schedule, due)
+        caught_up = self._all_run(entry, schedule, due)
         self._launching.fired(entry, job, now, due.starts_us, caught_up=caught_up, timed=True, next_us=next_us)
 
     def _catch_up(self, entry: Entry, schedule: Schedule, first: Planned, now: int) -> Planned | None:
@@ -146,6 +175,13 @@ class Timing:
         return due.starts_us - (self._ahead_us if can_be_ahead(schedule) else 0)
 
 
+def _has_no_place(entry: Entry, schedule: Schedule) -> bool:
+    """Whether a time has to wait since as many jobs do as a schedule may have, and none of its times may be skipped for that."""
+    if schedule.policies.catch_up != "all" or len(entry.jobs) < MOST_JOBS:
+        return False
+    return isinstance(schedule.trigger, AtTimes) or _is_simple(schedule.trigger)
+
+
 def _times(trigger: Trigger) -> list[tuple[int, FireTimes]]:
     return [(number, leaf.times) for number, leaf in enumerate(leaves(trigger)) if isinstance(leaf, AtTimes)]
 
@@ -157,6 +193,3 @@ def _is_simple(trigger: Trigger) -> bool:
         and trigger.at_least == 1
         and all(isinstance(branch, AtTimes) or _is_simple(branch) for branch in trigger.branches)
     )
-
-
-__all__ = ["MISSED", "SKIPPED", "Planned", "Timing"]

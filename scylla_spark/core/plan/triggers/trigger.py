@@ -97,15 +97,17 @@ class OnAbsence:
 
 @dataclass(frozen=True, slots=True)
 class OnRuns:
-    """Fires when a run of some work has ended for good.
+    """Fires when so many runs of some work have ended for good; then counting begins anew.
 
     Attributes:
         work: name of a handler or a schedule.
         on: which ends count.
+        at_least: how many.
     """
 
     work: str
     on: frozenset[Ended] = frozenset({"succeeded"})
+    at_least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def _check(node: Trigger) -> None:
         case OnAbsence(of, within_us):
             _check(of)
             _within("within", within_us, 1_000_000, _LONGEST_US)
-        case OnRuns(work, on):
+        case OnRuns(work, on, at_least):
             if not is_name(work):
                 raise ArgumentError(f"{work[:100]!r} cannot be the name of a handler or schedule.", hint=f"Use {RULE}.")
             unknown = sorted(on - {"succeeded", "failed", "cancelled"})
@@ -189,6 +191,7 @@ def _check(node: Trigger) -> None:
                     f"A run cannot end as {', '.join(unknown) or 'nothing'} for good.",
                     hint="Choose among succeeded, failed and cancelled.",
                 )
+            _within("at_least", at_least, 1, _MOST)
 
 
 def _within(what: str, value: int, least: int, most: int) -> None:

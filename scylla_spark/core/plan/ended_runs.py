@@ -1,0 +1,124 @@
+"""The end of a run: it is written, what has waited for it is looked at again, and those that come after it are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from scylla_spark.clock import iso
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.commands.answers import Answers
+from scylla_spark.core.plan.defects import Defects
+from scylla_spark.core.plan.launching import Launching
+from scylla_spark.core.plan.state.entry import Entry, Run
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Partly
+from scylla_spark.core.plan.triggers.observations import Occurrence
+from scylla_spark.core.plan.triggers.telling import SECOND, Telling
+from scylla_spark.core.plan.upstream import ENDS, named, upstream_of, was_run
+from scylla_spark.core.records.fact import Fact
+
+AfterRun = Callable[[Entry, Run, Fact, int], None]
+"""What the policies of a schedule make of the end of its run: told of schedule, run, end and time."""
+
+
+class EndedRuns:
+    """Takes ends of tasks, whether schedules have launched them or not.
+
+    Args:
+        journal: takes the ends of runs.
+        launching: looks at what has waited.
+        telling: tells those that come after.
+        answers: gives those that have waited for an end.
+        defects: sets schedules aside.
+        after: policies.
+    """
+
+    def __init__(
+        self, journal: Journal, launching: Launching, telling: Telling, answers: Answers, defects: Defects, after: AfterRun
+    ) -> None:  # fmt: skip
+        self._journal = journal
+        self._state = journal.state
+        self._launching = launching
+        self._telling = telling
+        self._answers = answers
+        self._defects = defects
+        self._after = after
+
+    def ended(self, at: Partly, fact: Fact, now: int) -> None:
+        """A task has ended.
+
+        Args:
+            at: how far the input is that says so.
+            fact: the end.
+            now: microseconds since the epoch.
+        """
+        self._defects.guarded(self._schedule_of(fact.key), partial(self._end, at, fact, now), now)
+
+    def go_on(self, at: Partly, fact: Fact, now: int) -> None:
+        """Tells of an end that the planner before us has written, and then ended in the midst of telling. See `ended`."""
+        if was_run(self._state, fact.key):
+            tell = partial(self._tell, at, *named(fact.key), fact, now)
+            self._defects.guarded(self._schedule_of(fact.key), tell, now)
+
+    def _schedule_of(self, key: TaskKey) -> str:
+        """Name of the schedule whose run a task is, and has not ended; empty: it is none."""
+        return self._state.runs.get(key, ("", 0))[0]
+
+    def _end(self, at: Partly, fact: Fact, now: int) -> None:
+        found = self._state.runs.get(fact.key)
+        if found is None:
+            self._end_without_schedule(at, fact, now)
+            return
+        entry = self._state.entries[found[0]]
+        run, handler = entry.runs[found[1]], self._state.handlers.get(fact.key, entry.handler)
+        self._journal.conclude(
+            "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
+        )  # fmt: skip
+        self._answers.ended(fact.key)
+        taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
+        self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
+        self._room(handler, now, entry.name)
+        if not taken_back:
+            self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
+
+    def _end_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
+        """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""
+        handler = self._state.handlers.get(fact.key)
+        if handler is not None:
+            self._journal.conclude(RUN_ENDED, fact.key)
+            self._room(handler, now)
+            if was_run(self._state, fact.key):
+                self._tell(at, *named(fact.key), fact, now, handler)
+                return
+        self._tell_by_hand(at, fact, now)
+
+    def _room(self, handler: str, now: int, name: str = "") -> None:
+        """A run of a handler has ended: what has waited for that, and what waits of a schedule, is looked at again."""
+        for waiting in self._launching.waiting(handler, name):
+            self._defects.guarded(waiting, partial(self._launching.look_again, waiting, now), now)
+
+    def _tell_by_hand(self, at: Partly, fact: Fact, now: int) -> None:
+        """Tells who listens to a handler of the end of a task that no schedule has launched."""
+        work = f"work:{fact.handler}"
+        if fact.handler is None or work not in self._telling.listeners:  # most tasks are nobody's concern
+            return
+        if was_run(self._state, fact.key):  # a run that has ended is told of once
+            return
+        upstream = upstream_of(fact, "", fact.handler, iso(fact.key.time_us))
+        self._telling.tell(at, Occurrence(work, upstream, ended=ENDS.get(fact.outcome, "")), now)
+
+    def _tell(self, at: Partly, name: str, planned: str, fact: Fact, now: int, launched: str = "") -> None:
+        """Tells who listens of the end of a run; `launched` is the handler that it was launched with, if that is known."""
+        entry = self._state.entries.get(name)
+        if entry is None:
+            return
+        handler = fact.handler or launched or entry.handler  # which the schedule may have changed meanwhile
+        both = (f"work:{name}", f"work:{handler}")
+        if self._telling.listeners.keys().isdisjoint(both):
+            return
+        upstream = upstream_of(fact, name, handler, planned)
+        happened = Occurrence(both[0], upstream, ended=ENDS.get(fact.outcome, ""), also=both[1])
+        self._telling.tell(at, happened, now)
+        if name != handler:
+            self._telling.tell(at, happened._replace(key=both[1], also=both[0]), now, SECOND)

@@ -1,0 +1,74 @@
+"""What the policies of a schedule say of its jobs and runs, whatever else is going on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from scylla_spark.core.plan.constraint import Concurrency, LastRun
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.state.entry import Entry, Job, Run
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.duration import duration_text
+
+
+def can_be_ahead(schedule: Schedule) -> bool:
+    """Whether a fire by time may be launched before its time: nothing that happens until then can change the decision."""
+    if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
+        return False
+    return schedule.policies.overlap in ("allow_all", "buffer_all") or is_exclusive(schedule)
+
+
+def may_wait_alone(schedule: Schedule) -> bool:
+    """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
+    return schedule.policies.overlap in ("skip", "buffer_one")
+
+
+def asks_for_runs(schedule: Schedule) -> bool:
+    """Whether a constraint of a schedule looks at runs of its handler, so that the end of one may change what it says."""
+    return any(isinstance(one, Concurrency | LastRun) for one in schedule.constraints)
+
+
+def is_exclusive(schedule: Schedule) -> bool:
+    """Whether one run of a schedule at most is active, and all are of one lane."""
+    return schedule.policies.overlap == "skip" and schedule.policies.max_running == 1 and not schedule.work.lane
+
+
+def is_parallel(schedule: Schedule) -> bool:
+    """Whether several runs of a schedule may run at once, so that each has a lane of its own."""
+    policies = schedule.policies
+    return policies.overlap == "allow_all" or (policies.overlap == "skip" and policies.max_running > 1)
+
+
+def is_of_its_time(schedule: Schedule, run: Run) -> bool:
+    """Whether a run starts at its time, and was not launched when that had passed."""
+    times = [leaf.times for leaf in leaves(schedule.trigger) if isinstance(leaf, AtTimes)]
+    return any(one.starts_us(schedule.name, run.planned_us) == run.key.time_us for one in times)
+
+
+def lane_of(entry: Entry) -> str:
+    """The lane of all runs of a schedule of which one may run at once."""
+    return f"schedule/{entry.name}"
+
+
+def since_us(job: Job) -> int:
+    """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
+    return job.first_us if job.latches else max(job.first_us, job.planned_us)
+
+
+def expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
+    """How long after the scheduled time of its task a run expires: `expires` counts from its planned time. 0: it has; None: never.
+
+    Args:
+        schedule: of the job.
+        job: with the planned time.
+        starts_us: the scheduled time of the task, microseconds since the epoch.
+    """
+    if schedule.work.expires_ms is None:
+        return None
+    return max(0, schedule.work.expires_ms - (starts_us - job.planned_us) // 1000)
+
+
+def expired_words(schedule: Schedule) -> str:
+    """Why a run that would have expired is not launched, for people."""
+    span = duration_text(timedelta(milliseconds=schedule.work.expires_ms or 0))
+    return f"it expires {span} after its planned time, and had not begun by then"

@@ -1,0 +1,87 @@
+"""What is decided about a job, in the words of `fires`: a verdict, why, and what the job has seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scylla_spark.clock import iso
+from scylla_spark.core.plan.payload_template import Instant
+from scylla_spark.core.plan.state.entry import Entry, Job, Run
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
+
+SKIPPED: Final = "skipped"
+WAITING: Final = "waiting"
+FAILED: Final = "failed"
+OBSOLETE: Final = "obsolete"
+_MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
+
+
+class Verdicts:
+    """Notes decisions that are no launches.
+
+    Args:
+        journal: takes them.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def say(
+        self, entry: Entry, job: Job, now: int, verdict: str, why: str, more: Mapping[str, Any], **others: Any
+    ) -> None:
+        """Notes what was decided about a job.
+
+        Args:
+            entry: its schedule.
+            job: the job.
+            now: microseconds since the epoch.
+            verdict: one of those above.
+            why: for people.
+            more: further fields of the decision.
+            **others: likewise.
+        """
+        self._journal.fire(
+            entry, generation=job.generation, planned_us=job.planned_us or now, at_us=now, verdict=verdict, why=why,
+            **seen_of(entry, job), **more, **others,
+        )  # fmt: skip
+
+
+def seen_of(entry: Entry, job: Job) -> dict[str, Any]:
+    """The field of a decision that tells what a job has seen; nothing, if it has seen nothing.
+
+    Args:
+        entry: its schedule.
+        job: the job.
+    """
+    values = last_of_each(job.latches)
+    if len(job.latches) > 1:
+        several = all_by_name(entry.schedule.trigger, job.latches)
+        values |= {kind: named for kind, named in several.items() if len(named) > 1}
+    texts = {name: json.dumps(value, separators=(",", ":"), ensure_ascii=False) for name, value in values.items()}
+    kept = [f"{json.dumps(name)}:{text}" for name, text in texts.items() if len(text) <= _MOST_SEEN_CHARS]
+    return {"values": f"{{{','.join(kept)}}}"} if kept else {}
+
+
+def values_of(entry: Entry, job: Job, now: int) -> dict[str, Any]:
+    """What templates may know of a launch.
+
+    Args:
+        entry: the schedule.
+        job: that is launched.
+        now: microseconds since the epoch.
+    """
+    values: dict[str, Any] = {
+        "planned": Instant(job.planned_us), "started": Instant(now), "schedule": entry.name, "revision": entry.revision,
+        "generation": job.generation,
+    }  # fmt: skip
+    return values | last_of_each(job.latches) | all_by_name(entry.schedule.trigger, job.latches)
+
+
+def busy_words(active: list[Run]) -> str:
+    """That runs are active, for people."""
+    first = min(active, key=lambda run: run.planned_us)
+    more = f" and {len(active) - 1} others are" if len(active) > 1 else " is"
+    return f"the run planned for {iso(first.planned_us)}{more} active"

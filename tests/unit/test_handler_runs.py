@@ -1,0 +1,61 @@
+"""Runs of a handler are counted without a look at each, and the count is that of a look at each."""
+
+import random
+
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
+from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.timers import Timer, Timers
+
+
+def looked_at_each(keys: set[TaskKey], now: int) -> int:
+    due = [key.ordering_id for key in keys if key.time_us <= now]
+    lanes = [lane for lane in due if lane.startswith(BACKFILL)]
+    return len(due) - len(lanes) + len(set(lanes))
+
+
+def test_the_count_is_that_of_a_look_at_each_whatever_begins_and_ends() -> None:
+    chance = random.Random(1)
+    journal = Journal(PlanState(entries={"a": Entry("a", "{}", handler="h")}))
+    runs, open_keys, number = HandlerRuns(journal), set(), 0
+    for now in range(2_000):
+        if chance.random() < 0.6:
+            number += 1
+            lane = chance.choice(("", f"{BACKFILL}a/1/0", f"{BACKFILL}a/1/1"))
+            key = TaskKey(now + chance.randrange(-5, 20), lane, f"a/x/{number}")
+            fire = {"verdict": "launched", "generation": number, "planned_us": now, "at_us": now, "key": key}
+            journal.note("fire", "a", {"revision": 1, "why": "", **fire})
+            open_keys.add(key)
+        elif open_keys:
+            key = chance.choice(sorted(open_keys))
+            open_keys.discard(key)
+            journal.note("end", "a", int(key.uniqueness_key.split("/")[2]), "succeeded", 0, now, key)
+            assert runs.last_success_us("h") == max(now, 0)
+        if chance.random() < 0.5:
+            assert runs.active("h", now) == looked_at_each(open_keys, now)
+    assert runs.active("other", 2_000) == 0
+
+
+def test_a_run_that_outlives_its_schedule_counts_until_it_ends() -> None:
+    key = TaskKey(5, "", "a/x/1")
+    state = PlanState()
+    state.apply((RUNS_OF, "h", [key]))
+    journal = Journal(state)
+    runs = HandlerRuns(journal)
+    assert [runs.active("h", now) for now in (4, 5)] == [0, 1]
+    journal.conclude(RUN_ENDED, key)
+    assert runs.active("h", 6) == 0
+
+
+def test_timers_that_are_the_same_go_off_once() -> None:
+    timers = Timers()
+    for _ in range(3):
+        timers.add(Timer(5, "a", "again", 1))
+    timers.add(Timer(5, "a", "again", 2))
+    found = [timers.pop_due(5) for _ in range(3)]
+    assert [one.number if one else None for one in found] == [1, 2, None]
+    timers.add(Timer(5, "a", "again", 1))
+    assert timers.next_us == 5

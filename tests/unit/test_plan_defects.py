@@ -1,0 +1,180 @@
+"""A defect of ours that one schedule meets, wherever in the planner, pauses that schedule, and nothing else."""
+
+import pytest
+
+from scylla_spark import failpoint
+from scylla_spark.core.plan.tables.watch import Growth
+from tests.support.planner_harness import SECOND, PlannerHarness
+
+EVENT = {"kind": "event", "name": "e"}
+EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
+TABLE = {"kind": "table", "table": "/t"}
+ONE = [{"kind": "concurrency", "most": 1, "otherwise": "wait"}]
+NAMES = ("a-fine-one", "a-poison", "z-fine")
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    def at(point: str) -> None:
+        monkeypatch.setattr(failpoint, "armed", {point: (failpoint.RAISE, 1)})
+
+    return at
+
+
+def put_all(plan: PlannerHarness, trigger, **fields) -> None:
+    schedules = [{"name": name, "handler": "work", "trigger": trigger, **fields} for name in NAMES]
+    assert plan.ask("put", schedules=schedules)[0] == "ok"
+
+
+def only_the_poison_is_aside(plan: PlannerHarness) -> None:
+    entries = plan.planner.state.entries
+    assert [name for name in NAMES if entries[name].paused] == ["a-poison"]
+    assert entries["a-poison"].note.startswith("paused for a defect of the planner: InjectedFault: fail point plan.")
+    assert entries["a-poison"].author == "planner"
+    assert {one.name for one in plan.planner.take_defects()} == {"a-poison"}
+
+
+def launched(plan: PlannerHarness) -> list[str]:
+    return [run.split("/")[0] for run in plan.launched()]
+
+
+def test_a_defect_in_deciding_a_time_sets_that_schedule_aside(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE, overlap="allow_all")
+    plant("plan.decide")
+    plan.pass_s(120)
+    only_the_poison_is_aside(plan)
+    assert sorted(launched(plan)) == ["a-fine-one"] * 2 + ["z-fine"] * 2
+
+
+def test_a_defect_in_what_a_schedule_observes_sets_it_aside(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    plant("plan.happened")
+    plan.event("e")
+    only_the_poison_is_aside(plan)
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+
+
+@pytest.mark.parametrize("first", ["other", "gone"])
+def test_a_defect_in_judging_whether_there_is_room_sets_the_one_aside_that_waits(plant, first) -> None:
+    plan = PlannerHarness()
+    plan.put(first, {"kind": "event", "name": "first"})
+    plan.event("first")
+    put_all(plan, EVENT, constraints=ONE)
+    plan.event("e")
+    assert plan.verdicts()[1:] == ["waiting"] * 3
+    if first == "gone":
+        plan.ask("delete", names=["gone"])
+    plant("plan.judge")
+    plan.end(0)
+    plan.end()
+    only_the_poison_is_aside(plan)
+    assert launched(plan)[1:] == ["a-fine-one", "z-fine"]
+    if first == "other":
+        assert not plan.planner.state.entries["other"].paused, "its run ended, and the defect is another's"
+
+
+def test_a_defect_in_taking_over_a_schedule_of_the_log_sets_it_aside(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE, overlap="allow_all")
+    plant("plan.load")
+    plan.restart()
+    plan.pass_s(60)
+    only_the_poison_is_aside(plan)
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+
+
+def test_a_defect_in_counting_anew_by_another_calendar_sets_that_schedule_aside(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE | {"calendar": "de"}, overlap="allow_all")
+    plant("plan.begin")
+    assert plan.ask("calendar", name="de", days=["2026-04-01"])[0] == "ok"
+    plan.pass_s(60)
+    only_the_poison_is_aside(plan)
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+
+
+def test_a_defect_in_what_a_schedule_watches_sets_it_aside(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, TABLE)
+    plant("plan.watch")
+    places = [*plan.planner.watched()]
+    plan.turn()
+    only_the_poison_is_aside(plan)
+    assert [place.name for place in places] == ["a-fine-one", "z-fine"]
+    for place in places:
+        plan.planner.tables.begins(place, "id", 0)
+        plan.planner.tables.grew(place, Growth("id", 0, 1), plan.now)
+    plan.turn()
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+
+
+def test_a_command_that_meets_a_defect_is_refused_and_others_are_obeyed(plant) -> None:
+    plan = PlannerHarness()
+    plant("plan.begin")
+    assert plan.put("a-poison", EVERY_MINUTE)[0] == "rejected"
+    assert plan.put("a-poison", EVERY_MINUTE)[0] == "ok"
+
+
+def test_a_defect_in_what_comes_after_an_end_sets_the_schedule_of_the_run_aside(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    plan.put("next", {"kind": "after", "work": "z-fine", "on": ["succeeded"]}, handler="other")
+    plan.event("e")
+    told = plan.planner._ended._tell
+
+    def tell(at, name, *more):
+        return told(at, name, *more) if name != "a-poison" else 1 / 0
+
+    monkeypatch.setattr(plan.planner._ended, "_tell", tell)
+    for number in range(3):
+        plan.end(number)
+    assert [name for name, entry in plan.planner.state.entries.items() if entry.paused] == ["a-poison"]
+    assert launched(plan)[3:] == ["next"]
+    assert not plan.planner.state.entries["a-poison"].runs, "its run has ended all the same"
+
+
+def test_a_schedule_that_cannot_even_be_stopped_is_paused(plant, monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    monkeypatch.setattr(plan.planner._launching, "drop_jobs", lambda *_: 1 / 0)
+    plant("plan.happened")
+    plan.event("e")
+    only_the_poison_is_aside(plan)
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+    plan.restart()
+    assert plan.planner.state.entries["a-poison"].paused
+
+
+def test_a_defect_in_a_rule_sets_no_schedule_of_its_name_aside(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    rule = {"name": "z-fine", "when": ["absent"], "channel": "ops", "within": "60s", "schedules": ["a*"]}
+    plan.ask("put_rule", rules=[rule])
+    monkeypatch.setattr(plan.planner._noticing, "timer", lambda *_: 1 / 0)
+    plan.pass_s(3_600)
+    assert not any(entry.paused for entry in plan.planner.state.entries.values())
+
+
+def test_the_reason_stands_in_the_note_with_where_it_was(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    plant("plan.happened")
+    plan.event("e")
+    note = plan.planner.state.entries["a-poison"].note
+    assert "telling.py" in note
+    assert len(note) <= 2_000
+    (met,) = plan.planner.take_defects()
+    assert "InjectedFault" in met.stack
+    assert not plan.planner.take_defects()
+
+
+def test_what_was_set_aside_goes_on_when_it_is_resumed(plant) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE, overlap="allow_all")
+    plant("plan.decide")
+    plan.pass_s(60)
+    plan.ask("resume", names=["a-poison"])
+    plan.to(plan.now + 60 * SECOND)
+    assert launched(plan).count("a-poison") == 1

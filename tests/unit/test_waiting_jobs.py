@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scylla_spark import Constraint, Schedule, Trigger
+from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed, Job
 from scylla_spark.core.plan.tables.handing_over import moved
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.testing import world
+from scylla_spark.transforms.plan_rows import plan_rows
 from tests.support.planner_harness import SECOND, PlannerHarness
 from tests.support.planner_harness import START as START_US
 
@@ -564,3 +566,16 @@ def test_a_change_that_older_readers_would_understand_otherwise_is_of_a_version_
         plan.put("a", TABLE, **fields)
         versions.append(json.loads(plan.log[-1])["v"])
     assert versions == [2, 4, 2]
+
+
+def test_a_round_that_goes_with_a_job_that_waits_is_told_of_as_joined() -> None:
+    plan = PlannerHarness()
+    plan.put("a", BOTH, overlap="skip", constraints=LATER, payload=PAIR)
+    for n in (1, 2):
+        plan.event("x", n=n)
+        plan.event("y", n=n)
+    groups = [plan_log.decode(value) for value in plan.log]
+    rows = [json.loads(row.text) for group in groups for row in plan_rows(group, 0) if row.kind == "jobs"]
+    assert [(row["generation"], row["state"]) for row in rows] == [
+        (1, "pending_trigger"), (1, "pending_constraint"), (2, "pending_trigger"), (1, "pending_constraint"), (2, "joined"),
+    ]  # fmt: skip

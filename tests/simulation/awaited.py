@@ -25,7 +25,7 @@ def sleepers(engine: Engine) -> Iterator[str]:
         queued |= {(id(lane), stamp) for group in gate._groups.values() for stamp, _, lane in group.waiting}
     for key, limited in engine._rates._held.items():
         if engine._rates.next_us() <= engine._rates._until_us.get(key, 0):
-            queued |= {(id(lane), stamp) for lane, (stamp, _) in limited.items()}
+            queued |= {(id(place.lane), place.stamp) for place in limited}
     for partition, lane in [(found, lane) for found in held for lane in found.lanes.values()]:
         head = lane.head()
         if lane.state is WAITING and head is not None and head.undecided:

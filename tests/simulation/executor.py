@@ -129,12 +129,12 @@ class ModelExecutor:
         options = {"ordering_id": lane, "queue": self._world.queue_of[lane]}
         return (follow_ups.task(key, "child", self._world.handler_of[lane] or None, {"at": 10**9}, options),)
 
-    def _limit(self) -> tuple[Failure | None, int]:
+    def _limit(self, item: Invocation) -> tuple[Failure | None, int]:
         """Whether what yields has run into a rate limit, and how long it is to wait in milliseconds."""
         rng, chance = self._world.rng, self._load.limited
-        if not chance or rng.random() >= chance:
+        if not chance or self._world.calm or rng.random() >= chance:
             return None, 200
-        return Failure(RATE_LIMITED, rng.choice(RATE_KEYS)), rng.choice([200, 3_000, 8_000])
+        return Failure(RATE_LIMITED, rng.choice(item.tags or RATE_KEYS)), rng.choice(self._load.limit_ms)
 
     def _behind(self, item: Invocation) -> list[Outcome]:
         """What waits behind a task of its lane is handed back."""
@@ -151,7 +151,7 @@ class ModelExecutor:
         size = 60_000 if world.rng.random() < self._load.big else world.rng.choice([0, 10])
         result = f'"{"x" * size}"' if outcome == SUCCEEDED else None
         asked = self._follow_ups(item) if outcome == SUCCEEDED else ()
-        failure, after_ms = self._limit() if outcome == YIELDED else (None, 200)
+        failure, after_ms = self._limit(item) if outcome == YIELDED else (None, 200)
         ended = Outcome(number, outcome, run.started, run.ended, result, failure, after_ms, follow_ups=asked)
         outcomes = [ended]
         if outcome != SUCCEEDED:
@@ -166,10 +166,11 @@ class ModelExecutor:
 
     def _note_limits(self, finished: Callable[..., None], outcomes: Sequence[Outcome], now: int) -> None:
         """The engine takes outcomes; those of a partition that it has dropped it does not know."""
-        known = [one for one in outcomes if one.id in self._process.engine.runs]
+        runs = self._process.engine.runs
+        known = [(one, runs[one.id].invocation.tags) for one in outcomes if one.id in runs]
         finished(outcomes, now)
-        for one in known:
-            if one.outcome == YIELDED and one.failure is not None:
+        for one, tags in known:
+            if one.outcome == YIELDED and one.failure is not None and one.failure.message in tags:
                 until = one.finished_us + one.after_ms * 1000
                 key = one.failure.message
                 self._limited_until[key] = max(until, self._limited_until.get(key, 0))

@@ -40,7 +40,8 @@ class Load:
         asks: share of the tasks that ask for a follow-up.
         expires: chance that a task expires, some seconds after its time.
         unique: chance that a name is to be unique; then lanes have a few names only.
-        limited: chance that a task bears the key of a rate limit as a tag, and that what yields has run into one.
+        limited: chance that a task bears the key of a rate limit as a tag, and that what yields has run into one …
+        limit_ms: … and how long that is to wait; one is drawn.
     """
 
     tasks: int = 40
@@ -66,6 +67,7 @@ class Load:
     expires: float = 0
     unique: float = 0
     limited: float = 0
+    limit_ms: tuple[int, ...] = (200, 3_000, 8_000)
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,11 @@ LIMITED_PROFILES = (
     Profile("limited, expiring", replace(_LIMITED, expires=0.4, children=1), Trouble(clock_step=0)),
     Profile("limited, redefined", _LIMITED, Trouble(clock_step=0, redefine=0.7)),
     Profile("limited, short memory", replace(_LIMITED, tasks=160), replace(_STEADY_CLOCKS, memory_kb=_SHORT)),
+    Profile(
+        "limited, long, short memory",
+        replace(_LIMITED, tasks=300, lanes=60, limited=0.95, limit_ms=(75_000, 100_000)),
+        Trouble(clock_step=0, memory_kb=_SHORT),
+    ),
 )
 """Worlds in which tasks run into rate limits that others share; clocks are right in them, too."""
 _RACING = Load(

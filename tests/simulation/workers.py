@@ -219,7 +219,7 @@ class ModelWorker:
 def _report(work: Work, rng: random.Random, limited: float) -> Report:
     failure = Failure("E", "no") if work.outcome == FAILED else None
     if work.outcome == YIELDED and limited and rng.random() < limited:
-        failure = Failure(RATE_LIMITED, rng.choice(RATE_KEYS))
+        failure = Failure(RATE_LIMITED, rng.choice(work.granted.tags or RATE_KEYS))
     after = rng.choice([None, 0, 200]) if work.outcome != SUCCEEDED else None
     return Report(work.granted.token, work.outcome, '"done"' if work.outcome == SUCCEEDED else None, failure, after)
 

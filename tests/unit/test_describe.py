@@ -54,7 +54,7 @@ def test_a_lane_whose_group_is_busy_says_so(world):
 
 
 def test_what_waits_for_a_rate_limit_says_so(world):
-    world.enqueue("first", "first")
+    world.enqueue("first", "first", tags=("api.acme",))
     (item,) = world.pump()
     world.finish(item, YIELDED, failure=Failure(RATE_LIMITED, "api.acme"), after_ms=90_000)
     waiting = world.enqueue(tags=("api.acme",))

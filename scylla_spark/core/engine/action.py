@@ -118,6 +118,10 @@ class Listen(NamedTuple):
     number: int
 
 
+class LookAgain(NamedTuple):
+    """Look at the lanes that were left to the tables: some of them may start now."""
+
+
 class SendFollowUps(NamedTuple):
     """Send what an attempt that has succeeded asked for, in order; answer with `followed_up` when all is acknowledged.
 
@@ -134,5 +138,17 @@ class SendFollowUps(NamedTuple):
 
 
 Action = (
-    Send | SendFence | Confirm | Release | Kill | Lookup | AskNames | Reload | Left | Answered | Listen | SendFollowUps
+    Send
+    | SendFence
+    | Confirm
+    | Release
+    | Kill
+    | Lookup
+    | AskNames
+    | Reload
+    | Left
+    | Answered
+    | Listen
+    | LookAgain
+    | SendFollowUps
 )

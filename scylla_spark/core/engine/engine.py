@@ -85,8 +85,8 @@ class Engine:
         runs = Runs(state, waiting, recorder)
         names = UniqueNames(state, waiting, recorder)
         cancels = Cancels(state, waiting, recorder, book, runs, names)
-        ownership = Ownership(state, gates, waiting, cancels, runs, book, names)
-        unloading = Unloading(state, gates, waiting)
+        ownership = Ownership(state, gates, waiting, cancels, runs, book, names, rates)
+        unloading = Unloading(state, gates, waiting, rates)
         release = Release(
             state, ready, waiting=waiting, cancels=cancels, runs=runs, recorder=recorder, defects=defects, rates=rates
         )
@@ -95,7 +95,7 @@ class Engine:
         self._names, self._rates = names, rates
         self._ownership, self._unloading, self._release = ownership, unloading, release
         self._expiries, self._expiry = expiries, Expiry(state, expiries, cancels, defects)
-        self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book)
+        self._leasing = Leasing(state, gates, pulls, waiting=waiting, cancels=cancels, book=book, rates=rates)
         self._book, self._leases = book, Leases(state, book, self._leasing)
         self._queue_changes = QueueChanges(state, gates, ready, pulls, waiting=waiting, runs=runs, book=book)
         self._feed = Feed(

@@ -8,11 +8,11 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
-from scylla_spark.core.engine.rate_limits import RateLimits
+from scylla_spark.core.engine.rate_limits import LONGEST_US, RateLimits
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.task import CANCELLED, FAILED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome
+from scylla_spark.core.task import CANCELLED, FAILED, RATE_LIMITED, SUCCEEDED, TIMED_OUT, YIELDED, Outcome
 
 _FALSE: Final = "false"
 
@@ -55,9 +55,13 @@ class Judging:
             now: microseconds since the epoch.
             linger: its fact may wait a moment for others, where no task of the lane waits for it.
         """
+        failure = outcome.failure
+        if outcome.outcome == YIELDED and failure is not None:
+            if failure.brief.kind == RATE_LIMITED:  # whoever reads later when its task starts again reckons a day, too
+                outcome = outcome._replace(after_ms=min(outcome.after_ms, LONGEST_US // 1000))
+            until_us = outcome.finished_us + outcome.after_ms * 1000
+            self._rates.learn(run.entry.data, failure.brief, until_us, now)
         fact = self._judge(run, outcome)
-        if outcome.outcome == YIELDED and outcome.failure is not None:
-            self._rates.learn(outcome.failure.brief, outcome.finished_us + outcome.after_ms * 1000, now)
         run.entry.stage = CLOSING if fact.terminal else DECIDED
         if fact.terminal and run.gate.limits.replay:
             run.lane.let_go(run.entry)

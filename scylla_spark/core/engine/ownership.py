@@ -8,6 +8,7 @@ from scylla_spark.core.engine.lane import OPEN
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Partition
 from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
@@ -28,6 +29,7 @@ class Ownership:
         runs: what executors have.
         book: of leases.
         names: which tasks are duplicates.
+        rates: rate limits that lanes wait for.
         address: where this process serves its state; stands in its fences.
     """
 
@@ -40,6 +42,7 @@ class Ownership:
         runs: Runs,
         book: LeaseBook,
         names: UniqueNames,
+        rates: RateLimits,
         address: str = "",
     ) -> None:
         self._state = state
@@ -49,6 +52,7 @@ class Ownership:
         self._runs = runs
         self._book = book
         self._names = names
+        self._rates = rates
         self._serial = 0  # of tenures
         self.address = address
 
@@ -98,6 +102,7 @@ class Ownership:
     def doubt(self, now: int) -> None:
         """Something is amiss, such as a step of the clock: every partition is fenced anew before anything more starts."""
         self._book.doubt(now)
+        self._rates.doubt(now)
         for partition in self._state.partitions.values():
             if partition.drain_by_us:  # was reckoned by the clock as it was
                 partition.drain_by_us = now + self._state.limits.drain_us
@@ -123,7 +128,7 @@ class Ownership:
     def _let_go(self, partition: Partition) -> None:
         del self._state.partitions[partition.number]
         partition.state = DROPPED
-        self._waiting.forget(partition)
+        self._rates.sweep()
         self._book.give_up(partition)
         partition.holding.clear()
         self._gates.share(frozenset(self._state.partitions), self._state.limits.partitions)

@@ -120,6 +120,11 @@ class Gate:
         self._held_back += 1
         return False
 
+    def has_slot(self, ordering_id: str) -> bool:
+        """Whether the lane's group has a slot, which is not taken by asking; nobody waits for it."""
+        most, group = self.limits.group_concurrency, self._groups.get(self.group_of(ordering_id))
+        return most is None or group is None or group.running < most
+
     def admits_more(self, ordering_id: str) -> bool:
         """Whether the group of a lane that has just started something has a slot for more."""
         most = self.limits.group_concurrency

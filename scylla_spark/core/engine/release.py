@@ -11,7 +11,7 @@ from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane, left_behind
-from scylla_spark.core.engine.partition import ACTIVE, Partition
+from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import ReadyLanes
@@ -111,12 +111,12 @@ class Release:
         while room > 0 and (found := self._ready.pop(executor, now)) is not None:
             place, gate = found
             partition, lane = place.partition, place.lane
-            if place.stamp != lane.stamp or partition.state is not ACTIVE:
+            if place.void:
                 self._waiting.let_in(gate.instead(lane.ordering_id))
             elif self._full(partition):
                 partition.overflow.append((place.stamp, lane))
                 self._waiting.let_in(gate.instead(lane.ordering_id))
-            elif lane.active is not None and self._waiting.holds(partition, lane, lane.active, now):
+            elif lane.active is not None and self._rates.holds(partition, lane, lane.active, now):
                 self._waiting.let_in(gate.instead(lane.ordering_id))
             elif gate.admits(partition, lane):
                 room -= self._depart(partition, lane, executor, gate, batch, now)

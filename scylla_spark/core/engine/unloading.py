@@ -13,6 +13,7 @@ from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import Command
@@ -31,15 +32,17 @@ class Unloading:
         state: of the engine.
         gates: of the queues; a paused one starts nothing.
         waiting: where lanes go on that were cut.
+        rates: rate limits; what waits for one starts when it is over.
 
     Attributes:
         choked: so much is held, and is about to start, that the tail should wait.
     """
 
-    def __init__(self, state: EngineState, gates: Gates, waiting: Waiting) -> None:
+    def __init__(self, state: EngineState, gates: Gates, waiting: Waiting, rates: RateLimits) -> None:
         self._state = state
         self._gates = gates
         self._waiting = waiting
+        self._rates = rates
         self.choked = False
         self._looked_us = 0
         self._looked_bytes = 0
@@ -63,15 +66,22 @@ class Unloading:
                 return False
             lane.let_pass(command.offset)
             return True
-        if partition.state is not ACTIVE or partition.left(command.key) or self._starts_us(command) > now + SOON_US:
+        if (
+            partition.state is not ACTIVE
+            or partition.left(command.key)
+            or self._starts_us(command, now) > now + SOON_US
+        ):
             partition.leave(command.key.ordering_id, command.offset)
+            self._rates.leave(command, now)
             return True
         return False
 
-    def _starts_us(self, command: Command) -> int:
-        """When a task may start, by its time and what is fixed for this process."""
-        parked = self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused
-        return NEVER if parked else command.key.time_us
+    def _starts_us(self, command: Command, now: int) -> int:
+        """When a task may start, by its time, a rate limit that it waits for, and what is fixed for this process."""
+        if self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused:
+            return NEVER
+        hold = self._rates.of(command, now)
+        return command.key.time_us if hold is None else max(command.key.time_us, hold.until_us)
 
     def relieve(self, now: int) -> None:
         """Lets go of what cannot start, if too much is held; what is left is about to start, and the tail should wait for it.
@@ -123,7 +133,7 @@ class Unloading:
         held_up = (
             self._gates.of(head.data.queue).limits.paused
             or self._waiting.executor_of(head.data) == LEASED
-            or self._waiting.shares_limit(head.data, now)
+            or self._rates.of(head.data, now) is not None
         )
         return head.next_us > now + _STUCK_US or (lane.state is READY and held_up)
 
@@ -134,12 +144,14 @@ class Unloading:
             for lane in partition.lanes.values() if not partition.receiving else ():
                 head = lane.head()
                 if lane.state in IDLE and head is not None and not lane.held:
-                    starts_us = max(self._starts_us(head.data), head.next_us)
+                    starts_us = max(self._starts_us(head.data, now), head.next_us)
                     if partition.state is not ACTIVE or starts_us > now + SOON_US:
                         idle.append((-starts_us, len(idle), partition, lane))
         for _, _, partition, lane in sorted(idle):
             if self._state.meter.bytes <= target:
                 break
-            lane.active = None
+            head, lane.active = lane.head(), None
             if not partition.unload(lane):
                 self._waiting.settle(partition, lane, now)
+            elif head is not None:
+                self._rates.leave(head.data, now)

@@ -111,8 +111,8 @@ class Waiting:
             self.settle(partition, lane, now)
 
     def let_in(self, waiting: tuple[Partition, Lane] | None) -> None:
-        """A lane that waited for a slot of its group queues up again."""
-        if waiting is not None and waiting[1].active is not None:
+        """A lane that waited for a slot of its group, or for a rate limit, queues up again; it stands in one queue at a time."""
+        if waiting is not None and waiting[1].state is READY and waiting[1].active is not None:
             self.make_ready(*waiting, waiting[1].active)
 
     def insert(self, partition: Partition, entry: Entry, now: int) -> None:
@@ -122,7 +122,9 @@ class Waiting:
             fact = early[1]
             entry.note_attempt(fact.attempt, fact.used, fact.next_us or 0, fact.work, fact.brief_error)
         if entry.error is not None:
-            self._rates.learn(entry.error, entry.next_us, now)  # an earlier owner's tasks may have run into one
+            self._rates.learn(
+                entry.data, entry.error, entry.next_us, now
+            )  # an earlier owner's tasks may have run into one
         lane = partition.lane(entry.key.ordering_id)
         lane.load(entry)
         if lane.state in IDLE:
@@ -130,18 +132,6 @@ class Waiting:
                 self.settle(partition, lane, now)
         elif lane.state is RECORDING and partition.outbox.waiting and entry.next_us <= now:
             partition.outbox.send_by_us = 0
-
-    def holds(self, partition: Partition, lane: Lane, head: Entry, now: int) -> bool:
-        """Whether a ready lane has to wait for a rate limit; it queues up again by itself when that is over."""
-        return self._rates.holds(partition, lane, head, now)
-
-    def shares_limit(self, command: Command, now: int) -> bool:
-        """Whether a task has to wait for a rate limit."""
-        return self._rates.of(command, now) is not None
-
-    def forget(self, partition: Partition) -> None:
-        """The partition is left."""
-        self._rates.forget(partition)
 
     def fire(self, now: int) -> None:
         """Lanes whose time has come are settled anew, and those queue up again that need not wait for a rate limit any longer."""

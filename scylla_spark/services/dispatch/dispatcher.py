@@ -375,6 +375,8 @@ class Dispatcher:
                 self.desk.answer(answer, self._now)
             case action.Listen(number):
                 self.desk.listen(number)
+            case action.LookAgain():
+                self._look_again()
             case action.Left(tenure, clean):
                 self._forget(tenure, clean=clean)
             case action.SendFollowUps():
@@ -472,6 +474,11 @@ class Dispatcher:
         """Scans now, after a scan that is under way: what was added does not wait for the next batch of the query."""
         return self._around.runner.run("scan", self._scan())
 
+    def _look_again(self) -> None:
+        """Looks at what was left to the tables because it could not start."""
+        self.scanner.look_again()
+        self._soon()
+
     def _tick(self) -> None:
         """One tick of the scans."""
         with contextlib.suppress(CancelledError):  # it was stopped
@@ -513,8 +520,7 @@ class Dispatcher:
                 opened |= old is not None and old.paused
             self._queues_known = True
             if opened:
-                self.scanner.look_again()  # what was left to the tables because it could not start
-                self._soon()
+                self._look_again()
 
         self.mailbox.post(put)
         if changes:

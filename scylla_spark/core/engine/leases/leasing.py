@@ -11,14 +11,15 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
-from scylla_spark.core.engine.lane import LOOKUP, RECORDING, Entry
+from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.demand import Demand, Demands
 from scylla_spark.core.engine.leases.pull_queue import PullQueues
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.memory_use import size_of
-from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
+from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import Place
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
@@ -43,6 +44,7 @@ class Leasing:
         waiting: where lanes go back to.
         cancels: ends cancelled heads.
         book: of leases.
+        rates: rate limits for which tasks have to wait.
 
     Attributes:
         demands: what is wanted.
@@ -57,6 +59,7 @@ class Leasing:
         waiting: Waiting,
         cancels: Cancels,
         book: LeaseBook,
+        rates: RateLimits,
     ) -> None:
         self._state = state
         self._gates = gates
@@ -64,6 +67,7 @@ class Leasing:
         self._waiting = waiting
         self._cancels = cancels
         self._book = book
+        self._rates = rates
         self.demands = Demands()
 
     def serve(self, now: int) -> None:
@@ -101,16 +105,22 @@ class Leasing:
         self._pulls.forget_if_empty(name)
 
     def _serve_key(self, demand: Demand, now: int) -> None:
-        """Leases the one task that is asked for, if it is the head of its lane and due."""
+        """Leases the one task that is asked for, if it is the head of its lane, due, and nothing holds it up.
+
+        Its lane keeps the place that it has, wherever that is, until it is leased: who only looks gives it no other.
+        """
         key = demand.want.key
         assert key is not None
         partition = self._state.partitions.get(place_of(key.ordering_id, self._state.limits.partitions))
         lane = partition.lanes.get(key.ordering_id) if partition is not None else None
         if demand.got or partition is None or lane is None or lane.active is None or lane.active.key != key:
             return
-        gate = self._gates.of(lane.active.data.queue)
-        if gate.is_open(now) and self._waiting.executor_of(lane.active.data) == LEASED:
-            self._try(demand, Place(0, 0, 0, lane.stamp, partition, lane), gate, now)
+        head, gate = lane.active, self._gates.of(lane.active.data.queue)
+        ready = lane.state is READY and partition.state is ACTIVE and not partition.backed_up(self._state.limits)
+        if not ready or self._waiting.executor_of(head.data) != LEASED or self._rates.of(head.data, now) is not None:
+            return
+        if gate.is_open(now) and gate.has_slot(lane.ordering_id):
+            self._begin(demand, partition, lane, head, now)
 
     def _try(self, demand: Demand, place: Place, gate: Gate, now: int) -> None:
         """Leases the head of a lane, unless something else has to come first."""
@@ -118,15 +128,22 @@ class Leasing:
         head = lane.active
         if place.void or head is None:
             return
-        if self._waiting.holds(partition, lane, head, now):
+        if self._rates.holds(partition, lane, head, now):
             self._waiting.let_in(gate.instead(lane.ordering_id))
             return  # it shares a rate limit
         if not gate.admits(partition, lane):
             return  # it waits for a slot of its group
-        retry = retry_of(head.data, self._state.policy_of(head.data))
         if partition.backed_up(self._state.limits):
             partition.overflow.append((place.stamp, lane))
-        elif not head.verified and not partition.is_fresh(head.key):
+            self._waiting.let_in(gate.instead(lane.ordering_id))
+        elif not self._begin(demand, partition, lane, head, now):
+            self._waiting.let_in(gate.instead(lane.ordering_id))
+
+    def _begin(self, demand: Demand, partition: Partition, lane: Lane, head: Entry, now: int) -> bool:
+        """Leases the head of a ready lane, or does what has to come first; whether it is leased."""
+        retry, gate = retry_of(head.data, self._state.policy_of(head.data)), self._gates.of(head.data.queue)
+        lane.stamp += 1  # wherever it has a place, that is void from now on
+        if not head.verified and not partition.is_fresh(head.key):
             lane.state = LOOKUP
             self._state.ask(action.Lookup(partition.tenure, [head.key]))
         elif head.cancelled or head.expired(now) or not retry.allows(head.used):
@@ -135,8 +152,8 @@ class Leasing:
         else:
             partition.reassure(lane)
             self._lease(demand, Run(partition, lane, head, _invocation(partition, head), LEASED, gate, retry), now)
-            return
-        self._waiting.let_in(gate.instead(lane.ordering_id))
+            return True
+        return False
 
     def _lease(self, demand: Demand, run: Run, now: int) -> None:
         """A worker gets a task, once the fact of it counts."""

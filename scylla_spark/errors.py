@@ -107,12 +107,13 @@ class RateLimited(Yield):
     Args:
         key: name of the limit, as a tag may be: `RateLimited("api.acme", retry_after="90s")`. With one argument that is `after`.
         retry_after: how long to wait (a duration, at most a day), such as what a server says in `Retry-After`.
-        after: the same, where only this task is to wait: `RateLimited(after="90s")`.
+        after: the same by the name that `Yield` has for it; without a key only this task is to wait: `RateLimited(after="90s")`.
     """
 
     def __init__(self, key: object = None, retry_after: object = None, *, after: object = None) -> None:
+        retry_after = after if retry_after is None else retry_after
         if retry_after is None:
-            key, retry_after = None, key if after is None else after
+            key, retry_after = None, key
         super().__init__(retry_after)
         self.key = key
         self.args = ("rate limited",)

@@ -171,6 +171,7 @@ class Answer(NamedTuple):
         queues: for each wanted queue.
         refusal: why nothing was done, as a stable code; empty: it was done.
         order: what an operator wants the session to do: DRAIN or STOP; empty: to go on.
+        known: the request was given something, now or before, that it keeps: it is to be given nothing more.
     """
 
     number: int
@@ -183,6 +184,7 @@ class Answer(NamedTuple):
     queues: tuple[Scarcity, ...] = ()
     refusal: str = ""
     order: str = ""
+    known: bool = False
 
 
 def new_token(partition: int, rng: random.Random) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
+from scylla_spark.core.lease import DRAIN
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import resources
@@ -85,7 +86,7 @@ class Worker:
         """Leases one after the other, for ever; while one is worked on, all that are held are kept alive.
 
         Leaving the loop reports what is left to report, and gives back what has not been worked on. Where an operator tells the
-        worker to drain or to stop, it ends at its next turn.
+        worker to drain, it ends when all that it has handed out is reported or lost; told to stop, it ends at its next turn.
 
         Args:
             n: how many to hold at once, those that wait here included; default: `slots`.
@@ -112,6 +113,7 @@ class Worker:
                 given.append(lease)
                 yield lease
                 conversation.wake()
+            self._see_out(conversation, waiting, given)
         finally:
             conversation.stop(_FLUSH_S)
 
@@ -198,6 +200,16 @@ class Worker:
         wishes = Wishes(self._queues, None if handlers is None else tuple(handlers), self._lease_ms)
         worker = self.name, secrets.token_hex(8)
         return Conversation(self._site, worker, about, wishes=wishes, room=room, arrived=arrived)
+
+    def _see_out(self, conversation: Conversation, waiting: deque[Lease], given: Sequence[Lease]) -> None:
+        """Where an operator has told the worker to drain: what other threads work on goes on until its end, the rest goes back."""
+        with conversation.lock:
+            while conversation.order == DRAIN and conversation.error is None and not self._stop.is_set():
+                while waiting:
+                    waiting.popleft().yield_()
+                if all(lease.reported or lease.lost.is_set() for lease in given):
+                    break
+                conversation.lock.wait(_LOOK_S)
 
     def _next(self, conversation: Conversation, waiting: deque[Lease], idle_us: int | None) -> Lease | None:
         until = None if idle_us is None else boot_us() + idle_us

@@ -327,9 +327,11 @@ def test_the_same_request_gets_the_same_leases_and_no_others(wire, queue):
     for _ in range(3):
         wire.put(queue)
     eventually(lambda: wire("GET", f"/v1/queues/{queue}/scale")["ready"] == 3, PATIENCE, "three wait")
-    first = wire.lease(queue, 2, request_id="r1")
-    assert [one["lease"] for one in wire.lease(queue, 2, request_id="r1")] == [one["lease"] for one in first]
-    (other,) = wire.lease(queue, 2, request_id="r2")
+    first = wire.lease(queue, 2, worker="w", request_id="r1")
+    assert [one["lease"] for one in wire.lease(queue, 2, worker="w", request_id="r1")] == [
+        one["lease"] for one in first
+    ]
+    (other,) = wire.lease(queue, 2, worker="w", request_id="r2")
     assert [wire.end("complete", one) for one in (*first, other)] == ["ok"] * 3
 
 

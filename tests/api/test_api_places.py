@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 
@@ -82,6 +83,14 @@ def test_who_only_waits_is_told_to_come_again_where_too_many_do(crowded: Client)
     assert [kind(answer) for answer in answers] == ["/problems/busy"] * 2
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
     assert crowded.post("/v1/queues/gpu/leases", json={}).status_code == 200, "it does not wait"
+
+
+@pytest.mark.parametrize("path", ["/v1/queues/gpu/leases", f"/v1/tasks/{quote('2026-01-31T09:00:00Z,a,b')}:lease"])
+def test_a_request_that_is_told_apart_by_its_name_needs_the_name_of_its_worker(crowded: Client, path: str) -> None:
+    refused = crowded.post(path, json={"request_id": "1"})
+    assert kind(refused) == "/problems/invalid"
+    assert "worker" in refused.text
+    assert crowded.post(path, json={"request_id": "1", "worker": "http"}).status_code != 422
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class OneDesk:
         if self.refuses:
             return Answer(call.number, refusal=self.refuses)
         most = sum(want.most for want in call.wants)
-        leases = tuple(map(granted, self.told.get(call.request) or self.gives[:most]))
+        leases = tuple(map(granted, self.told.get(call.request, self.gives[:most])))
         statuses = (OK,) * (len(call.reports) + len(call.signs))
         scarcity = (Scarcity("q", 2, 5, ""),)
         return Answer(
@@ -101,6 +101,7 @@ class OneDesk:
             digest=folded(self.held),
             queues=scarcity,
             order=self.order,
+            known=bool(call.request) and call.request in self.told,
         )
 
 
@@ -457,3 +458,47 @@ def test_the_strictest_order_of_all_is_told_and_ends_the_waiting(desks, orders, 
         desk.order = order
     wait_us = 20_000_000 if told else 0
     assert answer(desks, session="s", sequence=1, until_us=wait_us, wants=(Want("q"),)).order == told
+
+
+def test_a_request_that_two_had_answered_is_told_as_much_as_it_wants_and_the_rest_goes_back(desks):
+    for number, desk in enumerate(desks.desks.values()):
+        desk.told = {"r": [new_token(number, RNG)]}
+    found = answer(desks, wants=(Want("q", 1),), request="r")
+    assert len(found.leases) == 1
+    returned = [report.token for desk in desks.desks.values() for call in desk.heard for report in call.reports]
+    given = {token for desk in desks.desks.values() for token in desk.told["r"]}
+    assert set(returned) == given - {found.leases[0].token}
+
+
+def test_a_request_whose_task_is_done_is_given_no_other_by_another_desk(desks):
+    desks.desks["even"].told = {"r": []}
+    desks.desks["odd"].gives = [new_token(1, RNG)]
+    found = answer(desks, wants=(Want("q", 1),), request="r")
+    assert (found.leases, found.refusal) == ((), "")
+
+
+@pytest.mark.parametrize("lease_ms", [None, 0])
+@pytest.mark.parametrize("trouble", ["dead", "refuses"])
+def test_a_request_is_done_only_when_all_have_said_that_they_do_not_know_it(desks, lease_ms, trouble):
+    even, odd = desks.desks.values()
+    setattr(even, trouble, UNAVAILABLE)
+    odd.gives = [new_token(1, RNG)]
+    found = answer(desks, wants=(Want("q", 1, lease_ms=lease_ms),), request="r")
+    assert (found.leases, found.refusal) == ((), UNAVAILABLE)
+    setattr(even, trouble, "")
+    assert len(answer(desks, wants=(Want("q", 1, lease_ms=lease_ms),), request="r").leases) == 1
+
+
+def test_what_was_handed_over_is_told_though_it_is_more_than_was_wanted(desks):
+    for number, desk in enumerate(desks.desks.values()):
+        desk.told = {"r": ["", new_token(number, RNG)]}
+    found = answer(desks, wants=(Want("q", 1, lease_ms=0),), request="r")
+    assert [lease.token for lease in found.leases] == ["", ""]
+
+
+def test_an_order_ends_the_waiting_of_what_is_to_be_handed_over(desks):
+    for desk in desks.desks.values():
+        desk.order = "stop"
+    found = answer(desks, session="s", sequence=1, until_us=20_000_000, wants=(Want("q", lease_ms=0),))
+    assert found.order == "stop"
+    assert [len(desk.heard) for desk in desks.desks.values()] == [1, 1]

@@ -993,3 +993,39 @@ def test_after_the_clock_was_set_it_is_asked_again(world):
     world.pump()
     assert len(asked(world)) == 2
     assert world.sign(lease.token) == OK
+
+
+def test_a_request_whose_lease_ran_out_before_it_came_again_is_done_anew(world):
+    world.put()
+    assert len(world.leases(world.once(1, lease_ms=1_000, request="r"))) == 1
+    world.at(1.5)
+    (again,) = world.leases(world.once(1, lease_ms=1_000, request="r"))
+    assert again.attempt == 2
+
+
+def test_an_answer_says_whether_its_request_has_got_what_it_gets(world):
+    assert not world.answer(world.once(0, request="r")).known
+    assert not world.answer(world.once(1, request="r")).known, "it was given nothing"
+    world.put("a", "1")
+    world.put("b", "2")
+    told = world.answer(world.once(1, request="r"))
+    assert told.known
+    assert world.report(told.leases[0].token) == OK
+    for most in (0, 1):
+        told = world.answer(world.once(most, request="r"))
+        assert (told.known, told.leases) == (True, ()), "it is done"
+    assert not world.answer(world.once(1)).known, "it was no request"
+
+
+def test_a_task_whose_confirmations_were_lost_waits_no_longer_than_ten_seconds(world):
+    world.put(retry=(None, 3_600_000, 7_200_000))
+    for _ in range(4):
+        assert len(world.leases(world.ask())) == 1
+        world.at((world.now - NOW) / SECOND + 2.1)
+        world.sequences.clear()
+        world.engine.leave("w", "s", world.now)
+        world.pump()
+        world.at((world.now - NOW) / SECOND + 10)
+    waits = [fact.next_us - fact.finished_us for fact in world.facts if fact.outcome == "yielded"]
+    assert waits[0] == 0
+    assert set(waits[1:]) == {10 * SECOND}

@@ -199,6 +199,8 @@ def test_a_lost_lease_is_told_to_its_code_and_not_held_any_more(desk):
         (RateLimited(2), "yielded", None),
         (RateLimited(after=2), "yielded", None),
         (RateLimited("api.acme", retry_after=2), "yielded", "rate_limited"),
+        (RateLimited("api.acme", after=2), "yielded", "rate_limited"),
+        (RateLimited("api.acme", 2), "yielded", "rate_limited"),
     ],
 )
 def test_leaving_by_an_exception_reports_it_and_the_loop_goes_on(desk, error, outcome, code):
@@ -611,3 +613,33 @@ def test_the_command_line_says_that_there_is_no_such_worker():
         done = CliRunner().invoke(app, ["worker", "drain", "w", "--url", server.url])
     assert isinstance(done.exception, NotFoundError)
     assert "No worker 'w'" in str(done.exception)
+
+
+def test_a_loop_over_leases_that_is_to_drain_waits_for_what_other_threads_work_on():
+    with SyncScript(tasks=3) as server:
+        leases = Worker(server.url, "q", name="w").leases(3)
+        first, second = next(leases), next(leases)
+        conversation = leases.gi_frame.f_locals["conversation"]
+        ended = threading.Event()
+        thread = threading.Thread(target=lambda: (list(leases), ended.set()))
+        server.order("drain")
+        eventually(lambda: conversation.order, 10, "it is told")
+        thread.start()
+        assert not ended.wait(1), "two are worked on"
+        assert not server.left
+        first.complete()
+        assert not ended.wait(0.2)
+        second.complete()
+        assert ended.wait(10)
+        thread.join(10)
+    assert sorted(one["outcome"] for one in server.results) == ["succeeded", "succeeded", "yielded"]
+    assert server.left
+
+
+def test_a_loop_over_leases_that_is_to_stop_waits_for_nothing():
+    with SyncScript(tasks=1) as server:
+        leases = Worker(server.url, "q", name="w").leases(2)
+        next(leases)
+        server.order("stop")
+        assert list(leases) == []
+    assert (server.results, server.left) == ([], True)

@@ -601,7 +601,7 @@ def share_a_limit(task):
 
 def test_a_rate_limit_is_waited_for_by_all_that_share_it():
     with world([run_into_a_limit, share_a_limit, noted], START) as w:
-        first = w.enqueue("run_into_a_limit")
+        first = w.enqueue("run_into_a_limit", tags=["api.acme"])
         w.advance("1s")
         waiting = [w.enqueue("shares_a_limit"), w.enqueue("noted", tags=["api.acme"])]
         w.advance("80s")

@@ -31,6 +31,7 @@ from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIE
 
 CONFIRM_US: Final = 2_000_000  # a worker says within this time that it got what it was given
 _NEWS_US: Final = 1_000_000  # what a lease tells of itself is recorded so long after, with what is told meanwhile
+_LOST_ANSWERS_US: Final = 10_000_000  # a task waits no longer that nobody has begun: it is the network that was away
 _DEAF_US: Final = 30_000_000  # no longer than this is waited for what workers may have said
 _SLACK: Final = 1_024  # marks of ended leases that are kept before they are swept out
 _COUNTED: Final = 10_000  # ended leases that wait to be counted
@@ -323,7 +324,7 @@ class LeaseBook:
         note = lease.note
         if not lease.confirmed:
             said = f"Worker {note.worker!r} did not say that it got the task."
-            self.give_back(lease, now, UNCONFIRMED, said, after_us=self._wait_us(lease))
+            self.give_back(lease, now, UNCONFIRMED, said, after_us=min(self._wait_us(lease), _LOST_ANSWERS_US))
             return
         over = now >= note.until_us
         said = "kept it as long as is allowed" if over else f"gave no sign of life for {note.lease_ms / 1000:g} s"

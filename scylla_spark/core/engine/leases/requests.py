@@ -8,7 +8,7 @@ from typing import Final
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
 from scylla_spark.core.lease import Call
-from scylla_spark.core.task import YIELDED
+from scylla_spark.core.task import TIMED_OUT, YIELDED
 
 _REMEMBERED_US: Final = 600_000_000  # a request is forgotten so long after it was answered …
 _MOST: Final = 10_000  # … or when so many others came after it …
@@ -20,7 +20,7 @@ _Name = tuple[str, str]  # worker, request
 class Requests:
     """What was leased for requests lately.
 
-    A request that was given nothing, or whose leases were all given back, is as good as new. So is one that nobody remembers.
+    A request that was given nothing, or whose leases were all given back or ran out, is as good as new. So is one that nobody remembers.
 
     Args:
         book: of leases.
@@ -89,4 +89,4 @@ class Requests:
         self._all_bytes -= self._bytes.pop(name, 0)
 
     def _came_back(self, lease: Lease) -> bool:
-        return self._book.how_ended(lease.digest) == YIELDED
+        return self._book.how_ended(lease.digest) in (YIELDED, TIMED_OUT)

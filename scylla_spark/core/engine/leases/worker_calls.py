@@ -266,6 +266,7 @@ class Leases:
         return Answer(
             call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
             folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues), order=session.order,
+            known=bool(call.request and session.given),
         )  # fmt: skip
 
     def _forget_idle(self, now: int) -> None:

@@ -28,6 +28,7 @@ class _Part(NamedTuple):
     address: str
     call: Call
     answer: Answer
+    unheard: bool = False  # it did not answer, or was not certain
 
 
 class _Round:
@@ -56,7 +57,7 @@ class _Round:
             if not done:
                 break
             self._ask()
-            if wait_s and not self._hurries and any(map(_ends_waiting, _results(self.asked).values())):
+            if wait_s and not self._hurries and any(map(_says_something, _results(self.asked).values())):
                 self._hurry()
         return {self._addresses[answer]: told for answer, told in _results(self.asked).items()}
 
@@ -112,9 +113,12 @@ class LeaseCalls:
         if len(addresses) == 1 and len(owners) == self._desks.partitions:
             return await self._ask(addresses[0], call)
         if call.request and call.wants:
-            known = _merged(call, await self._all(addresses, call._replace(wants=(), until_us=0), owners))
-            if known.leases:
-                return known  # it was answered before, and that answer was lost
+            told = await self._all(addresses, call._replace(wants=(), until_us=0), owners)
+            known = _merged(call, told)
+            if known.known:
+                return await self._without_surplus(call, known)  # it was answered before, and that answer was lost
+            if any(part.unheard for part in told):  # it may have been that one that answered it
+                return known._replace(refusal=known.refusal or UNAVAILABLE)
         if any(want.lease_ms == 0 for want in call.wants):
             return await self._in_turn(addresses, call, owners)
         return await self._several(addresses, call, owners)
@@ -151,7 +155,7 @@ class LeaseCalls:
         found = await self._heard(call, parts)
         if not found:
             raise too_slow()
-        return [_Part(address, part, _known(part, found.get(address))) for address, part in parts.items()]
+        return [_told(address, part, found.get(address)) for address, part in parts.items()]
 
     async def _heard(self, call: Call, parts: Mapping[str, Call]) -> Mapping[str, Answer]:
         """What was answered in time, by address; of a call that ends otherwise, what was leased goes back."""
@@ -180,14 +184,15 @@ class LeaseCalls:
         return None
 
     async def _without_surplus(self, call: Call, answer: Answer) -> Answer:
-        """More than was wanted goes back at once: the least urgent."""
+        """More than was wanted goes back at once: the least urgent. What has ended with being handed over cannot, and is told."""
         most = sum(want.most for want in call.wants)
         if not call.wants or len(answer.leases) <= most:
             return answer
         leases = sorted(
-            answer.leases, key=lambda lease: (-lease.priority, lease.key.time_us)
+            answer.leases, key=lambda lease: (bool(lease.token), -lease.priority, lease.key.time_us)
         )  # as each queue gives them out
-        surplus = [lease.token for lease in leases[most:] if lease.token]
+        most = max(most, sum(not lease.token for lease in leases))
+        surplus = [lease.token for lease in leases[most:]]
         if surplus:
             with contextlib.suppress(UnreachableError):  # it ends by itself; what is wanted is not lost with it
                 await self.call(Call(0, call.worker, reports=tuple(Report(token, YIELDED) for token in surplus)))
@@ -227,11 +232,9 @@ def _owner(owners: Mapping[int, str], token: str) -> str | None:
 
 
 def _says_something(answer: Answer) -> bool:
-    return bool(answer.leases or answer.lost or answer.cancelled or (answer.refusal and answer.refusal != UNAVAILABLE))
-
-
-def _ends_waiting(answer: Answer) -> bool:
-    return bool(answer.order) or _says_something(answer)
+    """Whether an answer is not to wait for those of others."""
+    told = answer.leases or answer.lost or answer.cancelled or answer.order
+    return bool(told or (answer.refusal and answer.refusal != UNAVAILABLE))
 
 
 def _spoken_for(of_token: Mapping[str, str | None], address: str) -> Callable[[str], bool]:
@@ -253,12 +256,12 @@ def _results(answers: Iterable[asyncio.Future[Answer]]) -> dict[asyncio.Future[A
     return {one: one.result() for one in come}
 
 
-def _known(part: Call, answer: Answer | None) -> Answer:
-    """An answer, in which one who did not answer, or was not certain, has not heard anything."""
+def _told(address: str, part: Call, answer: Answer | None) -> _Part:
+    """What a desk was asked and has answered; one who did not answer, or was not certain, has not heard anything."""
     if answer is None or answer.refusal == UNAVAILABLE:
         unheard = (UNAVAILABLE,) * (len(part.reports) + len(part.signs))
-        return (answer or Answer(part.number))._replace(statuses=unheard)
-    return answer
+        return _Part(address, part, (answer or Answer(part.number))._replace(statuses=unheard), unheard=True)
+    return _Part(address, part, answer)
 
 
 def _merged(call: Call, parts: Sequence[_Part]) -> Answer:
@@ -289,4 +292,5 @@ def _merged(call: Call, parts: Sequence[_Part]) -> Answer:
         queues=tuple(map(together, queues.values())),
         refusal=refusal,
         order=max((answer.order for answer in newest), default=""),  # STOP goes before DRAIN
+        known=any(answer.known for answer in answers),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
@@ -190,16 +190,33 @@ RequestId = Annotated[
     str,
     Field(
         max_length=100,
-        description="Unique among the requests of this worker: the same again, if the answer was lost, gets the same leases",
+        description="Unique among the requests of this `worker`, which has to be named: the same again, if the answer was lost, gets "
+        "the same leases",
     ),
 ]
 
 
-class LeaseBody(Body):
-    """A caller without a session wants to lease."""
+class _RequestBody(Body):
+    """What a caller without a session may want once, however often it says so."""
 
     worker: WorkerName = "http"
     request_id: RequestId = ""
+
+    @model_validator(mode="after")
+    def _names_itself(self) -> Self:
+        """Two that call themselves nothing would have their requests in common, and the same leases.
+
+        Raises:
+            ValueError: it does not say who it is.
+        """
+        if self.request_id and "worker" not in self.model_fields_set:
+            raise ValueError("A `request_id` needs a `worker`: requests are told apart by both")
+        return self
+
+
+class LeaseBody(_RequestBody):
+    """A caller without a session wants to lease."""
+
     max: Annotated[int, Field(ge=1, le=MOST_WANTED)] = 1
     handlers: Annotated[list[Name] | None, Field(max_length=1_000)] = None
     wait_ms: WaitMs = 0
@@ -214,11 +231,9 @@ class LeaseBody(Body):
         )
 
 
-class LeaseTaskBody(Body):
+class LeaseTaskBody(_RequestBody):
     """A caller wants to lease one task by its name."""
 
-    worker: WorkerName = "http"
-    request_id: RequestId = ""
     wait_ms: WaitMs = 0
     lease_ms: LeaseMs = None
 

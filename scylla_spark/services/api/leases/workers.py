@@ -157,7 +157,11 @@ async def _ordered(api: Asked, worker: str, order: str) -> Response:
     return answer({"worker": worker, "order": order})
 
 
-@routes.post("/v1/queues/{queue}/leases", operation_id="lease_from_a_queue", responses=answers({200: LeasesView}, *_IN))
+@routes.post(
+    "/v1/queues/{queue}/leases",
+    operation_id="lease_from_a_queue",
+    responses=answers({200: LeasesView}, *_IN, problems.SUPERSEDED),
+)
 async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body: LeaseBody) -> Response:
     """Lease the most urgent tasks of a queue, without a session: each lease lasts until it is reported, or not extended."""
     call = body.call(queue)
@@ -170,7 +174,7 @@ async def lease(api: Asked, request: Request, spoken: Spoken, queue: Name, body:
 
 @routes.post(
     "/v1/tasks/{key}:lease", operation_id="lease_a_task",
-    responses=answers({200: LeaseView}, *_IN, problems.NOT_FOUND, problems.NOT_READY),
+    responses=answers({200: LeaseView}, *_IN, problems.NOT_FOUND, problems.NOT_READY, problems.SUPERSEDED),
 )  # fmt: skip
 async def lease_task(
     api: Asked, own: Own, request: Request, spoken: Spoken, key: TaskId, body: LeaseTaskBody
@@ -261,7 +265,7 @@ _REFUSED = {
     UNAVAILABLE: (problems.UNREACHABLE, "The dispatcher is not certain to own its partitions at the moment."),
     "worker_replaced": (problems.REPLACED, "Another session calls itself by this worker's name."),
     "sequence_out_of_order": (problems.OUT_OF_ORDER, "A later call of this session has been taken."),
-    "superseded": (problems.SUPERSEDED, "The session has called again meanwhile."),
+    "superseded": (problems.SUPERSEDED, "The session has called again meanwhile, or the same request was sent again."),
 }
 
 

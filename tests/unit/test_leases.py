@@ -1,6 +1,8 @@
 """Leases: what workers are given, what keeps it theirs, and how it ends."""
 
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -698,15 +700,33 @@ def test_requests_are_remembered_within_bounds(world, monkeypatch):
     for n in range(9):
         world.put(f"lane{n}", f"u{n}", payload='"' + 1_000 * "x" + '"')
         assert len(world.leases(world.once(1, request=f"r{n}"))) == 1
-    assert len(requests_of._sessions) == 3
-    assert 3_000 < requests_of._all_bytes < 9_000
+    assert len(requests_of._told) == 3
+    assert 3_000 < requests_of._bytes < 9_000
     monkeypatch.setattr(requests, "_MOST_BYTES", 4_000)
     world.put()
     world.leases(world.once(1, request="last"))
-    assert ("curl", "last") in requests_of._sessions
-    assert requests_of._all_bytes < 4_000
+    assert ("curl", "last") in requests_of._told
+    assert requests_of._bytes < 4_000
+    world.engine.hang_up([world.once(1, wait=20, request="gone")])
     world.at(700)
-    assert (len(requests_of._sessions), requests_of._all_bytes) == (0, 0)
+    assert (len(requests_of._told), requests_of._bytes, len(requests_of._sessions)) == (0, 0, 0)
+
+
+def test_a_request_keeps_nothing_of_a_partition_that_is_left(world):
+    world.put()
+    for number in range(50):
+        world.put(f"lane{number}", payload='"' + 1_000 * "x" + '"')
+    (lease,) = world.leases(world.once(1, request="r"))
+    kept = weakref.ref(world.partition)
+    world.engine.drop(0)
+    world.other.clear()
+    world.at(3)
+    assert world.leases(world.once(1)) == [], "void places are swept out"
+    gc.collect()
+    assert kept() is None
+    told = world.answer(world.once(0, request="r"))
+    assert (told.known, told.leases) == (True, ()), "who has it now is not known here"
+    assert lease.token
 
 
 @pytest.mark.parametrize("orders", [["drain"], ["stop"], ["drain", "stop"], ["stop", "drain"]])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 from scylla_spark.core.engine.leases.book import LeaseBook
-from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
-from scylla_spark.core.lease import Call
+from scylla_spark.core.engine.leases.worker_session import WorkerSession
+from scylla_spark.core.lease import Call, Granted
 from scylla_spark.core.task import TIMED_OUT, YIELDED
 
 _REMEMBERED_US: Final = 600_000_000  # a request is forgotten so long after it was answered …
@@ -15,6 +15,14 @@ _MOST: Final = 10_000  # … or when so many others came after it …
 _MOST_BYTES: Final = 64 * 1024 * 1024  # … or ones that were told so much
 
 _Name = tuple[str, str]  # worker, request
+
+
+class _Told(NamedTuple):
+    """What a request was told: digest of the token → lease. It refers to no partition, which may be left meanwhile."""
+
+    leases: dict[str, Granted]
+    bytes: int
+    answered_us: int
 
 
 class Requests:
@@ -28,12 +36,12 @@ class Requests:
 
     def __init__(self, book: LeaseBook) -> None:
         self._book = book
-        self._sessions: OrderedDict[_Name, WorkerSession] = OrderedDict()  # who called last is last
-        self._bytes: dict[_Name, int] = {}
-        self._all_bytes = 0
+        self._sessions: OrderedDict[_Name, WorkerSession] = OrderedDict()  # of what is not answered; the latest is last
+        self._told: OrderedDict[_Name, _Told] = OrderedDict()  # who was answered last is last
+        self._bytes = 0
 
     def session_of(self, call: Call) -> WorkerSession:
-        """What is known of a request."""
+        """The session of a request, in which an earlier call of it may still wait."""
         name = call.worker, call.request
         session = self._sessions.pop(name, None) or WorkerSession(call.worker, "")
         self._sessions[name] = session
@@ -47,46 +55,57 @@ class Requests:
             call: of the same request, perhaps its first.
             now: microseconds since the epoch.
         """
-        if session.given and all(self._came_back(lease) for lease in session.given):
-            session.given = []
-        session.ask_again()
-        for lease in session.fresh:
-            if lease.held and self._book.get(lease.digest) is lease:
+        name = call.worker, call.request
+        told = self._told.get(name)
+        if told is not None and all(self._book.how_ended(digest) in (YIELDED, TIMED_OUT) for digest in told.leases):
+            self._drop(name)
+            told = None
+        given = (*(told.leases if told is not None else ()), *(lease.digest for lease in session.fresh))
+        for digest in given:
+            lease = self._book.get(digest)
+            if lease is not None and lease.held:
                 self._book.confirm(lease, now)
-        return call._replace(wants=()) if session.fresh else call
+        return call._replace(wants=()) if given else call
 
-    def answered(self, session: WorkerSession, call: Call, told_bytes: int, now: int) -> None:
-        """A request has its answer; what it was given is remembered for a while.
+    def answered(
+        self, session: WorkerSession, call: Call, new: dict[str, Granted], new_bytes: int, now: int
+    ) -> dict[str, Granted]:
+        """A request has its answer, which is remembered for a while; returns all that it was given, now or before.
 
         Args:
             session: of the request.
-            call: that was answered.
-            told_bytes: of what was new in the answer.
+            call: that is answered.
+            new: digest of the token → lease, of what it was not told before.
+            new_bytes: how many bytes that takes.
             now: microseconds since the epoch.
         """
         name = call.worker, call.request
-        if self._sessions.get(name) is not session:
-            return
-        if session.given:
-            self._bytes[name] = self._bytes.get(name, 0) + told_bytes
-            self._all_bytes += told_bytes
-        else:
+        if self._sessions.get(name) is session:
+            del self._sessions[name]
+        before = self._told.get(name)
+        told = _Told(new, new_bytes, now)
+        if before is not None:
             self._drop(name)
+            told = _Told(before.leases | new, before.bytes + new_bytes, now)
+        if told.leases:
+            self._told[name] = told
+            self._bytes += told.bytes
         self.forget(now)
+        return told.leases
 
     def forget(self, now: int) -> None:
         """Forgets what is too old, or too much; not what waits."""
+        while self._told:
+            name, told = next(iter(self._told.items()))
+            fits = len(self._told) <= _MOST and self._bytes <= _MOST_BYTES
+            if fits and now - told.answered_us <= _REMEMBERED_US:
+                break
+            self._drop(name)
         while self._sessions:
             name, session = next(iter(self._sessions.items()))
-            is_old = now - session.seen_us > _REMEMBERED_US
-            fits = len(self._sessions) <= _MOST and self._all_bytes <= _MOST_BYTES
-            if session.call is not None or session.reserved or (fits and not is_old):
-                return
-            self._drop(name)
+            if session.call is not None or session.reserved or now - session.seen_us <= _REMEMBERED_US:
+                break
+            del self._sessions[name]  # its caller hung up, and what it was about to be given goes to others
 
     def _drop(self, name: _Name) -> None:
-        del self._sessions[name]
-        self._all_bytes -= self._bytes.pop(name, 0)
-
-    def _came_back(self, lease: Lease) -> bool:
-        return self._book.how_ended(lease.digest) in (YIELDED, TIMED_OUT)
+        self._bytes -= self._told.pop(name).bytes

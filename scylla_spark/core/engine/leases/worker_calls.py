@@ -7,7 +7,7 @@ give, something to tell, or no more time to wait.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -250,23 +250,23 @@ class Leases:
         told_bytes = session.bytes
         session.tell()
         self._forget_call(session)
+        held = (lease for lease in session.given if not lease.token or self._book.get(lease.digest) is lease)
+        given = {lease.digest: _granted(lease) for lease in held}
         if call.request:
-            self._requests.answered(session, call, told_bytes, now)
-        self._state.ask(action.Answered(self._answer(session, call, now)))
+            given = self._requests.answered(session, call, given, told_bytes, now)
+        self._state.ask(action.Answered(self._answer(session, call, given, now)))
         for lease in session.given:
             if lease.token:
                 self._book.deliver(lease, now)
 
-    def _answer(self, session: WorkerSession, call: Call, now: int) -> Answer:
-        leases = [
-            _granted(lease) for lease in session.given if not lease.token or self._book.get(lease.digest) is lease
-        ]
+    def _answer(self, session: WorkerSession, call: Call, given: Mapping[str, Granted], now: int) -> Answer:
+        leases = [lease for digest, lease in given.items() if not lease.token or self._book.get(digest) is not None]
         held = [lease.token for lease in session.held.values() if lease.token]
         queues = dict.fromkeys(want.queue for want in call.wants)
         return Answer(
             call.number, tuple(session.statuses), tuple(leases), session.told.lost, session.told.cancelled, len(session.held),
             folded(held), tuple(self._leasing.scarcity(queue, now) for queue in queues), order=session.order,
-            known=bool(call.request and session.given),
+            known=bool(call.request and given),
         )  # fmt: skip
 
     def _forget_idle(self, now: int) -> None:

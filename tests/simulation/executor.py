@@ -132,9 +132,10 @@ class ModelExecutor:
     def _limit(self, item: Invocation) -> tuple[Failure | None, int]:
         """Whether what yields has run into a rate limit, and how long it is to wait in milliseconds."""
         rng, chance = self._world.rng, self._load.limited
-        if not chance or self._world.calm or rng.random() >= chance:
+        if not chance or rng.random() >= chance:
             return None, 200
-        return Failure(RATE_LIMITED, rng.choice(item.tags or RATE_KEYS)), rng.choice(self._load.limit_ms)
+        waits = (200, 3_000, 8_000) if self._world.calm else self._load.limit_ms
+        return Failure(RATE_LIMITED, rng.choice(item.tags or RATE_KEYS)), rng.choice(waits)
 
     def _behind(self, item: Invocation) -> list[Outcome]:
         """What waits behind a task of its lane is handed back."""

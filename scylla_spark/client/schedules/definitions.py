@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from scylla_spark.clock import iso
 from scylla_spark.core.key import instant_us
-from scylla_spark.core.plan.schedule_format import read_schedule, read_trigger
+from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError

@@ -10,7 +10,7 @@ def without_work(trigger: Mapping[str, Any], work: str) -> Mapping[str, Any] | N
     """A trigger, as JSON, without what waits for a work; None: nothing of it can hold any more.
 
     Args:
-        trigger: as `schedule_format` reads it.
+        trigger: as `trigger_format` reads it.
         work: name of a schedule or handler that is gone.
     """
     kind = trigger.get("kind")

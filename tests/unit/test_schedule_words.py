@@ -59,6 +59,11 @@ def told(rows):
             "when nothing came of event:beat for 1d2h",
         ),
         (
+            Trigger.absent(Trigger.after("load", ["succeeded", "failed"]), "26h"),
+            "no after:load for 1d2h",
+            "when no run of 'load' has failed or succeeded for 1d2h",
+        ),
+        (
             Trigger.table("orders", min_rows=2, settle="1m"),
             "table:orders",
             "when the table 'orders' has grown by 1 commit and 2 rows, and was quiet for 1m",

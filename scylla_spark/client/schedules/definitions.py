@@ -162,7 +162,12 @@ class Trigger:
 
     @classmethod
     def absent(cls, of: Trigger, within: _Duration) -> Trigger:
-        """Fires once when nothing came of a table, dataset or event for so long; again only after it came."""
+        """Fires once when nothing came of a table, dataset or event for so long, or no run ended so; again only after it came.
+
+        Args:
+            of: `table`, `partitions`, `event` or `after`, whose occurrences are missing.
+            within: for so long (duration), a second at least.
+        """
         return cls({"kind": "absent", "of": of.definition, "within": _span(within)})
 
     # -- logic ----------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class _Runs(TypedDict, total=False):
 @with_config(STRICT)
 class _Absent(TypedDict):
     kind: Literal["absent"]
-    of: Annotated[_Table | _Partitions | _Event, Field(discriminator="kind")]
+    of: Annotated[_Table | _Partitions | _Event | _Runs, Field(discriminator="kind")]
     within: Micros
 
 
@@ -208,7 +208,7 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
     if kind == "after":
         return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])), found.get("atLeast", 1))
     of = _leaf(found["of"])
-    assert isinstance(of, OnTable | OnPartitions | OnEvent)
+    assert isinstance(of, OnTable | OnPartitions | OnEvent | OnRuns)
     return OnAbsence(of, found["within"])
 
 

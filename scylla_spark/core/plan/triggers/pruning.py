@@ -16,6 +16,8 @@ def without_work(trigger: Mapping[str, Any], work: str) -> Mapping[str, Any] | N
     kind = trigger.get("kind")
     if kind == "after":
         return None if trigger["work"] == work else trigger
+    if kind == "absent":
+        return trigger if without_work(trigger["of"], work) is not None else None
     if kind not in ("all", "any"):
         return trigger
     branches = [without_work(branch, work) for branch in trigger["of"]]

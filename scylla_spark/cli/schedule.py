@@ -40,7 +40,7 @@ _MOST_SHOWN = 3
 def list_(
     ctx: typer.Context,
     kind: Annotated[str | None, typer.Option(help="time, event, partitions, table, after")] = None,
-    state: Annotated[str | None, typer.Option(help="active or paused")] = None,
+    state: Annotated[str | None, typer.Option(help="active, paused or completed")] = None,
     tag: Tag = None,
     owner: Annotated[str | None, typer.Option(help="Whom to ask")] = None,
     next_before: Annotated[str | None, typer.Option(help="Due before: an instant, or +1h")] = None,
@@ -53,7 +53,7 @@ def list_(
     cli = context(ctx)
     before_us = None if next_before is None else instant(next_before)
     plan = _state(cli)
-    found = chosen(plan.entries, Selection(kind, state, tag, owner))
+    found = chosen(plan, Selection(kind, state, tag, owner), _now())
     rows = listed(found, plan, before_us, limit, _now())
     cli.output.rows(rows, _COLUMNS, empty="No such schedules.")
     if len(rows) == limit and len(found) > limit:
@@ -82,6 +82,7 @@ def show(ctx: typer.Context, name: Name) -> None:
 def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the next planned times, with what clock changes and holidays do to them."""
     from scylla_spark.client.schedules.times import following
+    from scylla_spark.core.plan.schedule_state import state_of
 
     cli = context(ctx)
     plan = _state(cli)
@@ -89,6 +90,8 @@ def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     rows = following(series, plan.calendars, _now(), count)
     if entry.paused:
         cli.output.say("It is paused: nothing of this runs until it is resumed.")
+    elif rows and state_of(entry, plan.calendars, _now()) == "completed":
+        cli.output.say("It is completed: too few branches of its trigger can still come, so nothing of this runs.")
     _show_times(cli, rows, f"{name} has no time that is still to come.")
 
 

@@ -106,7 +106,7 @@ def _rank(verdict: str) -> int:
 
 def _brief(definition: dict[str, Any]) -> str:
     from scylla_spark.client.schedules.trigger_words import brief
-    from scylla_spark.core.plan.schedule_format import read_trigger
+    from scylla_spark.core.plan.trigger_format import read_trigger
 
     return f"{definition['handler']}: {brief(read_trigger(definition['trigger']))}"
 
@@ -139,7 +139,7 @@ def _judged(one: FileSchedule, known: set[str] | None, *, twice: bool) -> dict[s
     from scylla_spark.client.schedules.lint import ERROR, findings
     from scylla_spark.client.schedules.trigger_words import in_words
     from scylla_spark.clock import now_us
-    from scylla_spark.core.plan.schedule_format import read_trigger
+    from scylla_spark.core.plan.trigger_format import read_trigger
 
     told = [{"level": ERROR, "text": "another schedule of the file has its name"}] if twice else []
     if one.schedule is None:

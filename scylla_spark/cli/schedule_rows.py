@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.client.schedules.handle import ScheduleStatus, planned, status_of
+from scylla_spark.client.schedules.handle import ScheduleStatus, status_of
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError
@@ -32,8 +32,9 @@ def listed(
     for entry in found:
         if len(rows) == limit:
             break
-        if before_us is None or (not entry.paused and _is_due(entry, plan, before_us, now)):
-            rows.append(_row(entry, status_of(entry, plan, now)))
+        status = status_of(entry, plan, now)
+        if before_us is None or (status.next_at is not None and to_us(status.next_at) < before_us):
+            rows.append(_row(entry, status))
     return rows
 
 
@@ -106,11 +107,6 @@ def _row(entry: Entry, status: ScheduleStatus) -> dict[str, Any]:
         "running": status.running, "waiting": status.waiting, "failures": status.failures, "handler": status.handler,
         "revision": status.revision, "note": status.note,
     }  # fmt: skip
-
-
-def _is_due(entry: Entry, plan: PlanState, before_us: int, now: int) -> bool:
-    following = planned(entry, plan, now, 1)
-    return bool(following) and to_us(following[0]) < before_us
 
 
 def _seen(entry: Entry, latches: Mapping[int, Any]) -> list[str]:

@@ -299,7 +299,7 @@ class Scheduler:
 
         Args:
             kind: only those that listen to "time", "event", "partitions", "table" or "after".
-            state: only those that are "active" or "paused".
+            state: only those that are "active", "paused" or "completed".
             tag: only those that have it.
             owner: only theirs.
 
@@ -309,7 +309,7 @@ class Scheduler:
         from scylla_spark.client.schedules.selection import Selection, chosen
 
         plan, now = self.connection.plan.state(), now_us()
-        return [status_of(entry, plan, now) for entry in chosen(plan.entries, Selection(kind, state, tag, owner))]
+        return [status_of(entry, plan, now) for entry in chosen(plan, Selection(kind, state, tag, owner), now)]
 
     def pause_schedules(
         self, *, tag: str | None = None, changed_from: datetime | None = None, changed_until: datetime | None = None, note: str = "",

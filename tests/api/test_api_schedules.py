@@ -334,6 +334,28 @@ def test_only_new_ones_never_replace_what_came_between_look_and_planner(site, cl
     assert plan.state().entries["late"].handler == "other"
 
 
+def test_a_schedule_that_can_never_fire_again_is_completed_in_lists_pages_and_words(client, site):
+    over, event = {"at": "2020-01-01T00:00:00Z"}, {"event": "e"}
+    for name, trigger in (
+        ("a-once", over), ("b-off", over), ("c-both", {"all": [over, {"cron": "0 2 * * *"}]}), ("d-either", {"any": [over, event]}),
+    ):  # fmt: skip
+        assert client.put(f"/v1/schedules/{name}", json={"handler": "h", **trigger}).status_code == 201
+    client.post("/v1/schedules/b-off:pause")
+    names = lambda query: [one["name"] for one in client.get(f"/v1/schedules{query}").json()["schedules"]]  # noqa: E731
+    assert names("?state=completed") == ["a-once", "c-both"]
+    assert names("?state=active") == ["d-either", "nightly"]
+    assert names("?state=paused") == ["b-off"]
+    page = client.get("/v1/schedules?state=completed&limit=1").json()
+    assert ([one["state"] for one in page["schedules"]], page["next"]) == (["completed"], "a-once")
+    assert names("?state=completed&after=a-once") == ["c-both"]
+    shown = client.get("/v1/schedules/c-both").json()
+    assert (shown["state"], shown["next_at"]) == ("completed", None)
+    said = client.get("/v1/schedules/a-once:explain").json()["said"]
+    assert said == ["It is completed: its trigger can never fire again."]
+    listed = scheduler_of(site).list_schedules(state="completed")
+    assert [(one.name, one.state) for one in listed] == [("a-once", "completed"), ("c-both", "completed")]
+
+
 def test_schedules_of_a_tag_are_paused_and_resumed_together(client):
     for name, tags in (("a", ["x"]), ("b", ["x", "y"]), ("c", ["y"])):
         client.put(f"/v1/schedules/{name}", json=NIGHTLY | {"tags": tags})

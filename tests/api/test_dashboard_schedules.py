@@ -63,6 +63,22 @@ def test_the_list_is_filtered_by_its_address(client):
     assert "No schedule fits" in seen(client.get("/ui/schedules?state=paused"))
 
 
+def test_a_schedule_that_can_never_fire_again_is_completed_and_says_when_it_ran_last(client, tmp_path):
+    over = {"at": "2020-01-01T00:00:00Z"}
+    client.put("/v1/schedules/once", json={"handler": "h", **over})
+    client.put("/v1/schedules/both", json={"handler": "h", "all": [over, {"cron": "0 2 * * *"}]})
+    page = client.get("/ui/schedules?state=completed")
+    assert '<span class="state completed">completed</span>' in page.text
+    assert "nightly" not in seen(page)
+    planned = {"planned_at": from_us(1_577_836_800_000_000)}
+    decided(tmp_path, fire("launched", schedule="once", **planned), fire("launched", schedule="once", by_hand=True))
+    said = (
+        "It is completed: it has run for the last time at 2020-01-01T00:00:00Z, and its trigger can never fire again."
+    )
+    assert said in seen(client.get("/ui/schedules/once"))
+    assert "too few can still come" in seen(client.get("/ui/schedules/both"))
+
+
 def test_many_schedules_stand_on_pages(client):
     stored = [{"name": f"s{number:03}", "handler": "h", "event": "e"} for number in range(205)]
     client.post("/v1/schedules:apply", json={"schedules": stored})

@@ -98,7 +98,7 @@ triggers = brief(
                 {"work": planned | st.just('"work"')},
                 {"on": listed(st.sampled_from(['"succeeded"', '"failed"']))},
             ),
-            kind("absent", {"of": data_leaves, "within": lasting}),
+            kind("absent", {"of": data_leaves | kind("after", {"work": planned}), "within": lasting}),
         ),
         lambda inner: kind("all", {"of": listed(inner)}) | kind("any", {"of": listed(inner)}, {"atLeast": counts}),
         max_leaves=4,

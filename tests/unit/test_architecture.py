@@ -238,6 +238,33 @@ def test_imports_in_texts_name_what_is_there():
     assert found == []
 
 
+def test_paths_that_pages_name_are_there():
+    files = [
+        str(path) for part in ("scylla_spark", "tests", "jobs", "examples") for path in (ROOT / part).rglob("*.py")
+    ]
+    found = [
+        f"{page.name}: {path}"
+        for page in [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+        for path in re.findall(r"(?<![\w/.-])((?:[\w-]+/)+\w+\.py)\b", page.read_text())
+        if not any(file.endswith(f"/{path}") for file in files) and path != "jobs/NAME.py"
+    ]
+    assert found == []
+
+
+def test_modules_that_docstrings_name_are_there():
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for name in re.findall(
+            r"`((?:core|io|services|executors|worker|client|transforms)(?:\.\w+)+)`", path.read_text()
+        ):
+            module = file_of(f"scylla_spark.{name}") or ""
+            rest, place = name.removeprefix(module).lstrip("."), PACKAGE.joinpath(*module.split("."))
+            text = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text()
+            if rest and not re.search(rf"\b{rest.partition('.')[0]}\b", text):
+                found.append(f"{path.relative_to(ROOT)}: {name}")
+    assert found == []
+
+
 def test_a_circle_is_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"e2"}, "e2": {"e"}}) == [
         {"a", "b", "c"},

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from scylla_spark.cli.schedule_rows import listed, with_verdicts
-from scylla_spark.client.schedules.explain import end_of, standing, told, undecided
+from scylla_spark.client.schedules.explain import end_of, last_run_us, standing, told, undecided
 from scylla_spark.client.schedules.history import last_of, stored
-from scylla_spark.client.schedules.selection import Selection, chosen
+from scylla_spark.client.schedules.selection import Selection, chosen, to_steer
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES
 from scylla_spark.transforms.plan_rows import plan_rows
@@ -165,6 +166,23 @@ def test_past_times_show_what_was_decided(hourly):
     assert found == [None, "launched", "skipped", "missed", "missed"]
 
 
+def test_a_completed_schedule_says_when_it_has_run_for_the_last_time():
+    plan = PlannerHarness()
+    plan.put("s", {"kind": "at", "times": [iso(START + HOUR)]})
+    plan.to(START + HOUR)
+    assert not any("completed" in sentence for sentence in now_of(plan)), "its run has not ended"
+    plan.end()
+    plan.pass_s(60)
+    plan.ask("run", name="s")
+    plan.end()
+    last_us = last_run_us(rows(plan, FIRES))
+    assert list(standing(plan.shadow.entries["s"], {}, plan.now, last_us)) == [
+        "It is completed: it has run for the last time at 2026-03-01T01:00:00Z, and its trigger can never fire again."
+    ]
+    assert now_of(plan) == ["It is completed: its trigger can never fire again."]
+    assert last_run_us([]) is None
+
+
 @pytest.fixture
 def many():
     plan = PlannerHarness()
@@ -172,28 +190,41 @@ def many():
     plan.put("a-time", EVERY_HOUR, tags=["x", "y"])
     plan.put("event", {"kind": "event", "name": "e"})
     plan.put("both", {"kind": "all", "of": [EVERY_HOUR, {"kind": "after", "work": "w"}]}, paused=True)
+    over = {"kind": "at", "times": [iso(START - HOUR)]}
+    plan.put("once", over)
+    plan.put("twice", {"kind": "all", "of": [EVERY_HOUR, over]})
     return plan
 
 
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Selection(), ["a-time", "b-time", "both", "event"]),
-        (Selection(kind="time"), ["a-time", "b-time", "both"]),
+        (Selection(), ["a-time", "b-time", "both", "event", "once", "twice"]),
+        (Selection(kind="time"), ["a-time", "b-time", "both", "once", "twice"]),
         (Selection(kind="after"), ["both"]),
         (Selection(kind="event"), ["event"]),
         (Selection(state="paused"), ["both"]),
+        (Selection(state="active"), ["a-time", "b-time", "event"]),
+        (Selection(state="completed"), ["once", "twice"]),
         (Selection(tag="x"), ["a-time", "b-time"]),
         (Selection(tag="x", owner="ada"), ["b-time"]),
         (Selection(kind="table"), []),
     ],
 )
 def test_a_list_shows_what_is_asked_for(many, wanted, names):
-    assert [entry.name for entry in chosen(many.shadow.entries, wanted)] == names
+    assert [entry.name for entry in chosen(many.shadow, wanted, START)] == names
+
+
+def test_all_that_are_not_paused_can_be_paused_also_those_that_are_completed(many):
+    for kind, names in (("pause", ["once", "twice"]), ("resume", ["both"]), ("delete", ["both", "once", "twice"])):
+        meant = {entry.name for entry in to_steer(many.shadow.entries, kind, Selection(changed_from_us=START))}
+        assert meant.issuperset(names)
+        assert ("both" in meant) == (kind != "pause")
+        assert ("once" in meant) == (kind != "resume")
 
 
 def test_a_list_can_be_of_what_is_due_soon(many):
-    found = chosen(many.shadow.entries, Selection())
+    found = chosen(many.shadow, Selection(), START)
     soon = listed(found, many.shadow, START + 90 * MINUTE, 10, START)
     assert [(row["name"], row["next_at"], row["trigger"]) for row in soon] == [
         ("a-time", "2026-03-01T01:00:00Z", "every 1h")
@@ -204,7 +235,7 @@ def test_a_list_can_be_of_what_is_due_soon(many):
 def test_a_kind_or_state_that_does_not_exist_is_an_error():
     for wanted in (Selection(kind="cron"), Selection(state="broken")):
         with pytest.raises(ArgumentError, match="There is no"):
-            chosen({}, wanted)
+            chosen(PlanState(), wanted, START)
 
 
 def test_rows_of_the_log_have_the_columns_of_their_table(hourly):

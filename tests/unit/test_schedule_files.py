@@ -79,6 +79,7 @@ def test_what_show_prints_as_json_can_be_put_again(put):
         ('table = "orders"\nmin_rows = 5\nat_most_every = "10m"', Trigger.table("orders", min_rows=5, at_most_every="10m")),
         ('partitions = "orders"\nat_least = 3', Trigger.partitions("orders", 3)),
         ('absent = { event = "beat" }\nwithin = "26h"', Trigger.absent(Trigger.event("beat"), "26h")),
+        ('absent = { after = "load", on = ["succeeded"] }\nwithin = "26h"', Trigger.absent(Trigger.after("load"), "26h")),
         ('all = [{ event = "a" }, { event = "b" }]', Trigger.event("a") & Trigger.event("b")),
         ('any = [{ event = "a" }, { kind = "event", name = "b" }]', Trigger.event("a") | Trigger.event("b")),
         ('any = [{ event = "a" }, { event = "b" }]\nat_least = 2', Trigger.any_of(2, Trigger.event("a"), Trigger.event("b"))),

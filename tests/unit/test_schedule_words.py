@@ -12,9 +12,9 @@ from scylla_spark.client.schedules.lint import findings
 from scylla_spark.client.schedules.times import following, preceding
 from scylla_spark.client.schedules.trigger_words import brief, in_words
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.plan.schedule_format import read_trigger
 from scylla_spark.core.plan.times.fire_times import Every
 from scylla_spark.core.plan.times.planned_times import planned_after, planned_before
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.errors import ArgumentError
 
@@ -57,6 +57,11 @@ def told(rows):
             Trigger.absent(Trigger.event("beat"), "26h"),
             "no event:beat for 1d2h",
             "when nothing came of event:beat for 1d2h",
+        ),
+        (
+            Trigger.absent(Trigger.after("load", ["succeeded", "failed"]), "26h"),
+            "no after:load for 1d2h",
+            "when no run of 'load' has failed or succeeded for 1d2h",
         ),
         (
             Trigger.table("orders", min_rows=2, settle="1m"),

@@ -12,14 +12,14 @@ import pytest
 from scylla_spark import Constraint
 from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of, read_files
-from scylla_spark.core.plan import schedule_format
+from scylla_spark.core.plan import constraint_format
 from scylla_spark.core.plan.schedule_format import read_schedule
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "schedules.md").read_text()
 FILES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 WRITTEN = re.findall(r"^\| `(Constraint\..*?)` \| `(\{.*?\})`", PAGE, re.MULTILINE)
-KINDS = set(schedule_format._CONSTRAINTS)
+KINDS = set(constraint_format._CONSTRAINTS)
 
 
 @pytest.mark.parametrize("text", FILES, ids=range(len(FILES)))

@@ -3,8 +3,8 @@
 import time
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.plan.schedule_format import read_trigger
 from scylla_spark.core.plan.tables.watch import Place, Wanted
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.services.plan.table_watcher import TableWatcher
 from tests.support.waiting import eventually
 

@@ -242,6 +242,14 @@ def test_a_paused_schedule_fires_nothing_and_takes_back_what_was_launched_ahead(
     assert [one.state for one in w.tasks("report")].count("cancelled") == 1
 
 
+def test_a_schedule_whose_times_are_over_is_completed(w):
+    w.put_schedules(Schedule("once", "report", Trigger.at(START + timedelta(hours=1))))
+    assert w.schedule("once").status().state == "active"
+    w.advance("2h")
+    status = w.schedule("once").status()
+    assert (status.state, status.next_at, status.running) == ("completed", None, 0)
+
+
 def test_a_schedule_can_be_run_by_hand_asked_and_deleted(w):
     w.put_schedules(Schedule("nightly", "report", Trigger.cron("0 2 * * *"), payload={"a": 1}))
     assert w.schedule("nightly").next_runs(2) == [START + timedelta(hours=2), START + timedelta(hours=26)]

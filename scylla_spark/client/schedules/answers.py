@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.schedules import explain as schedule_explain
 from scylla_spark.client.schedules.history import ScheduleHistory, history
 from scylla_spark.clock import iso
+from scylla_spark.core.plan.schedule_state import state_of
+from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.delta.plan_queries import Row
+
+_LOOKED_AT: Final = 100  # decisions among which the last run is looked for
 
 
 class Explained(NamedTuple):
@@ -44,11 +49,18 @@ def explained(connection: Connection, plan: PlanState, name: str, at_us: int | N
     if entry is None:
         said.append(gone(past, name))
     elif at_us is None:
-        said += schedule_explain.standing(entry, plan.calendars, now)
+        said += _standing(past, entry, plan, now)
     elif not about:
         said += schedule_explain.undecided(entry, past.changes(), plan.calendars, at_us, now)
-        said += schedule_explain.standing(entry, plan.calendars, now)
+        said += _standing(past, entry, plan, now)
     return Explained(said, about)
+
+
+def _standing(past: ScheduleHistory, entry: Entry, plan: PlanState, now: int) -> Iterator[str]:
+    """How a schedule stands; of one that is completed, with its last run."""
+    is_over = state_of(entry, plan.calendars, now) == "completed"
+    last_us = schedule_explain.last_run_us(past.fires(limit=_LOOKED_AT)) if is_over else None
+    return schedule_explain.standing(entry, plan.calendars, now, last_us)
 
 
 def gone(past: ScheduleHistory, name: str) -> str:

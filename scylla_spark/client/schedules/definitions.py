@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 from scylla_spark.clock import iso
 from scylla_spark.core.key import instant_us
-from scylla_spark.core.plan.schedule_format import read_schedule, read_trigger
+from scylla_spark.core.plan.schedule_format import read_schedule
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.task import Retry
 from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
@@ -161,7 +162,12 @@ class Trigger:
 
     @classmethod
     def absent(cls, of: Trigger, within: _Duration) -> Trigger:
-        """Fires once when nothing came of a table, dataset or event for so long; again only after it came."""
+        """Fires once when nothing came of a table, dataset or event for so long, or no run ended so; again only after it came.
+
+        Args:
+            of: `table`, `partitions`, `event` or `after`, whose occurrences are missing.
+            within: for so long (duration), a second at least.
+        """
         return cls({"kind": "absent", "of": of.definition, "within": _span(within)})
 
     # -- logic ----------------------------------------------------------------------------------------------------------

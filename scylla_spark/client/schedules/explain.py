@@ -10,6 +10,7 @@ from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Situation, decide
+from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import times_of
@@ -66,13 +67,14 @@ def undecided(entry: Entry, changes: Sequence[Row], calendars: Calendars, at_us:
     yield from _planned_nearby(entry, calendars, at_us)
 
 
-def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
-    """How a schedule stands: paused, running, waiting, and when it is due.
+def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None = None) -> Iterator[str]:
+    """How a schedule stands: paused, running, waiting, completed, and when it is due.
 
     Args:
         entry: the schedule.
         calendars: days by name.
         now: microseconds since the epoch.
+        last_us: the planned time of its last run; None: it is not known.
     """
     if entry.paused:
         until = f" until {iso(entry.until_us)}" if entry.until_us else ""
@@ -86,6 +88,10 @@ def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
         yield _waits(entry, job, now)
     if entry.paused:
         return
+    if state_of(entry, calendars, now) == "completed":
+        ran = "" if last_us is None else f"it has run for the last time at {iso(last_us)}, and "
+        yield f"It is completed: {ran}its trigger can never fire again."
+        return
     ahead = following(times_of(entry.schedule.trigger), calendars, now, 1)
     if ahead:
         yield f"It is due next at {iso(ahead[-1].at_us)}" + (f" ({ahead[-1].note})." if ahead[-1].note else ".")
@@ -94,6 +100,15 @@ def standing(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
     elif entry.collecting is None:
         waits = "; ".join(described(entry.schedule.trigger, {}))
         yield f"Its trigger has seen nothing since the last launch: {waits}."
+
+
+def last_run_us(rows: Iterable[Row]) -> int | None:
+    """The planned time of the last run that nobody asked for; None: there is none among these.
+
+    Args:
+        rows: of `fires`, the newest first.
+    """
+    return next((row["planned_at"] for row in rows if row["verdict"] == "launched" and not row["by_hand"]), None)
 
 
 def _sentence(row: Row, end: Row | None, active: Collection[int]) -> str:

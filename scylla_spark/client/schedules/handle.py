@@ -13,6 +13,7 @@ from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.plan.backfill import chosen, planned_between
+from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
@@ -40,10 +41,10 @@ class ScheduleStatus(NamedTuple):
     Attributes:
         name: of the schedule.
         handler: what it runs.
-        state: "active" or "paused".
+        state: "active", "paused", or "completed": its trigger can never fire again, no job waits and no run is active.
         revision: of its definition.
         trigger: what it listens to.
-        next_at: its next fire by time, if there is one.
+        next_at: its next fire by time, if there is one; None for one that is paused or completed.
         running: runs whose time has come and that have not ended.
         waiting: jobs that wait for their trigger, constraints, or another run.
         last_success_at: when its last successful run ended.
@@ -315,9 +316,10 @@ def status_of(entry: Entry, state: PlanState, now: int) -> ScheduleStatus:
         now: microseconds since the epoch.
     """
     schedule = entry.schedule
-    following = [] if entry.paused else planned(entry, state, now, 1)
+    stands = state_of(entry, state.calendars, now)
+    following = planned(entry, state, now, 1) if stands == "active" else []
     return ScheduleStatus(
-        entry.name, entry.handler, "paused" if entry.paused else "active", entry.revision,
+        entry.name, entry.handler, stands, entry.revision,
         ", ".join(key for key in entry.keys if key == "time" or key.partition(":")[0] in _LISTENED),
         following[0] if following else None, sum(run.key.time_us <= now for run in entry.runs.values()), len(entry.jobs),
         from_us(entry.last_success_us) if entry.last_success_us else None, entry.failures, entry.note, entry.author,

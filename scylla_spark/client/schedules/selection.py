@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from scylla_spark.core.plan.schedule_state import STATES, state_of
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
     from scylla_spark.client.planner_link import PlannerLink
     from scylla_spark.core.plan.state.entry import Entry
+    from scylla_spark.core.plan.state.plan_state import PlanState
 
 MOST_NAMES: Final = 2_000  # in one record, however long they are
 KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
 """To what a schedule listens → how its keys begin."""
-STATES: Final = ("active", "paused")
 
 
 class Selection(NamedTuple):
@@ -22,7 +23,7 @@ class Selection(NamedTuple):
 
     Attributes:
         kind: to what it listens.
-        state: "active" or "paused".
+        state: "active", "paused" or "completed".
         tag: one of its tags.
         owner: whom to ask.
         changed_from_us: it was changed, paused or resumed last at or after this, microseconds since the epoch …
@@ -42,11 +43,10 @@ class Selection(NamedTuple):
         return self._replace(state=None) != Selection()
 
     def has(self, entry: Entry) -> bool:
-        """Whether a schedule is meant."""
+        """Whether a schedule is meant, whatever its state."""
         after, before = self.changed_from_us, self.changed_until_us
         return (
             (self.kind is None or any(key.startswith(KINDS[self.kind]) for key in entry.keys))
-            and (self.state is None or entry.paused == (self.state == "paused"))
             and (self.tag is None or f"tag:{self.tag}" in entry.keys)
             and (self.owner is None or f"owner:{self.owner}" in entry.keys)
             and (after is None or entry.changed_us >= after)
@@ -54,8 +54,13 @@ class Selection(NamedTuple):
         )
 
 
-def chosen(entries: Mapping[str, Entry], wanted: Selection) -> list[Entry]:
+def chosen(plan: PlanState, wanted: Selection, now: int) -> list[Entry]:
     """Those that are meant, by name.
+
+    Args:
+        plan: all that the planner knows.
+        wanted: what must hold of them.
+        now: microseconds since the epoch.
 
     Raises:
         ArgumentError: there is no such kind or state.
@@ -63,7 +68,8 @@ def chosen(entries: Mapping[str, Entry], wanted: Selection) -> list[Entry]:
     for what, value, known in (("kind", wanted.kind, KINDS), ("state", wanted.state, STATES)):
         if value is not None and value not in known:
             raise ArgumentError(f"There is no {what} {value!r}.", hint=f"There are {', '.join(known)}.")
-    return [entries[name] for name in sorted(entries) if wanted.has(entries[name])]
+    found = (plan.entries[name] for name in sorted(plan.entries) if wanted.has(plan.entries[name]))
+    return [entry for entry in found if wanted.state in (None, state_of(entry, plan.calendars, now))]
 
 
 def to_steer(entries: Mapping[str, Entry], kind: str, wanted: Selection) -> list[Entry]:
@@ -79,8 +85,9 @@ def to_steer(entries: Mapping[str, Entry], kind: str, wanted: Selection) -> list
     """
     if not wanted.chooses:
         raise ArgumentError("Which schedules?", hint="Pass a tag, or the time in which they were changed last.")
-    state = {"pause": "active", "resume": "paused"}.get(kind)
-    return chosen(entries, wanted if state is None else wanted._replace(state=state))
+    unlike = {"pause": True, "resume": False}.get(kind)  # one that is completed can be paused, too
+    found = (entries[name] for name in sorted(entries) if wanted.has(entries[name]))
+    return [entry for entry in found if entry.paused is not unlike]
 
 
 def steer(plan: PlannerLink, kind: str, names: Sequence[str], author: str, **more: Any) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -14,6 +15,7 @@ from scylla_spark.core.plan.triggers.tree import key_of
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     AtTimes,
+    Ended,
     OnAbsence,
     OnEvent,
     OnPartitions,
@@ -38,7 +40,7 @@ def brief(trigger: Trigger) -> str:
                 return (" | " if at_least == 1 else " & ").join(parts)
             return f"{at_least} of ({', '.join(parts)})"
         case OnAbsence(of, within_us):
-            return f"no {key_of(of)} for {span(within_us)}"
+            return f"no {brief(of)} for {span(within_us)}"
         case OnRuns(work, at_least=at_least):
             return f"after:{work}" + (f" {at_least} times" if at_least > 1 else "")
         case _:
@@ -64,12 +66,14 @@ def in_words(trigger: Trigger) -> str:
             fields = " and ".join(f"{field} = {value!r}" for field, value in where)
             return f"on the event {name!r}" + (f" with {fields}" if fields else "")
         case OnRuns(work, on, at_least):
-            ends = " or ".join(sorted(_ENDS[end] for end in on))
+            ends = _ended(on)
             return (
                 f"after a run of {work!r} has {ends}"
                 if at_least == 1
                 else f"after {at_least} runs of {work!r} have {ends}"
             )
+        case OnAbsence(OnRuns(work, on), within_us):
+            return f"when no run of {work!r} has {_ended(on)} for {span(within_us)}"
         case OnAbsence(of, within_us):
             return f"when nothing came of {key_of(of)} for {span(within_us)}"
 
@@ -143,6 +147,10 @@ def _table_in_words(leaf: OnTable) -> str:
     text += f", for each {leaf.per} by itself" if leaf.per else ""
     text += f", and was quiet for {span(leaf.settle_us)}" if leaf.settle_us else ""
     return text + (f", at most every {span(leaf.throttle_us)}" if leaf.throttle_us else "")
+
+
+def _ended(on: Iterable[Ended]) -> str:
+    return " or ".join(sorted(_ENDS[end] for end in on))
 
 
 def _many(number: int, what: str) -> str:

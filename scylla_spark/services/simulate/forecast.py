@@ -84,7 +84,7 @@ def model_of(settings: Settings, partitions: int) -> Model:
 
 
 def forecast(tasks: pl.DataFrame, model: Model) -> Played:
-    """Plays the tasks of `io.delta.history` under a model.
+    """Plays the tasks of `io.delta.past_window` under a model.
 
     Args:
         tasks: rows of `TaskHistory.tasks`.

@@ -25,7 +25,7 @@ from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.timing import Timing
 from scylla_spark.core.plan.triggers.tree import keys_of
-from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, OnRuns, leaves
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 MAX_DEFINITION_BYTES: Final = 256 * 1024
@@ -336,10 +336,8 @@ class Definitions:
         return []
 
     def _causes(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
-        """Schedules whose runs fire a schedule."""
-        entry = self._state.entries.get(name)
-        keys = _keys(new[name]) if name in new else entry.keys if entry is not None else ()
-        works = {key.removeprefix("work:") for key in keys if key.startswith("work:")}
+        """Schedules whose runs fire a schedule; that their absence does is no circle, since each round of it takes time."""
+        works = self._works(name, new)
         if not works:
             return set()
         causes = works & (new.keys() | self._state.entries.keys())
@@ -347,6 +345,14 @@ class Definitions:
         for work in works:
             causes |= {one for one in self.listeners.get(f"runs:{work}", ()) if one not in new}
         return causes
+
+    def _works(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
+        """Handlers and schedules after whose runs a schedule runs."""
+        schedule, entry = new.get(name), self._state.entries.get(name)
+        if schedule is None and entry is not None and any(key.startswith("work:") for key in entry.keys):
+            schedule = entry.schedule
+        found = leaves(schedule.trigger) if schedule is not None else []
+        return {leaf.work for leaf in found if isinstance(leaf, OnRuns)}
 
     def _watch(self, change: Change) -> None:
         """Keeps the index of who listens to what."""

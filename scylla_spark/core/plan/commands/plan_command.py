@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 
 from scylla_spark.core.bounded_text import clean
 from scylla_spark.core.instant import LATEST_US
-from scylla_spark.core.plan.schedule_format import Name, Text
 from scylla_spark.core.plan.state.audit_entry import MOST_ENTRIES, AuditFields
+from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar
 from scylla_spark.core.records import rejection
 

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from scylla_spark.core.plan.schedule_format import read_trigger
 from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.tree import keys_of
 

@@ -10,12 +10,14 @@ def without_work(trigger: Mapping[str, Any], work: str) -> Mapping[str, Any] | N
     """A trigger, as JSON, without what waits for a work; None: nothing of it can hold any more.
 
     Args:
-        trigger: as `schedule_format` reads it.
+        trigger: as `trigger_format` reads it.
         work: name of a schedule or handler that is gone.
     """
     kind = trigger.get("kind")
     if kind == "after":
         return None if trigger["work"] == work else trigger
+    if kind == "absent":
+        return trigger if without_work(trigger["of"], work) is not None else None
     if kind not in ("all", "any"):
         return trigger
     branches = [without_work(branch, work) for branch in trigger["of"]]

@@ -68,5 +68,6 @@ def described(trigger: Trigger, latches: Mapping[int, Latch]) -> list[str]:
         latch = latches.get(number, Latch())
         state = "holds" if latch.fired else "waits"
         seen = f", {latch.seen} seen" if latch.seen else ""
-        words.append(f"{key_of(leaf)} {state}{seen}")
+        what = f"absence of {key_of(leaf)}" if isinstance(leaf, OnAbsence) else key_of(leaf)
+        words.append(f"{what} {state}{seen}")
     return words

@@ -85,13 +85,13 @@ class OnEvent:
 
 @dataclass(frozen=True, slots=True)
 class OnAbsence:
-    """Fires once when nothing came of a table, dataset or event for so long; again only after it came.
+    """Fires once when nothing came of a table, dataset or event for so long, or no run ended so; again only after it came.
 
     Attributes:
         of: the trigger that would have counted.
     """
 
-    of: OnTable | OnPartitions | OnEvent
+    of: OnTable | OnPartitions | OnEvent | OnRuns
     within_us: int
 
 
@@ -181,6 +181,11 @@ def _check(node: Trigger) -> None:
             _text("event", name)
         case OnAbsence(of, within_us):
             _check(of)
+            if isinstance(of, OnRuns) and of.at_least > 1:
+                raise ArgumentError(
+                    "The absence of runs has no at_least: any end of a run that counts begins it anew.",
+                    hint="Leave at_least out of the `after` in it.",
+                )
             _within("within", within_us, 1_000_000, _LONGEST_US)
         case OnRuns(work, on, at_least):
             if not is_name(work):

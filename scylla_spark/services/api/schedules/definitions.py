@@ -20,6 +20,7 @@ from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.commands.removal import Loss, losses
+from scylla_spark.core.plan.schedule_state import quick_state, state_of
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
@@ -94,7 +95,7 @@ class ChangesView(BaseModel):
 def page(
     api: Asked,
     own: Own,
-    state: Annotated[str | None, Query(pattern="^(active|paused)$")] = None,
+    state: Annotated[str | None, Query(pattern="^(active|paused|completed)$")] = None,
     tag: Annotated[str | None, Query(description="Only those with this tag")] = None,
     owner: Annotated[str | None, Query(description="Only those of this owner")] = None,
     kind: Annotated[
@@ -108,11 +109,22 @@ def page(
 
     def fits(entry: Entry) -> bool:
         said = all(key in entry.keys for key in wanted) and (kind is None or _listens(entry, kind))
-        return said and (after is None or entry.name > after) and (state is None or entry.paused == (state == "paused"))
+        return said and (after is None or entry.name > after) and (state is None or quick_state(entry) in (state, None))
 
-    found = api.plan.ask(lambda plan: [StoredText.of(entry) for entry in plan.entries.values() if fits(entry)])
-    names = list(islice((one.name for one in sorted(found) if one.is_of(own)), limit + 1))
-    plan, now = api.plan.ask(lambda plan: outline(plan, names[:limit])), now_us()
+    def look(plan: PlanState) -> tuple[list[StoredText], PlanState]:
+        fitting = [entry for entry in plan.entries.values() if fits(entry)]
+        unsure = [entry.name for entry in fitting if state is not None and quick_state(entry) is None]
+        return [StoredText.of(entry) for entry in fitting], outline(plan, unsure)
+
+    found, unsure = api.plan.ask(look)
+    now = now_us()
+
+    def is_so(name: str) -> bool:
+        entry = unsure.entries.get(name)
+        return entry is None or state_of(entry, unsure.calendars, now) == state
+
+    names = list(islice((one.name for one in sorted(found) if one.is_of(own) and is_so(one.name)), limit + 1))
+    plan = api.plan.ask(lambda plan: outline(plan, names[:limit]))
     entries = (entry for entry in plan.entries.values() if own.has(entry.schedule.work.queue))
     rows = [listed_schedule(entry, plan, now) for entry in entries]
     return answer({"schedules": rows, "next": names[limit - 1] if len(names) > limit else None})

@@ -25,7 +25,10 @@ class ListedScheduleView(BaseModel):
     """How a schedule stands, in short."""
 
     name: str
-    state: Literal["active", "paused"]
+    state: Annotated[
+        Literal["active", "paused", "completed"],
+        Field(description="completed: its trigger can never fire again, no job waits and no run is active"),
+    ]
     handler: str
     trigger: Annotated[str, Field(description="In short; of a single schedule in words")]
     words: Annotated[str, Field(description="The trigger in words")]

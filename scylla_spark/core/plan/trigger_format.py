@@ -1,0 +1,287 @@
+"""Definitions of triggers as JSON values: a leaf of one of several kinds, or `all` or `any` of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal, Required
+
+from pydantic import AwareDatetime, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
+
+from scylla_spark.clock import to_us
+from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
+from scylla_spark.core.plan.times import zone
+from scylla_spark.core.plan.times.cron import cron
+from scylla_spark.core.plan.times.fire_times import Every, FireTimes, Rule, dates, every
+from scylla_spark.core.plan.times.recurrence import recurrence
+from scylla_spark.core.plan.triggers.trigger import (
+    AnyOf,
+    AtTimes,
+    Comparison,
+    Condition,
+    Ended,
+    OnAbsence,
+    OnEvent,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    Operation,
+    Scalar,
+    Trigger,
+    checked,
+)
+from scylla_spark.errors import ArgumentError
+
+MAX_NODES_READ: Final = 2_000
+_TREE_DEPTH: Final = 60
+
+
+@with_config(STRICT)
+class _Times(TypedDict, total=False):
+    kind: Required[Literal["cron", "every", "at", "rrule"]]
+    expression: str | list[str]
+    gap: Literal["next", "skip"]
+    fold: Literal["first", "both"]
+    period: Micros
+    phase: Micros
+    times: Annotated[list[AwareDatetime], Field(max_length=10_000)]
+    rule: str
+    start: str
+    tz: Text
+    startAt: AwareDatetime
+    endAt: AwareDatetime
+    count: Annotated[int, Field(ge=1, le=1_000_000)]
+    jitter: Micros
+    calendar: Text
+    onHoliday: Literal["skip", "next", "previous"]
+    blackout: Annotated[list[tuple[AwareDatetime, AwareDatetime]], Field(max_length=1_000)]
+
+
+@with_config(STRICT)
+class _Condition(TypedDict):
+    column: Text
+    comparison: Comparison
+    value: Scalar
+
+
+@with_config(STRICT)
+class _Table(TypedDict, total=False):
+    kind: Required[Literal["table"]]
+    table: Required[Text]
+    minRows: int
+    minCommits: int
+    operations: list[Operation]
+    where: Annotated[list[_Condition], Field(max_length=100)]
+    settle: Micros
+    atMostEvery: Micros
+    per: Text
+    start: Literal["now", "earliest"] | int
+
+
+@with_config(STRICT)
+class _Partitions(TypedDict, total=False):
+    kind: Required[Literal["partitions"]]
+    dataset: Required[Text]
+    atLeast: int
+    rows: int
+    bytes: int
+
+
+@with_config(STRICT)
+class _Event(TypedDict, total=False):
+    kind: Required[Literal["event"]]
+    name: Required[Text]
+    where: Annotated[dict[Text, Scalar], Field(max_length=100)]
+
+
+@with_config(STRICT)
+class _Runs(TypedDict, total=False):
+    kind: Required[Literal["after"]]
+    work: Required[Text]
+    on: list[Ended]
+    atLeast: int
+
+
+@with_config(STRICT)
+class _Absent(TypedDict):
+    kind: Literal["absent"]
+    of: Annotated[_Table | _Partitions | _Event | _Runs, Field(discriminator="kind")]
+    within: Micros
+
+
+_LEAVES: Final[dict[str, TypeAdapter[Any]]] = {
+    **dict.fromkeys(("cron", "every", "at", "rrule"), TypeAdapter(_Times)),
+    "table": TypeAdapter(_Table),
+    "partitions": TypeAdapter(_Partitions),
+    "event": TypeAdapter(_Event),
+    "after": TypeAdapter(_Runs),
+    "absent": TypeAdapter(_Absent),
+}
+
+
+def read_trigger(value: Any) -> Trigger:
+    """The trigger that a JSON value defines: a leaf, or `all` or `any` of others.
+
+    Raises:
+        ArgumentError: it defines none, or one that can never fire, or one that is too large.
+    """
+    check_counted(value)
+    return stored_trigger(value)
+
+
+def stored_trigger(value: Any) -> Trigger:
+    """The trigger of a definition that was judged when it was stored: what bounds the judging alone does not hold for it.
+
+    Raises:
+        ArgumentError: it defines none.
+    """
+    return checked(_trigger(value, [MAX_NODES_READ], 0))
+
+
+def check_counted(value: Any) -> None:
+    """Each time that is counted is looked for while a definition is read, so all counts of one together have a bound.
+
+    Raises:
+        ArgumentError: they exceed it.
+    """
+    counted, todo = 0, [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Mapping):
+            todo += [one.get("trigger"), one.get("of")]
+            counted += _counted(one)
+        elif isinstance(one, list):
+            todo += one
+    if counted > _MOST_COUNTED_IN_ALL:
+        raise ArgumentError(
+            f"The counts of a trigger's times add up to {counted}; at most {_MOST_COUNTED_IN_ALL} are counted.",
+            hint="Give endAt (end_at in Python) instead of count.",
+        )
+
+
+def _counted(one: Mapping[Any, Any]) -> int:
+    count, expressions, kind = one.get("count"), one.get("expression"), one.get("kind")
+    if kind not in ("cron", "rrule") or not isinstance(count, int):
+        return 0
+    return max(count, 0) * (len(expressions) if isinstance(expressions, list) else 1)
+
+
+def _trigger(value: Any, left: list[int], depth: int) -> Trigger:
+    left[0] -= 1
+    if left[0] < 0 or depth > _TREE_DEPTH:
+        raise ArgumentError("The trigger is too large.", hint="Split the schedule in two.")
+    if not isinstance(value, Mapping):
+        raise ArgumentError(
+            "A trigger is an object with a kind.", hint=f"Kinds: {', '.join((*_LEAVES, 'all', 'any'))}."
+        )
+    kind = value.get("kind")
+    if kind in ("all", "any"):
+        unknown = sorted(map(str, value.keys() - {"kind", "of", "atLeast"}))
+        branches = value.get("of")
+        if unknown or not isinstance(branches, list):
+            raise ArgumentError(f"A trigger {kind!r} has a list `of` triggers, and nothing else but `atLeast`.")
+        read = tuple(_trigger(branch, left, depth + 1) for branch in branches)
+        return AnyOf(read, len(read) if kind == "all" else value.get("atLeast", 1))
+    adapter = _LEAVES.get(kind) if isinstance(kind, str) else None
+    if adapter is None:
+        raise ArgumentError(
+            f"There is no trigger {str(kind)[:100]!r}.", hint=f"Kinds: {', '.join((*_LEAVES, 'all', 'any'))}."
+        )
+    return _leaf(validated(adapter, value, f"the trigger {kind!r}"))
+
+
+def _leaf(found: Mapping[str, Any]) -> Trigger:
+    kind = found["kind"]
+    if kind in _RULES:
+        return _times(found)
+    if kind == "table":
+        where = tuple(Condition(one["column"], one["comparison"], one["value"]) for one in found.get("where", []))
+        return OnTable(
+            found["table"], found.get("minRows", 0), found.get("minCommits", 1), tuple(found.get("operations", [])),
+            where, found.get("settle", 0), found.get("atMostEvery", 0), found.get("per", ""), found.get("start", "now"),
+        )  # fmt: skip
+    if kind == "partitions":
+        return OnPartitions(found["dataset"], found.get("atLeast", 1), found.get("rows", 0), found.get("bytes", 0))
+    if kind == "event":
+        return OnEvent(found["name"], tuple(sorted(found.get("where", {}).items())))
+    if kind == "after":
+        return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])), found.get("atLeast", 1))
+    of = _leaf(found["of"])
+    assert isinstance(of, OnTable | OnPartitions | OnEvent | OnRuns)
+    return OnAbsence(of, found["within"])
+
+
+def _times(found: Mapping[str, Any]) -> Trigger:
+    tz = found.get("tz", "UTC")
+    zone.zone(tz)
+    expressions = found.get("expression")
+    if found["kind"] == "cron" and isinstance(expressions, list):
+        if not expressions:
+            raise ArgumentError("A cron trigger names at least one expression.")
+        return AnyOf(tuple(_times({**found, "expression": one}) for one in expressions))
+    wanted, make = _RULES[found["kind"]]
+    missing = [name for name in wanted if name not in found]
+    foreign = sorted((found.keys() & _OF_RULES) - set(wanted) - _OPTIONAL.get(found["kind"], set()))
+    if missing or foreign:
+        wrong = f"lacks {missing[0]}" if missing else f"has no {foreign[0]}"
+        raise ArgumentError(f"A trigger {found['kind']!r} {wrong}.", hint=f"It has {', '.join(wanted)}.")
+    bounds = {name: to_us(found[key]) for name, key in (("start_us", "startAt"), ("end_us", "endAt")) if key in found}
+    breaks = tuple((to_us(begin), to_us(end)) for begin, end in found.get("blackout", []))
+    if any(begin >= end for begin, end in breaks):
+        raise ArgumentError("A blackout ends before it begins.", hint="Write [begin, end].")
+    if found["kind"] == "every" and "phase" not in found and "start_us" in bounds:
+        found = {**found, "phase": bounds["start_us"]}
+    rule = make(found, tz)
+    if "count" in found:
+        bounds["end_us"] = min(_last_of(rule, found, bounds), bounds.get("end_us", LATEST_US - 1))
+    return AtTimes(
+        FireTimes(
+            rule,
+            jitter_us=found.get("jitter", 0),
+            calendar=found.get("calendar", ""),
+            on_holiday=found.get("onHoliday", "skip"),
+            tz=tz,
+            blackouts=breaks,
+            **bounds,
+        )
+    )
+
+
+def _last_of(rule: Rule, found: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+    """The last of so many times from the start on."""
+    if "start_us" not in bounds:
+        raise ArgumentError(
+            "A trigger with a count has a start.", hint="Give startAt (start_at in Python), from which is counted."
+        )
+    count: int = found["count"]
+    if isinstance(rule, Every):
+        first = rule.next_after(bounds["start_us"] - 1) or 0
+        return min(first + (count - 1) * rule.period_us, LATEST_US - 1)
+    if count > _MOST_COUNTED:
+        raise ArgumentError(
+            f"At most {_MOST_COUNTED} times of a {found['kind']} are counted.", hint="Give endAt instead."
+        )
+    at_us: int | None = bounds["start_us"] - 1
+    for _ in range(count):
+        after = rule.next_after(at_us) if at_us is not None else None
+        if after is None or after >= LATEST_US:
+            break
+        at_us = after
+    return at_us or 0
+
+
+_MOST_COUNTED: Final = 1_000
+_MOST_COUNTED_IN_ALL: Final = 2_000
+
+_RULES: Final[dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any], str], Any]]]] = {
+    "cron": (
+        ("expression",),
+        lambda one, tz: cron(one["expression"], tz, one.get("gap", "next"), one.get("fold", "first")),
+    ),
+    "every": (("period",), lambda one, _tz: every(one["period"], one.get("phase", 0))),
+    "at": (("times",), lambda one, _tz: dates(tuple(map(to_us, one["times"])))),
+    "rrule": (("rule", "start"), lambda one, tz: recurrence(one["rule"], one["start"], tz)),
+}
+_OF_RULES: Final = frozenset({"expression", "gap", "fold", "period", "phase", "times", "rule", "start"})
+_OPTIONAL: Final[dict[str, set[str]]] = {"cron": {"gap", "fold"}, "every": {"phase"}}

@@ -8,7 +8,7 @@ Any number at a time, once ingest has made the tables: it only sends commands, a
 import sys
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services import process
+from scylla_spark.services import process_main
 from scylla_spark.services.deployment import Deployment
 
 
@@ -18,4 +18,4 @@ def api(settings: Settings) -> Deployment:
 
 
 if __name__ == "__main__":
-    sys.exit(process.run(api, __doc__))
+    sys.exit(process_main.run(api, __doc__))

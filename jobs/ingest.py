@@ -8,7 +8,7 @@ One at a time: it is the only writer of the tables. Makes missing topics and tab
 import sys
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.services import process
+from scylla_spark.services import process_main
 from scylla_spark.services.deployment import Deployment
 
 
@@ -18,4 +18,4 @@ def ingest(settings: Settings) -> Deployment:
 
 
 if __name__ == "__main__":
-    sys.exit(process.run(ingest, __doc__))
+    sys.exit(process_main.run(ingest, __doc__))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from scylla_spark.client.notification_rules import NotificationRule
-    from scylla_spark.client.queues.definitions import Queue
+    from scylla_spark.client.queues.queue import Queue
     from scylla_spark.client.scheduler import Scheduler
-    from scylla_spark.client.schedules.definitions import Constraint, Schedule, Trigger
+    from scylla_spark.client.schedules.schedule import Constraint, Schedule, Trigger
     from scylla_spark.client.tasks.enqueue_result import EnqueueResult
     from scylla_spark.client.tasks.handle import TaskHandle
     from scylla_spark.config.settings import Settings
@@ -27,11 +27,11 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "Scheduler": "client.scheduler",
-    "Schedule": "client.schedules.definitions",
-    "Trigger": "client.schedules.definitions",
-    "Constraint": "client.schedules.definitions",
+    "Schedule": "client.schedules.schedule",
+    "Trigger": "client.schedules.schedule",
+    "Constraint": "client.schedules.schedule",
     "NotificationRule": "client.notification_rules",
-    "Queue": "client.queues.definitions",
+    "Queue": "client.queues.queue",
     "Settings": "config.settings",
     "Task": "core.task",
     "TaskContext": "core.task",

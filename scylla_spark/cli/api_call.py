@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from scylla_spark.cli.worker import Authority, TokenFile, token_of
+from scylla_spark.cli.commands.worker import Authority, TokenFile, token_of
 from scylla_spark.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:

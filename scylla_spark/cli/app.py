@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scylla_spark.cli import (
+from scylla_spark.cli.commands import (
     calendar,
     dashboard,
     event,
@@ -27,7 +27,7 @@ from scylla_spark.cli import (
     top,
     worker,
 )
-from scylla_spark.cli import config as settings
+from scylla_spark.cli.commands import config as settings
 from scylla_spark.cli.context import parsed
 
 _EPILOG = "Global options may stand anywhere. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable, 6 timed out."

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from scylla_spark.client.tasks.arrow_tables import TaskTables
-    from scylla_spark.io.kafka.log_reader import LogReader
     from scylla_spark.io.kafka.plan_requests import PlanRequests
+    from scylla_spark.io.kafka.records_reader import LogReader
 
 
 class Connection:
@@ -85,7 +85,7 @@ class Connection:
         """Reads the logs behind the tables."""
         with self._lock:
             if self._log_reader is None:
-                from scylla_spark.io.kafka.log_reader import LogReader
+                from scylla_spark.io.kafka.records_reader import LogReader
 
                 self._log_reader = LogReader(self.located, self.rules, self.readers.marks)
             return self._log_reader

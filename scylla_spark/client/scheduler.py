@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from scylla_spark.client.handlers import Catalogue
-    from scylla_spark.client.queues.definitions import Queue
-    from scylla_spark.client.schedules.definitions import Schedule
+    from scylla_spark.client.queues.queue import Queue
+    from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.client.schedules.selection import Selection
 
 P = TypeVar("P")
@@ -433,7 +433,7 @@ class Scheduler:
 
     def put_queues(self, *queues: Queue, author: str = "") -> dict[str, str]:
         """Stores several; name → what became of it. See `put_queue`."""
-        from scylla_spark.client.queues import definitions as queue_sets
+        from scylla_spark.client.queues import queue as queue_sets
 
         done = queue_sets.put(self.connection.plan, queues, author)
         return {name: str(one["became"]) for name, one in done.items()}

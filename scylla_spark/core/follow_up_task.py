@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules, validate
 from scylla_spark.errors import ArgumentError

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.fold import Folded
+from scylla_spark.core.fold_commands import Folded
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import OutputLink, read_links
 from scylla_spark.core.records.fact import Fact

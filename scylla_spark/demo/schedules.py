@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.client.schedules.definitions import Schedule, Trigger
+from scylla_spark.client.schedules.schedule import Schedule, Trigger
 from scylla_spark.clock import from_us
 from scylla_spark.demo import handlers
 from scylla_spark.demo.evidence import Intended, ScheduledRun

@@ -13,7 +13,7 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.demo import bad_records as bad
 from scylla_spark.demo.foreign import ForeignProducer
-from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan, Row
+from scylla_spark.demo.planned_tasks import CLIENT, FOREIGN, FRAME, Plan, Row
 from scylla_spark.errors import SchedulerError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.demo import schedules
 from scylla_spark.demo.check import CHECKS, Finding, lateness, percentiles
 from scylla_spark.demo.evidence import History
-from scylla_spark.demo.load import CLIENT, FOREIGN, FRAME, Plan
+from scylla_spark.demo.planned_tasks import CLIENT, FOREIGN, FRAME, Plan
 from scylla_spark.visible import visible
 
 WIDTH: Final = 100

@@ -20,7 +20,7 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.task import SUCCEEDED
 from scylla_spark.defaults import DEFAULT_QUEUE
-from scylla_spark.demo import check, gather, handlers, load, schedules, show
+from scylla_spark.demo import check, collect_evidence, handlers, planned_tasks, schedules, show
 from scylla_spark.demo.check import Finding
 from scylla_spark.demo.evidence import History, Intended
 from scylla_spark.demo.send import Sender
@@ -30,7 +30,7 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.services.deployment import Deployment
 from scylla_spark.services.dispatch.service import DispatchService
 from scylla_spark.services.metrics_server import PREFIX
-from scylla_spark.services.process import favour_latency
+from scylla_spark.services.process_main import favour_latency
 from scylla_spark.visible import visible
 
 LEAST_LEAD_S: Final = 10
@@ -75,7 +75,7 @@ class _Tour:
     """
 
     def __init__(self, folder: Path, display: show.Display, begun_us: int, limit_s: float) -> None:
-        self.plan = load.Plan(0)
+        self.plan = planned_tasks.Plan(0)
         self.findings: list[Finding] = []
         self._folder = folder
         self._display = display
@@ -96,14 +96,14 @@ class _Tour:
                 if not deployment.await_ready(timeout_s=self._remaining_s()):
                     raise WaitTimeoutError("The deployment was not ready in time.", hint="Is the machine very busy?")
                 self._schedule(deployment)
-                self.plan = load.make(now_us() // 1000 * 1000 + self._lead_us(), receiver.address)
+                self.plan = planned_tasks.make(now_us() // 1000 * 1000 + self._lead_us(), receiver.address)
                 self._watch(deployment)
                 assert deployment.spark is not None
                 with Sender(deployment.settings, deployment.spark, self.plan) as self._sender:
                     self._send()
                     self._await_end(deployment)
                 self._display.at("stopping")
-            return gather.history(self.plan, self._intended, self._sender, receiver, self._readers)
+            return collect_evidence.history(self.plan, self._intended, self._sender, receiver, self._readers)
 
     def _lead_us(self) -> int:
         """How long before the first task is due the enqueueing begins: longer on a machine that took long to start."""
@@ -132,18 +132,18 @@ class _Tour:
 
     def _send(self) -> None:
         plan, sender, second = self.plan, self._sender, 1_000_000
-        self._display.at(f"enqueueing {len(plan.tasks):,} tasks of {load.LANES} lanes, and bad records")
+        self._display.at(f"enqueueing {len(plan.tasks):,} tasks of {planned_tasks.LANES} lanes, and bad records")
         sender.first()
         self._display.at("sending duplicates, overwrites and cancels")
-        sender.changes(plan.start_us + int((load.SAFE_S - 1) * second))
+        sender.changes(plan.start_us + int((planned_tasks.SAFE_S - 1) * second))
         self._display.at("running")
         running = plan.while_running[0].key.time_us
-        self._sleep_until(running + int(load.OVERWRITE_RUNNING_AFTER_S * second))
+        self._sleep_until(running + int(planned_tasks.OVERWRITE_RUNNING_AFTER_S * second))
         sender.again(plan.while_running)
         for number in range(1, schedules.COMMITS + 1):
             self._sleep_until(plan.start_us + int((_COMMITS_AT_S + number) * second))
             schedules.commit(self._table, number)
-        self._sleep_until(plan.start_us + int(load.RESENT_AT_S * second))
+        self._sleep_until(plan.start_us + int(planned_tasks.RESENT_AT_S * second))
         sender.again(plan.resent)
         self._sleep_until(plan.last_us)
 
@@ -154,12 +154,15 @@ class _Tour:
         self._display.at("waiting for the tables")
 
         def recorded() -> bool:
-            return all(have >= want for have, want in zip(gather.written(self._readers), (total, refused), strict=True))
+            return all(
+                have >= want
+                for have, want in zip(collect_evidence.written(self._readers), (total, refused), strict=True)
+            )
 
         self._await(deployment, recorded, "not all completions and rejects were in the tables in time")
 
         def settled() -> bool:
-            return schedules.settled(self._intended, gather.scheduled(self._readers))
+            return schedules.settled(self._intended, collect_evidence.scheduled(self._readers))
 
         self._await(deployment, settled, "not all runs of schedules were in the tables in time")
 
@@ -190,7 +193,7 @@ def _settings(folder: Path) -> Settings:
         if hasattr(field.default, "model_dump")
     }
     changes: dict[str, dict[str, Any]] = {
-        "ingest": {"trigger": "5s", "default_handler": load.DEFAULT_HANDLER},
+        "ingest": {"trigger": "5s", "default_handler": planned_tasks.DEFAULT_HANDLER},
         "dispatch": {"spark_slots": 1, "drain": "5s"},
     }
     empty = folder / "demo.toml"
@@ -198,7 +201,7 @@ def _settings(folder: Path) -> Settings:
     return Settings.load(
         empty,
         data_dir=folder,
-        handlers=(load.HANDLERS,),
+        handlers=(planned_tasks.HANDLERS,),
         partitions=8,
         master="local[2]",
         **{name: section | changes.get(name, {}) for name, section in sections.items()},

@@ -16,11 +16,11 @@ from scylla_spark.core.task import Retry
 from scylla_spark.core.task_tags import MOST_TAGS, is_tag
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError, shown
-from scylla_spark.executors import signature
+from scylla_spark.executors import handler_signature
 from scylla_spark.executors.catalog import EXECUTORS
+from scylla_spark.executors.handler_signature import Signature
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import SANDBOX, Isolation, Wishes, asked_by
-from scylla_spark.executors.signature import Signature
 from scylla_spark.name import RULE, is_name
 
 _PLAIN_OR_VERSION = re.compile(r"[^@]+(?:@[0-9]+)?")
@@ -113,7 +113,7 @@ def handler(
     rate_keys = _rate_keys(name, rate_key)
 
     def register(function: F) -> F:
-        taken = signature.read(name, function, batch=max_batch is not None)
+        taken = handler_signature.read(name, function, batch=max_batch is not None)
         at_once = _concurrency(name, concurrency, runs_on, is_async=taken.is_async)
         _check_apart(name, apart, runs_on, is_async=taken.is_async)
         _check_session(name, runs_on, taken, max_batch)
@@ -175,7 +175,7 @@ def unregistered(name: str, function: Callable[..., Any]) -> Handler:
     Raises:
         ArgumentError: the function's signature is not usable.
     """
-    return Handler(HandlerInfo(name), function, signature.read(name, function, batch=False))
+    return Handler(HandlerInfo(name), function, handler_signature.read(name, function, batch=False))
 
 
 def registered(function: Callable[..., Any]) -> Handler:

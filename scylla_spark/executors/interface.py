@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation, Outcome, Retry
-from scylla_spark.executors.handler_form import HandlerForm
+from scylla_spark.executors.handler_description import HandlerForm
 from scylla_spark.executors.isolation import Isolation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.surroundings import staying
+from scylla_spark.executors.handler_surroundings import staying
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from scylla_spark.core.lease import Answer, Call, Granted, Report, Sign, Want
+from scylla_spark.core.lease_messages import Answer, Call, Granted, Report, Sign, Want
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.task import Failure
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scylla_spark.client.queues import definitions as queues
+from scylla_spark.client.queues import queue as queues
 from scylla_spark.client.queues.handle import QueueHandle
 from scylla_spark.client.schedules import sets as schedule_sets
 from scylla_spark.client.tasks import arguments
@@ -32,8 +32,8 @@ from scylla_spark.testing.world_records import Fire, HandlerRun
 from scylla_spark.testing.world_settings import DefaultSettings
 
 if TYPE_CHECKING:
-    from scylla_spark.client.queues.definitions import Queue
-    from scylla_spark.client.schedules.definitions import Schedule
+    from scylla_spark.client.queues.queue import Queue
+    from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.worker.lease import Lease
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import (
     CANCEL,

@@ -17,8 +17,8 @@ from typing import Any, Final
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors import resources
+from scylla_spark.executors.handler_surroundings import Surroundings
 from scylla_spark.executors.local.attempt_spans import opened
-from scylla_spark.executors.surroundings import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from scylla_spark.clock import boot_us, from_us, now_us
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import CANCELLED, LOST, OK
+from scylla_spark.core.lease_messages import CANCELLED, LOST, OK
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.output import checked_output_name
 from scylla_spark.core.task import (
@@ -32,7 +32,7 @@ from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError, Wa
 from scylla_spark.executors.local.attempt_outputs import checked_media_type
 from scylla_spark.executors.local.handler_call import verdict_of
 from scylla_spark.io.host.output_files import Source, opened
-from scylla_spark.worker.messages import error_text, item_text, json_text
+from scylla_spark.worker.report_json import error_text, item_text, json_text
 
 _NOT_YET: Final = ""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.lease import CANCELLED, LOST, OK, UNAVAILABLE, folded
+from scylla_spark.core.lease_messages import CANCELLED, LOST, OK, UNAVAILABLE, folded
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.messages import item_text
+from scylla_spark.worker.report_json import item_text
 
 MOST_ITEMS: Final = 1_000  # results, and signs of life, that one call may carry
 MOST_BYTES: Final = 512 * 1024  # of both; servers take a mebibyte

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.lease import STOP
+from scylla_spark.core.lease_messages import STOP
 from scylla_spark.core.task import WORKER_FAULT
 from scylla_spark.errors import SchedulerError
 from scylla_spark.executors.local.handler_call import describe

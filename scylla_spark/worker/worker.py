@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us
-from scylla_spark.core.lease import DRAIN
+from scylla_spark.core.lease_messages import DRAIN
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors import resources
@@ -25,9 +25,9 @@ from scylla_spark.worker.connection import site
 from scylla_spark.worker.conversation import Conversation, Wishes
 from scylla_spark.worker.handlers import asked_for, resolved, source_of
 from scylla_spark.worker.lease import Lease
-from scylla_spark.worker.messages import item_text
 from scylla_spark.worker.printed import Printed
 from scylla_spark.worker.processes import ChildPlace
+from scylla_spark.worker.report_json import item_text
 from scylla_spark.worker.slot_runner import Runner, Workplace
 from scylla_spark.worker.threads import HerePlace
 

@@ -11,7 +11,7 @@ import structlog
 
 from scylla_spark.clock import from_us, iso
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Answer
+from scylla_spark.core.lease_messages import Answer
 from scylla_spark.core.plan.commands.plan_answer import checked_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.audit_entry import AuditEntry
@@ -19,11 +19,11 @@ from scylla_spark.core.scopes import PLAIN
 from scylla_spark.core.token_text import digest_of, new_token
 from scylla_spark.errors import UnreachableError
 from scylla_spark.schemas import AUDIT_TRAIL, TASKS
-from scylla_spark.services.api.access import access, token_view
+from scylla_spark.services.api.access import access, token_mirror
 from scylla_spark.services.api.access.audit_trail import AuditTrail
 from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED
-from scylla_spark.services.api.access.token_view import TokenView
+from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.http.metrics import ApiMetrics
 from scylla_spark.services.api.tasks.ids import path_of
 from scylla_spark.transforms.plan_rows import plan_rows
@@ -488,7 +488,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr(token_view, "_time", lambda: self.now)
+        monkeypatch.setattr(token_mirror, "_time", lambda: self.now)
 
 
 def test_a_revocation_is_obeyed_within_five_seconds(monkeypatch):
@@ -498,7 +498,7 @@ def test_a_revocation_is_obeyed_within_five_seconds(monkeypatch):
     async def asked():
         assert await view.now() == {"a": 1}
         stored[0] = {"a": 2}
-        clock.now += token_view.OLDEST_S + 0.1
+        clock.now += token_mirror.OLDEST_S + 0.1
         assert await view.now() == {"a": 2}, "it waits for the log"
 
     asyncio.run(asked())

@@ -16,8 +16,8 @@ from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
 from scylla_spark.services.api.access.required_scopes import NEEDS, About
-from scylla_spark.services.api.follow.log_tail import Since
-from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.recent_records import Happened
+from scylla_spark.services.api.follow.records_tail import Since
 from scylla_spark.services.api.follow.stream import _Reader
 from scylla_spark.services.api.tasks.ids import path_of
 from tests.api.test_api_access import give

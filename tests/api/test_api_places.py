@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from scylla_spark.core.lease import Answer, Call
+from scylla_spark.core.lease_messages import Answer, Call
 from scylla_spark.services.api.http.request_slots import Places, waiting
 from scylla_spark.services.api.problems import Problem
 from tests.support.api_site import Client, Site, kind

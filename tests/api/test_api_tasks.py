@@ -15,7 +15,7 @@ import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Answer
+from scylla_spark.core.lease_messages import Answer
 from scylla_spark.core.records.command import CANCEL
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, REJECTED, TASKS
 from scylla_spark.services.api.context import SLOW_THREADS

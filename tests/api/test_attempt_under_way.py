@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from scylla_spark.cli.task import _attempt
+from scylla_spark.cli.commands.task import _attempt
 from scylla_spark.client.tasks.attempt_under_way import told_by_owner
 from scylla_spark.clock import from_us, iso
 from scylla_spark.config.settings import Metrics

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.lease import OK, Answer, new_token
+from scylla_spark.core.lease_messages import OK, Answer, new_token
 from scylla_spark.services.api.app import guarded
 from scylla_spark.services.dispatch.lease_desk import Desk
 from tests.support.api_site import Site

@@ -19,7 +19,7 @@ from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.app import guarded
 from scylla_spark.services.api.deployment import overview
-from scylla_spark.services.api.follow.recent_log_records import Happened, Standing
+from scylla_spark.services.api.follow.recent_records import Happened, Standing
 from scylla_spark.services.dashboard import now_live, words
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.guard import COOKIE

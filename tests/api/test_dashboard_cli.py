@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from scylla_spark import cli
-from scylla_spark.cli.top import NOTHING, screen, span
+from scylla_spark.cli.commands.top import NOTHING, screen, span
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from tests.support.api_site import Site

@@ -16,7 +16,7 @@ from scylla_spark.client import handlers
 from scylla_spark.client.handlers import catalogue, gathered
 from scylla_spark.config.settings import Metrics
 from scylla_spark.errors import ConfigError
-from scylla_spark.executors.handler_form import MOST_SCHEMA, HandlerForm, heard_form
+from scylla_spark.executors.handler_description import MOST_SCHEMA, HandlerForm, heard_form
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.services.api.tasks import known_handlers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.cli import task as cli_task
+from scylla_spark.cli.commands import task as cli_task
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact

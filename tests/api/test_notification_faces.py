@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scylla_spark import NotificationRule, cli
-from scylla_spark.cli.notify import _rules_of
+from scylla_spark.cli.commands.notify import _rules_of
 from scylla_spark.client import notification_rules
 from scylla_spark.config.settings import Settings, flatten
 from scylla_spark.core.error_fingerprint import fingerprint_of
@@ -20,7 +20,7 @@ from scylla_spark.core.notification_rule import FIELDS, OCCASIONS, read_rule, ru
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.stored_definition import StoredDefinition
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError
-from scylla_spark.services.plan.channels import channels_of
+from scylla_spark.services.plan.notification_channels import channels_of
 from tests.support.api_site import Site, kind
 from tests.support.delta_tables import make
 
@@ -209,7 +209,7 @@ def test_the_commands_of_the_page_are_commands(
     lines = [shlex.split(line, comments=True)[2:] for line in shown]
     put = [words for words in lines if words[0] == "put"]
     asked: list[NotificationRule] = []
-    monkeypatch.setattr("scylla_spark.cli.notify._put", lambda cli, rules: asked.extend(rules))
+    monkeypatch.setattr("scylla_spark.cli.commands.notify._put", lambda cli, rules: asked.extend(rules))
     for words in put:
         assert cli.run(["notify", *words]) in (0, None)
     assert [rule.definition["when"] for rule in asked] == [

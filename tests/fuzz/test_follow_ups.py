@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scylla_spark.core.follow_up import EVENT, KINDS, TASK, FollowUp
 from scylla_spark.core.follow_up_task import command_of
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
 from scylla_spark.errors import ArgumentError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.instant import is_storable
+from scylla_spark.core.instant_range import is_storable
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState

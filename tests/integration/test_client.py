@@ -17,7 +17,7 @@ from scylla_spark.core.task import Failure
 from scylla_spark.errors import ConflictError, NotFoundError, TaskFailed, UnreachableError, WaitTimeoutError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.broker import EmbeddedBroker
-from scylla_spark.io.kafka import log_reader as following
+from scylla_spark.io.kafka import records_reader as following
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, with_broker
 from scylla_spark.schemas import COMPLETIONS, PROGRESS
 from tests.support.delta_tables import PARTITIONS, append, fact, make

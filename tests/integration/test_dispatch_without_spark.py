@@ -28,9 +28,9 @@ PATIENCE = 90.0
 OPTIONS = ("dispatch.scan=reader", "dispatch.spark_slots=0", "dispatch.look_ahead=4s", "dispatch.trigger=200ms")
 PROGRAM = """
 import sys
-from scylla_spark.services import process
+from scylla_spark.services import process_main
 from scylla_spark.services.deployment import Deployment
-code = process.run(lambda settings: Deployment(settings, roles=["dispatch"]), None)
+code = process_main.run(lambda settings: Deployment(settings, roles=["dispatch"]), None)
 print({name.partition(".")[0] for name in sys.modules} & {"pyspark", "py4j", "delta"})
 sys.exit(code)
 """

@@ -19,7 +19,7 @@ from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.topics import admin, ensure_topics, with_broker
 from scylla_spark.schemas import PROGRESS
-from scylla_spark.services.api.follow.log_tail import LogTail
+from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.stream import _Reader
 from scylla_spark.services.api.follow.stream_positions import read_positions
 from scylla_spark.services.api.follow.waits import Waits

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Granted, digest_of_token
+from scylla_spark.core.lease_messages import Granted, digest_of_token
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, STARTED
 

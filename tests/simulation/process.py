@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scylla_spark.core.lease import Answer, Call
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.lease_messages import Answer, Call
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 from scylla_spark.services.dispatch.mailbox import Mailbox

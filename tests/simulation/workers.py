@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scylla_spark.core.engine.leases.book import CONFIRM_US
-from scylla_spark.core.lease import OK, UNAVAILABLE, Answer, Call, Granted, Report, Want, folded, partition_of_token
+from scylla_spark.core.lease_messages import (
+    OK,
+    UNAVAILABLE,
+    Answer,
+    Call,
+    Granted,
+    Report,
+    Want,
+    folded,
+    partition_of_token,
+)
 from scylla_spark.core.task import FAILED, RATE_LIMITED, SUCCEEDED, YIELDED, Failure
 from tests.simulation.judge import Violation
 from tests.simulation.profiles import RATE_KEYS

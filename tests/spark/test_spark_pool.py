@@ -13,7 +13,7 @@ from scylla_spark.executors.interface import OutputTerms
 from scylla_spark.executors.spark import worker as spark_worker
 from scylla_spark.executors.spark.pool import SparkPool
 from scylla_spark.executors.spark.worker import WorkerConfig, outcome, to_table
-from scylla_spark.executors.start_limit import StartLimit, this_clock
+from scylla_spark.executors.start_deadline import StartLimit, this_clock
 from scylla_spark.io.host.output_files import OutputFiles
 from tests.support.executor_conformance import (
     BATCH_HANDLERS,

@@ -7,9 +7,9 @@ from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import decode
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import SUCCEEDED, Outcome, Retry
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import name_of

@@ -1,4 +1,4 @@
-"""What every fold of operations must agree on: tables of operations, and what `core.fold` makes of them.
+"""What every fold of operations must agree on: tables of operations, and what `core.fold_commands` makes of them.
 
 A fold is given rows with the columns of `tasks`, any number per key, repeats included, and returns one row per key.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scylla_spark.clock import from_us, to_us
-from scylla_spark.core.fold import fold
+from scylla_spark.core.fold_commands import fold
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.schemas import TASKS
@@ -62,7 +62,7 @@ def key_of(found: Mapping[str, Any]) -> TaskKey:
 
 
 def expected(rows: Iterable[Row]) -> dict[TaskKey, Row]:
-    """What `core.fold` makes of the rows' operations: key → its row."""
+    """What `core.fold_commands` makes of the rows' operations: key → its row."""
     commands, known = [], {}
     for one in rows:
         key = key_of(one)

@@ -7,9 +7,9 @@ import pytest
 from scylla_spark.clock import from_us
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import WireRetry
 from scylla_spark.core.stored_task_records import Bearer
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, LastError
 from scylla_spark.core.unique_name import Name
 from scylla_spark.errors import ArgumentError, ConfigError, NotFoundError

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.clock import from_us
 from scylla_spark.core.error_fingerprint import fingerprint_of
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task_filter import TaskFilter, read_filter
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader

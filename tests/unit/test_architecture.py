@@ -20,7 +20,7 @@ _LEAVES = {
     "clock",
     "schemas",
     "failpoint",
-    "fingerprint",
+    "keyed_hash",
     "visible",
     "duration",
     "name",
@@ -279,7 +279,7 @@ def test_a_circle_is_found():
         ("core", "from scylla_spark.io.kafka.topics import located"),
         ("core", "from scylla_spark.core.engine.partition import Mark"),
         ("io.host", "from scylla_spark.io.kafka.topics import located"),
-        ("io.kafka", "from scylla_spark.services.process import serve"),
+        ("io.kafka", "from scylla_spark.services.process_main import serve"),
         ("io.kafka", "from scylla_spark.io.delta import rows"),
         ("services.ingest", "from scylla_spark.services.dispatch.metrics import DispatchMetrics"),
         ("services.dispatch", "from scylla_spark.services.ingest.progress import Progress"),
@@ -374,7 +374,7 @@ def test_jobs_are_small():
 def test_settings_of_the_whole_interpreter_belong_to_entries_of_processes():
     """Somebody's notebook that starts a deployment keeps its own garbage collector and thread switches."""
     entries = {
-        "services/process.py", "services/api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py",
+        "services/process_main.py", "services/api/__main__.py", "cli/__init__.py", "executors/local/forkserver.py", "transforms/records.py",
     }  # fmt: skip
     calls = re.compile(r"\bsys\.setswitchinterval\(|\bgc\.(?:freeze|set_threshold|disable)\(")
     found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if calls.search(path.read_text())}

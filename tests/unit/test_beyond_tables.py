@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import ENQUEUE, Command, Rules, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import ArgumentError
-from scylla_spark.services.api.follow.recent_log_records import BeyondTables, Raw
+from scylla_spark.services.api.follow.recent_records import BeyondTables, Raw
 from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.follow.stream_replay import _Fences
 from tests.support.delta_tables import at

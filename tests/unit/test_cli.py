@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from scylla_spark import cli
 from scylla_spark.cli.app import app
+from scylla_spark.cli.commands.task_import import tasks as read_tasks
 from scylla_spark.cli.context import instant, task_key
-from scylla_spark.cli.imports import tasks as read_tasks
 from scylla_spark.cli.output import Output
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks import arguments
 from scylla_spark.client.tasks.handle import TaskHandle
-from scylla_spark.client.tasks.replay import repaired
+from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode, validate
 from scylla_spark.core.task import Retry
@@ -204,7 +204,7 @@ def test_debug_lets_the_error_through(data):
 
 
 def test_a_defect_is_two_lines_and_exit_code_1(run, monkeypatch):
-    monkeypatch.setattr("scylla_spark.cli.task._states", lambda names: 1 / 0)
+    monkeypatch.setattr("scylla_spark.cli.commands.task._states", lambda names: 1 / 0)
     code, _, err = run("task", "list")
     assert code == 1
     assert err.splitlines()[0] == "error: ZeroDivisionError: division by zero"
@@ -215,7 +215,7 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch):
     def interrupted(names):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("scylla_spark.cli.task._states", interrupted)
+    monkeypatch.setattr("scylla_spark.cli.commands.task._states", interrupted)
     assert run("task", "list")[0] == 130
 
 

@@ -17,7 +17,7 @@ from scylla_spark.worker.containers import watchdog
 from scylla_spark.worker.containers.container_slot import ContainerPlace, Yard
 from scylla_spark.worker.containers.ending import Ended, ended_of, timed_out, verdict_of_container
 from scylla_spark.worker.containers.last_lines import LONGEST_LINE, MOST_BYTES, LastLines
-from scylla_spark.worker.containers.maker_process import identity, lives
+from scylla_spark.worker.containers.maker_identity import identity, lives
 from scylla_spark.worker.containers.options import Files, Mark, bounds_of, probe_options, run_options
 from scylla_spark.worker.containers.podman import Podman, podman_of
 from scylla_spark.worker.containers.readiness import lacking_of

@@ -1,11 +1,11 @@
 """Lanes that are cut before a task that they run, or were cut before: what is earlier may stand in the tables."""
 
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
-from scylla_spark.fingerprint import fingerprint
+from scylla_spark.keyed_hash import fingerprint
 from tests.support.engine_harness import NOW, SECOND, Harness
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from scylla_spark.core.task import SUCCEEDED
-from scylla_spark.demo import gather, handlers, schedules
+from scylla_spark.demo import collect_evidence, handlers, schedules
 from scylla_spark.demo.evidence import ScheduledRun
 from scylla_spark.executors.handler_registry import load as load_handlers
 from scylla_spark.io.delta.table_reader import TableReader
@@ -80,8 +80,8 @@ def test_the_schedules_are_waited_for_until_the_last_of_their_runs_has_ended(mis
 
 
 def test_runs_of_schedules_are_told_apart_from_the_tasks_that_somebody_enqueued() -> None:
-    assert gather.scheduled(Rows()) == [
+    assert collect_evidence.scheduled(Rows()) == [
         ScheduledRun(schedules.EACH_SECOND, START),
         ScheduledRun(schedules.GROWTH, START + SECOND // 4, versions=(0, 2)),
     ]
-    assert gather.written(Rows())[0] == 1
+    assert collect_evidence.written(Rows())[0] == 1

@@ -10,7 +10,7 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Answer, Call, Granted, Scarcity, Want
+from scylla_spark.core.lease_messages import Answer, Call, Granted, Scarcity, Want
 from scylla_spark.core.records.desk_messages import CALLER, HELLO, MAX_LINE_BYTES, Handshake, line, read_line
 from scylla_spark.errors import ConfigError, UnreachableError
 from scylla_spark.services.api.leases.calls_on_the_way import CallsOnTheWay

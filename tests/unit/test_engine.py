@@ -9,10 +9,10 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord
 from scylla_spark.core.stored_task_records import Known, ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import (
     ABORTED,
     CANCELLED,

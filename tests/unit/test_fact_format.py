@@ -7,7 +7,7 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,

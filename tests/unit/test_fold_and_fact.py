@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.fold import Folded, fold
+from scylla_spark.core.fold_commands import Folded, fold
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import NO_FENCE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable

@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.state import journal, plan_log
+from scylla_spark.core.plan.state import plan_log, unwritten_changes
 from scylla_spark.core.plan.state.entry import Handed
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.watch import Growth
@@ -66,7 +66,7 @@ def test_what_a_record_may_hold_is_less_than_kafka_takes() -> None:
 def test_the_size_of_what_was_decided_is_counted_in_encoded_bytes() -> None:
     plan = PlannerHarness()
     empty = len(plan_log.encode(plan_log.Group(plan.planner.fence, 1, plan.now)))
-    kept = journal.Journal(PlanState())
+    kept = unwritten_changes.Journal(PlanState())
     for text in ("é" * 100, "\x01" * 100, '"' * 100, "plain"):
         kept.conclude("answer", "r", "ok", text, "", {"key": Handed("id", 1, 2, {"mon": (3, 4)})})
     size = kept.size
@@ -253,7 +253,7 @@ def test_only_records_that_need_it_are_of_the_new_version() -> None:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records that hold little."""
-    monkeypatch.setattr(journal, "MAX_GROUP_BYTES", 40_000)
+    monkeypatch.setattr(unwritten_changes, "MAX_GROUP_BYTES", 40_000)
 
 
 def test_a_schedule_whose_launch_no_record_holds_is_paused_with_the_reason_and_stops_no_other(
@@ -262,7 +262,7 @@ def test_a_schedule_whose_launch_no_record_holds_is_paused_with_the_reason_and_s
     plan = PlannerHarness()
     plan.put("small", HOURLY)
     assert plan.put("large", HOURLY, payload={"x": "y" * 40_000})[0] == "ok"
-    monkeypatch.setattr(journal, "MAX_GROUP_BYTES", 40_000)
+    monkeypatch.setattr(unwritten_changes, "MAX_GROUP_BYTES", 40_000)
     plan.pass_s(3_600)
     entry = plan.planner.state.entries["large"]
     assert entry.paused

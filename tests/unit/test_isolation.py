@@ -20,10 +20,10 @@ from scylla_spark.executors.handler_registry import handler, load
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.isolation import Isolation, Wishes, asked_by, size_bytes
 from scylla_spark.executors.local import sandbox, system_call_filter
-from scylla_spark.executors.local.confinement import Confinement, tidy
 from scylla_spark.executors.local.forkserver import describe_handler
 from scylla_spark.executors.local.forkserver_handle import parse_handler
 from scylla_spark.executors.local.messages import Verdict
+from scylla_spark.executors.local.resource_limits import Confinement, tidy
 from scylla_spark.worker.handlers import resolved
 
 

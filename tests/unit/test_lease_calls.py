@@ -8,7 +8,7 @@ import random
 import pytest
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import (
+from scylla_spark.core.lease_messages import (
     LOST,
     OK,
     UNAVAILABLE,

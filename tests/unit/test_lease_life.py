@@ -20,9 +20,9 @@ from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import CANCELLED, ENDED, FOREIGN, LOST, OK, Granted
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.lease_messages import CANCELLED, ENDED, FOREIGN, LOST, OK, Granted
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import STARTED, Failure
 from tests.simulation.lease_judge import LeaseJudge
 from tests.support.engine_harness import SECOND

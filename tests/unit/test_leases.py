@@ -9,7 +9,7 @@ import pytest
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.leases import requests
-from scylla_spark.core.lease import (
+from scylla_spark.core.lease_messages import (
     CANCELLED,
     ENDED,
     FOREIGN,
@@ -24,9 +24,9 @@ from scylla_spark.core.lease import (
     folded,
 )
 from scylla_spark.core.output import MAX_OUTPUTS, OutputLink, read_links
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.desk_messages import ANSWER, MAX_LINE_BYTES, line
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure
 from scylla_spark.core.tenure import Basis
 from tests.support.engine_harness import NOW, SECOND

@@ -6,9 +6,9 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.engine.action import AskNames
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.key import HOUR_US, TaskKey, partition_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis
 from scylla_spark.core.unique_name import Name
 from scylla_spark.io.delta.open_tasks import OpenTasksReader

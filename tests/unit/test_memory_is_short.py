@@ -7,12 +7,12 @@ from scylla_spark.core.engine.bounds import LEASED, HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, WireRetry
 from scylla_spark.core.stored_task_records import Bearer, ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import FAILED
 from scylla_spark.core.tenure import Basis
-from scylla_spark.fingerprint import chosen, fingerprint
+from scylla_spark.keyed_hash import chosen, fingerprint
 from tests.support.engine_harness import NOW, RETRY, SECOND, Harness
 
 LIMIT = 60 * 1024

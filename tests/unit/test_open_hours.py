@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.table_progress import Mark
 
 hours = st.integers(0, 12)
 marks = st.builds(

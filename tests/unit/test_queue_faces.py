@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from scylla_spark import Queue, cli
-from scylla_spark.cli.queue import _value, _weights, put
-from scylla_spark.client.queues.definitions import KEYWORDS
-from scylla_spark.client.queues.definitions import put as put_all
+from scylla_spark.cli.commands.queue import _value, _weights, put
 from scylla_spark.client.queues.files import read_queue_file
 from scylla_spark.client.queues.handle import QueueHandle, statuses, warning_of_delete
+from scylla_spark.client.queues.queue import KEYWORDS
+from scylla_spark.client.queues.queue import put as put_all
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer
 from scylla_spark.core.plan.state.plan_state import PlanState

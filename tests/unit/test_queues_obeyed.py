@@ -6,9 +6,9 @@ import pytest
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queue_definition import QueueDefinition
 from scylla_spark.core.records.command import Command
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.services.dispatch.dispatcher import Dispatcher, Surroundings
 
 NOW = 1_700_000_000_000_000

@@ -9,9 +9,9 @@ from scylla_spark import failpoint
 from scylla_spark.clock import from_us
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, Rules, WireRetry, encode
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure
 from scylla_spark.schemas import TASKS
 from scylla_spark.transforms import arrow_batches, records

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from scylla_spark import Retry, Schedule, Trigger
-from scylla_spark.client.schedules.definitions import Constraint
 from scylla_spark.client.schedules.files import read_file, read_files
+from scylla_spark.client.schedules.schedule import Constraint
 from scylla_spark.errors import ArgumentError, SetupError
 
 NIGHTLY = Schedule(

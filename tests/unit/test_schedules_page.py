@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scylla_spark import Constraint
-from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of, read_files
+from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.core.plan import constraint_format
 from scylla_spark.core.plan.schedule_format import read_schedule
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from scylla_spark import Abort, RateLimited, Worker, Yield
 from scylla_spark.cli.app import app
-from scylla_spark.core.lease import folded
+from scylla_spark.core.lease_messages import folded
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, SchedulerError, UnreachableError
 from scylla_spark.worker.connection import Connection, Reply, site
 from scylla_spark.worker.conversation import Wishes

@@ -23,7 +23,7 @@ from scylla_spark.bench.floor_measurements import wait_until
 from scylla_spark.bench.handlers import STAMP
 from scylla_spark.bench.load import poll
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.client.schedules.definitions import Schedule, Trigger
+from scylla_spark.client.schedules.schedule import Schedule, Trigger
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 

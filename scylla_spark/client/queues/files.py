@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scylla_spark.client.queues.definitions import Queue
+from scylla_spark.client.queues.queue import Queue
 from scylla_spark.client.schedules.files import content_of, json_value
 from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.errors import ArgumentError, shown

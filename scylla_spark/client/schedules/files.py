@@ -14,7 +14,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.client.schedules.definitions import Schedule
+from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.trigger_shorthand import BY_KEY, OPTIONS, camel, trigger_of
 from scylla_spark.errors import ArgumentError, SetupError, shown
 

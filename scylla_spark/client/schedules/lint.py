@@ -7,7 +7,7 @@ from calendar import monthrange
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.client.schedules.definitions import Schedule
+from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.client.schedules.times import clock_changes
 from scylla_spark.core.plan import schedule as plan
 from scylla_spark.core.plan.schedule_format import read_schedule

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from scylla_spark.clock import iso
-from scylla_spark.core.instant import EARLIEST_US, LATEST_US
+from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.fire_times import Dates, Every, FireTimes
 from scylla_spark.core.plan.triggers.tree import key_of

@@ -17,7 +17,7 @@ from scylla_spark.client.tasks.explain import explain
 from scylla_spark.client.tasks.logs import LineFilter, TaskLine, followed, lines_of
 from scylla_spark.client.tasks.outputs import TaskOutput, outputs_of
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.fold import Folded
+from scylla_spark.core.fold_commands import Folded
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
@@ -35,7 +35,7 @@ from scylla_spark.errors import (
 from scylla_spark.executors.value_type import ValueType
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.output_files import OutputFiles
-from scylla_spark.io.kafka.log_reader import LogReader
+from scylla_spark.io.kafka.records_reader import LogReader
 
 _ROUND_US: Final = 10_000_000  # a waiting client looks into the tables again this often
 _CATCH_UP_US: Final = 10_000_000

@@ -13,7 +13,7 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us, from_us
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import MARKER, LogLine, LogRecord, in_order
-from scylla_spark.io.kafka.log_lines import LogLines
+from scylla_spark.io.kafka.task_lines_reader import LogLines
 
 _POLL_MS: Final = 250
 _ASK_US: Final = 1_000_000

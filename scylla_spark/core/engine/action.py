@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.follow_up import FollowUp
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Answer
+from scylla_spark.core.lease_messages import Answer
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Tenure

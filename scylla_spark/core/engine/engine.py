@@ -16,7 +16,6 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
-from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.expiry import Expiry
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.fact_recorder import Recorder
@@ -26,11 +25,12 @@ from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.leasing import Leasing
-from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
 from scylla_spark.core.engine.leases.worker_calls import Leases
 from scylla_spark.core.engine.leases.worker_session import EndedLease, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.outcomes import Outcomes
+from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
@@ -44,12 +44,12 @@ from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import Call, Scarcity
+from scylla_spark.core.lease_messages import Call, Scarcity
 from scylla_spark.core.output import OutputLink
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable
 from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from scylla_spark import failpoint
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.cancels import Cancels
-from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.lane import LOOKUP, RECORDING
+from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.state import EngineState
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scylla_spark import failpoint
 from scylla_spark.core.engine.cancels import Cancels
-from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
+from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.state import EngineState
@@ -16,12 +16,12 @@ from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.unloading import Unloading
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey, place_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, Command
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import name_of
-from scylla_spark.fingerprint import fingerprint
+from scylla_spark.keyed_hash import fingerprint
 
 REMEMBER_US = 60_000_000  # how long ended keys are remembered at least
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scylla_spark import failpoint
-from scylla_spark.core.engine.defects import Defects
 from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
 from scylla_spark.core.engine.judging import Judging
 from scylla_spark.core.engine.lane import (
@@ -21,6 +20,7 @@ from scylla_spark.core.engine.lane import (
     Lane,
 )
 from scylla_spark.core.engine.leases.book import LeaseBook
+from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import DROPPED, Partition
 from scylla_spark.core.engine.runs import Runs

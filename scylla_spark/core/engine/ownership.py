@@ -13,8 +13,8 @@ from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.fact import NO_FENCE, Fence, encode_fence, encode_resign
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
 
 

@@ -12,12 +12,12 @@ from scylla_spark.core.engine.memory_use import Holding, Meter, fact_bytes, note
 from scylla_spark.core.engine.outbox import Outbox
 from scylla_spark.core.engine.recently_ended import RecentlyEnded
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, FenceLog
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name, name_of
-from scylla_spark.fingerprint import fingerprint
+from scylla_spark.keyed_hash import fingerprint
 
 _MOST_PASSED: Final = 100_000
 CLOCK_MARGIN_US = 5_000_000  # clocks of two dispatchers differ by less

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scylla_spark.core.engine.lane import READY
 from scylla_spark.core.engine.leases.book import LeaseBook
-from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
 from scylla_spark.core.engine.queue import Gates, QueueLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Runs

@@ -8,7 +8,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
-from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gates

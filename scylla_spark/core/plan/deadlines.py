@@ -7,8 +7,8 @@ from typing import Final
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.state.entry import Entry, Run
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import Telling
 from scylla_spark.core.records.fact import Fact

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.bounded_text import cut
 from scylla_spark.core.plan.state.entry import Entry
-from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
+from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
 from scylla_spark.core.records import rejection
 
 _MOST_KEPT: Final = 100  # that the shell has not told of yet

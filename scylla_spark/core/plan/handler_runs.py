@@ -8,9 +8,9 @@ from typing import Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.entry import Entry
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 
 BACKFILL: Final = "backfill/"
 """Lanes of backfills begin so."""

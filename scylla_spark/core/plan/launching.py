@@ -32,10 +32,10 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.journal import Journal, fire_of
 from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.handing_over import handed_over
 from scylla_spark.core.plan.verdicts import FAILED, OBSOLETE, SKIPPED, Verdicts, busy_words, seen_of, values_of
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs

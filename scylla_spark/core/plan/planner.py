@@ -31,11 +31,11 @@ from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
 from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, SOFT_GROUP_BYTES, Group, Partly, Position
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling

@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron

@@ -9,7 +9,7 @@ from typing import Any, Final
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.payload_template import Instant
 from scylla_spark.core.plan.state.entry import Entry, Job, Run
-from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
 
 SKIPPED: Final = "skipped"

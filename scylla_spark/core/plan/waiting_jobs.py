@@ -17,9 +17,9 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.verdicts import SKIPPED, WAITING, Verdicts, busy_words
 
 

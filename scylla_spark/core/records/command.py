@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.instant import EARLIEST_US, LATEST_US, is_storable
+from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.tags_field import Tags

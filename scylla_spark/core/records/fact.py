@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.core.bounded_text import clean, cut
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import MAX_OUTPUTS_BYTES
 from scylla_spark.core.records import fact_fields, rejection

@@ -25,8 +25,8 @@ from scylla_spark.executors.connect.releases import Releases
 from scylla_spark.executors.connect.sessions import RELEASE_S, Endpoint, release
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.local.supervision import ChildKind
 from scylla_spark.executors.local.supervisor import Supervisor
+from scylla_spark.executors.local.supervisor_interface import ChildKind
 from scylla_spark.io.host.connect_server import ConnectServer, ServerAddress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.task import Retry
 from scylla_spark.errors import ArgumentError, ConfigError
 from scylla_spark.executors.environment import handler_environment
-from scylla_spark.executors.handler_form import heard_form
+from scylla_spark.executors.handler_description import heard_form
 from scylla_spark.executors.interface import HandlerInfo, OutputTerms
 from scylla_spark.executors.isolation import SANDBOX, Isolation
 from scylla_spark.executors.local import sandbox

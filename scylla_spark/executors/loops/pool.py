@@ -9,7 +9,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.interface import Executor, HandlerInfo, Sink
 from scylla_spark.executors.local.pool import LocalPool
-from scylla_spark.executors.local.supervision import ChildKind
+from scylla_spark.executors.local.supervisor_interface import ChildKind
 from scylla_spark.executors.loops.supervisor import LoopSupervisor
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from scylla_spark.executors.interface import HandlerInfo, OutputTerms, Sink
 from scylla_spark.executors.local.forkserver_handle import ForkserverHandle
 from scylla_spark.executors.spark.start_signals import BegunListener
 from scylla_spark.executors.spark.worker import INPUT, LOST, OUTPUT, WorkerConfig, lost, outcome, run_chunk, to_table
-from scylla_spark.executors.start_limit import StartLimit, this_clock
+from scylla_spark.executors.start_deadline import StartLimit, this_clock
 from scylla_spark.io.host.output_files import OutputFiles
 
 if TYPE_CHECKING:

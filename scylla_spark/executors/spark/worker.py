@@ -24,7 +24,7 @@ from scylla_spark.executors.local.messages import FOLLOW_UP
 from scylla_spark.executors.local.pool import LocalPool
 from scylla_spark.executors.local.report import read_follow_up
 from scylla_spark.executors.spark.start_signals import Address, Teller
-from scylla_spark.executors.start_limit import StartLimit, this_clock
+from scylla_spark.executors.start_deadline import StartLimit, this_clock
 
 INPUT: Final = (
     "id bigint, time_us bigint, ordering_id string, uniqueness_key string, attempt int, epoch bigint, handler string, "

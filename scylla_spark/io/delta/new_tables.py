@@ -15,7 +15,7 @@ import structlog
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConflictError
 from scylla_spark.io.delta.deployment_record import check, check_version, deployment, stored_rows

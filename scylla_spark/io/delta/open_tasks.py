@@ -12,8 +12,8 @@ from scylla_spark.clock import from_us
 from scylla_spark.core.deferred_edge import reaches_far
 from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
+from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.core.task import DUPLICATE
 from scylla_spark.core.unique_name import Name
 from scylla_spark.defaults import DEFAULT_QUEUE

@@ -10,11 +10,11 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.attempt_order import ATTEMPT_ORDER_SQL
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, WireRetry
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.records.log_record import LogLine, LogRecord
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import MAX_LAST_ERROR_CHARS, Failure, LastError
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.schemas import DATA
@@ -28,7 +28,7 @@ IDENTITY: Final = ("scheduled_time", "ordering_id", "uniqueness_key")
 
 
 def folded(*operations: pl.LazyFrame) -> pl.LazyFrame:
-    """The fold of `core.fold` on frames: a row per key: data of highest offset, what the first enqueue said, the newest cancel.
+    """The fold of `core.fold_commands` on frames: a row per key: data of highest offset, what the first enqueue said, the newest cancel.
 
     Args:
         *operations: columns of `tasks` without partition columns; any number of rows per key, repeats included.

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.deferred_edge import common_edge, reaches_far
 from scylla_spark.core.key import HOUR_US
-from scylla_spark.core.progress_mark import Mark, joined, stored_mark
+from scylla_spark.core.table_progress import Mark, joined, stored_mark
 from scylla_spark.io.delta.deployment_record import (
     stored_rows,
 )

@@ -13,8 +13,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.commands.plan_answer import Answer, checked_command, refusal
 from scylla_spark.core.plan.state.plan_log import Group
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.fact import FenceLog
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
 from scylla_spark.io.kafka.topics import consumer, producer

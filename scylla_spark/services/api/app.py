@@ -17,7 +17,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import audit, tokens, whoami
 from scylla_spark.services.api.access.access import Access
 from scylla_spark.services.api.access.own_queues import check_queues
-from scylla_spark.services.api.access.token_view import TokenView
+from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.context import Api
 from scylla_spark.services.api.deployment import lateness, overview, queues, system
 from scylla_spark.services.api.deployment.overview import Overviews

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.instant import is_storable
+from scylla_spark.core.instant_range import is_storable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.leased_lines import LEVELS
 from scylla_spark.core.records import fast_json

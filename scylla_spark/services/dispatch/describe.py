@@ -20,7 +20,7 @@ from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.metrics import STALE_US
-from scylla_spark.services.dispatch.start_conditions import conditions
+from scylla_spark.services.dispatch.task_start_conditions import conditions
 from scylla_spark.services.http_server import JSON, Reply, Route
 from scylla_spark.services.metrics_server import PREFIX, MetricsServer
 

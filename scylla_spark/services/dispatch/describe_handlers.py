@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scylla_spark.clock import iso
 from scylla_spark.executors.catalog import BUILT_IN
-from scylla_spark.executors.handler_form import HandlerForm
+from scylla_spark.executors.handler_description import HandlerForm
 from scylla_spark.executors.interface import HandlerInfo
 
 MOST_SCHEMAS: Final = 2 * 1024 * 1024

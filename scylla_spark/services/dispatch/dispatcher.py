@@ -20,10 +20,10 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Rules
 from scylla_spark.core.records.fact import Fence, OutcomeRecord
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure, Outcome
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.executors.catalog import asked_for, turned_on_by

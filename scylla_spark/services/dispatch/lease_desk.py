@@ -19,7 +19,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import DRAIN, OK, STOP, Answer, Call, Scarcity
+from scylla_spark.core.lease_messages import DRAIN, OK, STOP, Answer, Call, Scarcity
 from scylla_spark.core.output import read_link
 from scylla_spark.core.records.desk_messages import (
     ANSWER,

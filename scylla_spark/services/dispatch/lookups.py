@@ -12,8 +12,8 @@ import structlog
 from scylla_spark.core.engine.action import AskNames, Reload
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored_task_records import ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.services.dispatch.mailbox import Mailbox

@@ -15,8 +15,8 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.memory_use import cost_of
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.core.unique_name import Name
 from scylla_spark.duration import duration_us

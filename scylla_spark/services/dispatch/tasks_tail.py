@@ -23,9 +23,9 @@ from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.action import Confirm
 from scylla_spark.core.engine.engine import Engine
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.rejection import DEFECT
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.duration import duration_us
 from scylla_spark.io.kafka.client_patches import Assignor, rejoining

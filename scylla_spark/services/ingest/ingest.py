@@ -36,10 +36,10 @@ from scylla_spark.io.kafka.single_writer import SingleWriter, sole
 from scylla_spark.io.kafka.stream_offsets import Batch, planned, read_again, static_batch
 from scylla_spark.io.kafka.topics import end_offsets, ensure_topics, offset_ranges, spark_options
 from scylla_spark.services.ingest.fact_batches import FactWriter
-from scylla_spark.services.ingest.fold_deferred import DeferredFolder
 from scylla_spark.services.ingest.locked_tables import LockedTables
 from scylla_spark.services.ingest.log_batches import LogBatches
 from scylla_spark.services.ingest.maintenance import Maintenance
+from scylla_spark.services.ingest.merge_deferred import DeferredFolder
 from scylla_spark.services.ingest.metrics import IngestMetrics
 from scylla_spark.services.ingest.micro_batch import Portions, Writer, beyond, gaps, out_of_step
 from scylla_spark.services.ingest.progress import Progress, check_position

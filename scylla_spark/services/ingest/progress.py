@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scylla_spark.core.deferred_edge import ALL_FOLDED_US, common_edge
 from scylla_spark.core.hours_with_open_tasks import OpenHours
-from scylla_spark.core.progress_mark import Mark
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.delta.spark_tables import Tables
 

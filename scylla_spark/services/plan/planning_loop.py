@@ -26,12 +26,12 @@ from scylla_spark.duration import duration_us
 from scylla_spark.errors import ConfigError, ConflictError, UnreachableError
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
-from scylla_spark.io.kafka.log_reader import LogReader
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
+from scylla_spark.io.kafka.records_reader import LogReader
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.io.kafka.topics import consumer, producer
-from scylla_spark.services.plan.channels import channels_of
 from scylla_spark.services.plan.metrics import PlanMetrics
+from scylla_spark.services.plan.notification_channels import channels_of
 from scylla_spark.services.plan.table_watcher import TableWatcher
 
 log = structlog.get_logger("plan")

@@ -20,12 +20,12 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.stored_task_records import Known
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry
 from scylla_spark.core.tenure import Basis, Tenure
 from scylla_spark.services.dispatch.engine_settings import engine_limits, queue_terms
@@ -84,7 +84,7 @@ def model_of(settings: Settings, partitions: int) -> Model:
 
 
 def forecast(tasks: pl.DataFrame, model: Model) -> Played:
-    """Plays the tasks of `io.delta.past_window` under a model.
+    """Plays the tasks of `io.delta.forecast_material` under a model.
 
     Args:
         tasks: rows of `TaskHistory.tasks`.

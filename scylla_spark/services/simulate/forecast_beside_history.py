@@ -20,7 +20,7 @@ def outlook(tasks: pl.DataFrame, played: Played, *, lanes: int) -> list[dict[str
     count in `never_started` and are left out of its other figures.
 
     Args:
-        tasks: rows of `io.delta.past_window.TaskHistory.tasks`.
+        tasks: rows of `io.delta.forecast_material.TaskHistory.tasks`.
         played: what the forecast says of each.
         lanes: how many lanes to show: those with the greatest predicted delay.
 

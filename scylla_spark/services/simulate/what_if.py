@@ -16,7 +16,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.queue_definition import read_queue
 from scylla_spark.errors import SchedulerError, WaitTimeoutError
-from scylla_spark.io.delta.past_window import past
+from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.services.dispatch.engine_settings import limits_of

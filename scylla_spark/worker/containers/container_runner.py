@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scylla_spark.worker.containers.container_slot import Yard
-from scylla_spark.worker.containers.guard import Guard
-from scylla_spark.worker.containers.maker_process import identity
+from scylla_spark.worker.containers.maker_identity import identity
 from scylla_spark.worker.containers.options import Bounds, Files, Mark
 from scylla_spark.worker.containers.out_folder import memory_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import check_podman, fetch_images, probe, remove_leftovers
 from scylla_spark.worker.containers.request import Offer
+from scylla_spark.worker.containers.watchdog_handle import Guard
 
 
 @contextmanager

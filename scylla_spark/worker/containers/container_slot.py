@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, now_us, to_us
-from scylla_spark.core.lease import digest_of_token
+from scylla_spark.core.lease_messages import digest_of_token
 from scylla_spark.core.task import ABORTED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError
 from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID, failed
@@ -28,13 +28,13 @@ from scylla_spark.worker.containers.ending import (
     timed_out,
     verdict_of_container,
 )
-from scylla_spark.worker.containers.guard import Guard
 from scylla_spark.worker.containers.last_lines import LastLines
 from scylla_spark.worker.containers.options import Bounds, Files, Mark, run_options
 from scylla_spark.worker.containers.out_folder import OutFolder, out_folder
 from scylla_spark.worker.containers.podman import Podman
 from scylla_spark.worker.containers.readiness import probe, user_processes
 from scylla_spark.worker.containers.request import Box, Offer, box_of
+from scylla_spark.worker.containers.watchdog_handle import Guard
 from scylla_spark.worker.lease import Lease
 
 LEVEL: Final = "container"

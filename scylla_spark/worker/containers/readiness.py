@@ -7,7 +7,7 @@ import sys
 from typing import Any, Final
 
 from scylla_spark.errors import SetupError
-from scylla_spark.worker.containers.maker_process import lives
+from scylla_spark.worker.containers.maker_identity import lives
 from scylla_spark.worker.containers.options import RUNNER_LABEL, Bounds, Files, Mark, probe_options
 from scylla_spark.worker.containers.podman import INSTALL, Podman
 

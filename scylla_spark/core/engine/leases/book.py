@@ -23,8 +23,8 @@ from scylla_spark.core.engine.queue import Gates
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
-from scylla_spark.core.lease import CANCELLED as TASK_CANCELLED
-from scylla_spark.core.lease import OK, UNAVAILABLE
+from scylla_spark.core.lease_messages import CANCELLED as TASK_CANCELLED
+from scylla_spark.core.lease_messages import OK, UNAVAILABLE
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.task import CANCELLED, STARTED, SUCCEEDED, TIMED_OUT, YIELDED, Failure, Invocation, Outcome

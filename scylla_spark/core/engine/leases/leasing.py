@@ -14,7 +14,7 @@ from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.demand import Demand, Demands
-from scylla_spark.core.engine.leases.pull_queue import PullQueues
+from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.memory_use import size_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
@@ -25,7 +25,7 @@ from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import place_of
-from scylla_spark.core.lease import Scarcity, digest_of_token, new_token
+from scylla_spark.core.lease_messages import Scarcity, digest_of_token, new_token
 from scylla_spark.core.task import Invocation
 
 MOST_ANSWER_BYTES: Final = (

@@ -8,7 +8,7 @@ from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.worker_session import Lease, WorkerSession
 from scylla_spark.core.engine.partition import ACTIVE
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.lease import (
+from scylla_spark.core.lease_messages import (
     CANCELLED,
     ENDED,
     FOREIGN,

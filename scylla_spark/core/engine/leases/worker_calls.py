@@ -19,7 +19,7 @@ from scylla_spark.core.engine.leases.requests import Requests
 from scylla_spark.core.engine.leases.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.state import EngineState
-from scylla_spark.core.lease import OK, STOP, UNAVAILABLE, Answer, Call, Granted, folded
+from scylla_spark.core.lease_messages import OK, STOP, UNAVAILABLE, Answer, Call, Granted, folded
 from scylla_spark.core.output import OutputLink
 
 SUPERSEDED: Final = "superseded"  # the session has called again

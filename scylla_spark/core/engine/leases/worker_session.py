@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.runs import Run
-from scylla_spark.core.lease import Call
+from scylla_spark.core.lease_messages import Call
 from scylla_spark.core.task import Invocation, Outcome
 
 

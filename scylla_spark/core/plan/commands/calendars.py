@@ -10,7 +10,7 @@ from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.defects import Defects
 from scylla_spark.core.plan.state.group_writer import GroupWriter
-from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.timing import Timing
 from scylla_spark.errors import ArgumentError
 

@@ -13,8 +13,8 @@ from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
-from scylla_spark.core.plan.state.journal import GroupTooLargeError, Journal
 from scylla_spark.core.plan.state.plan_log import Partly
+from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
 from scylla_spark.core.records import rejection
 from scylla_spark.errors import ConflictError, NotFoundError, SchedulerError
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from scylla_spark.core.bounded_text import clean
-from scylla_spark.core.instant import LATEST_US
+from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.plan.state.audit_entry import MOST_ENTRIES, AuditFields
 from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.trigger_format import read_trigger
-from scylla_spark.core.plan.triggers.pruning import without_work
 from scylla_spark.core.plan.triggers.tree import keys_of
+from scylla_spark.core.plan.triggers.without_deleted import without_work
 
 
 class Loss(NamedTuple):

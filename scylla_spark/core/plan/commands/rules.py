@@ -10,8 +10,8 @@ from scylla_spark.core.notification_rule import RuleDefinition, read_rule, rule_
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.notices.state import RULE
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.stored_definition import DefinitionChange, StoredDefinition
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError, shown
 
 MOST_RULES: Final = 100

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.stored_token import StoredToken, read_stored_token, token_change
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 MOST_TOKENS: Final = 10_000

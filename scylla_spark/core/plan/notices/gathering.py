@@ -34,9 +34,9 @@ from scylla_spark.core.plan.notices.state import (
     RULE,
     Incident,
 )
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.stored_definition import DefinitionChange, StoredDefinition
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.command import ENQUEUE, Command, encode, payload_text
 

@@ -32,10 +32,10 @@ from scylla_spark.core.plan.notices.notice import (
 from scylla_spark.core.plan.notices.rule_index import RuleIndex
 from scylla_spark.core.plan.notices.state import RULE, SEEN
 from scylla_spark.core.plan.state.entry import Entry, Run
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.stored_definition import read_definition_change
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.defaults import NOTIFY_HANDLER, NOTIFY_QUEUE
 from scylla_spark.duration import duration_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import MAX_GROUP_BYTES, Group, Partly, Position, change_bytes
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.records.fact import Fence
 
 COMMANDS: Final = -1

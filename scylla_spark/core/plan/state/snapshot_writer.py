@@ -6,7 +6,7 @@ from typing import Final
 
 from scylla_spark.core.plan.state import snapshot
 from scylla_spark.core.plan.state.group_writer import GroupWriter
-from scylla_spark.core.plan.state.journal import Journal
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 
 _PART_BYTES: Final = 64 * 1024  # small, so that decisions need not wait for it
 

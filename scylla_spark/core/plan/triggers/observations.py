@@ -9,8 +9,8 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule_rules import may_wait_alone
 from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on
 from scylla_spark.core.plan.triggers.seen import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of

@@ -10,9 +10,9 @@ from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_rules import can_be_ahead
 from scylla_spark.core.plan.state.entry import MOST_JOBS, MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
-from scylla_spark.core.plan.state.journal import Journal
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
+from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import planned_before, times_of
 from scylla_spark.core.plan.triggers.observations import Watching

@@ -20,7 +20,7 @@ from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access.refusals import Refusals
 from scylla_spark.services.api.access.required_scopes import NEEDS, NOT_AUDITED, NOT_IN_TABLE, UNSAID
-from scylla_spark.services.api.access.token_view import TokenView
+from scylla_spark.services.api.access.token_mirror import TokenView
 from scylla_spark.services.api.http.limits import drained
 from scylla_spark.services.api.problems import Problem
 from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN

@@ -11,8 +11,8 @@ from fastapi import Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.client.queues.definitions import Queue
 from scylla_spark.client.queues.handle import QueueStatus, statuses, warning_of_delete
+from scylla_spark.client.queues.queue import Queue
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.trigger_shorthand import camel
 from scylla_spark.clock import now_us, to_us

@@ -12,8 +12,8 @@ from scylla_spark.clock import boot_us, now_us
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task import FAILED, STARTED
-from scylla_spark.services.api.follow.log_tail import LogTail
-from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.recent_records import Happened
+from scylla_spark.services.api.follow.records_tail import LogTail
 
 STEP_US: Final = 15_000_000
 STEPS: Final = 60

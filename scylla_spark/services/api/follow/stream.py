@@ -20,7 +20,7 @@ from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import SchedulerError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Own, answers, iso_us, router
-from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.recent_records import Happened
 from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.follow.stream_replay import Missing, replayed
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream

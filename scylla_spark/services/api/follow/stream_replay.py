@@ -12,7 +12,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.records.fact import FENCE, NO_FENCE, Fence, FenceLog, OutcomeRecord, Unreadable, decode
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
-from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.recent_records import Happened
 from scylla_spark.services.api.follow.stream_positions import Position
 
 _POLL_MS: Final = 200

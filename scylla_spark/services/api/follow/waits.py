@@ -11,8 +11,8 @@ from typing import Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.follow.log_tail import LogTail, answers
-from scylla_spark.services.api.follow.recent_log_records import Happened
+from scylla_spark.services.api.follow.recent_records import Happened
+from scylla_spark.services.api.follow.records_tail import LogTail, answers
 from scylla_spark.services.api.http.request_slots import waiting
 from scylla_spark.services.api.problems import Problem
 

@@ -11,7 +11,17 @@ from functools import reduce
 from operator import xor
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, Sign, folded, partition_of_token
+from scylla_spark.core.lease_messages import (
+    LOST,
+    UNAVAILABLE,
+    Answer,
+    Call,
+    Report,
+    Scarcity,
+    Sign,
+    folded,
+    partition_of_token,
+)
 from scylla_spark.core.task import YIELDED
 from scylla_spark.errors import UnreachableError
 from scylla_spark.services.api.leases.calls_on_the_way import call_at_hand

@@ -15,7 +15,7 @@ import structlog
 
 from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.explain import ask
-from scylla_spark.core.lease import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, partition_of_token
+from scylla_spark.core.lease_messages import LOST, UNAVAILABLE, Answer, Call, Report, Scarcity, partition_of_token
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.core.output import OutputLink
 from scylla_spark.core.records.desk_messages import (

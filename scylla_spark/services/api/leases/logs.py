@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.lease import OK
+from scylla_spark.core.lease_messages import OK
 from scylla_spark.core.leased_lines import MOST_LINES, LeasedLine
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, answer, answers, router

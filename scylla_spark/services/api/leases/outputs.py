@@ -10,7 +10,7 @@ from fastapi import Header, Path, Request
 from starlette.responses import Response
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.lease import OUTPUTS_FULL
+from scylla_spark.core.lease_messages import OUTPUTS_FULL
 from scylla_spark.core.output import (
     MAX_OUTPUTS,
     UNKNOWN_TYPE,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import to_json
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES
-from scylla_spark.core.lease import (
+from scylla_spark.core.lease_messages import (
     MOST_WANTED,
     UNAVAILABLE,
     Answer,

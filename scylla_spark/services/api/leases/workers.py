@@ -13,12 +13,12 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, BeforeValidator
 from starlette.responses import Response
 
-from scylla_spark.core.lease import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
+from scylla_spark.core.lease_messages import DRAIN, STOP, UNAVAILABLE, Answer, Call, Want
 from scylla_spark.core.records.fact_fields import MAX_WORKER_CHARS
 from scylla_spark.errors import NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Own, answer, answers, router
-from scylla_spark.services.api.http.listening import while_heard
+from scylla_spark.services.api.http.caller_gone import while_heard
 from scylla_spark.services.api.leases.views import (
     LeaseBody,
     LeasesView,

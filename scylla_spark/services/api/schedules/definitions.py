@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from scylla_spark.client.schedules import sets as schedule_sets
 from scylla_spark.client.schedules.answers import missing
-from scylla_spark.client.schedules.definitions import Schedule
 from scylla_spark.client.schedules.files import definition_of
+from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.commands.removal import Loss, losses

@@ -6,16 +6,16 @@ from scylla_spark.client.connection import Connection
 from scylla_spark.client.tasks.attempt_under_way import told_by_owner, with_word_of_owner
 from scylla_spark.client.tasks.handle import TaskHandle
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.fold import Folded
+from scylla_spark.core.fold_commands import Folded
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import Fact
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task_state import attempts_of
 from scylla_spark.core.task_status import Attempt, TaskStatus, attempt_of, status_of
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.kafka.command_sender import Place
-from scylla_spark.services.api.follow.log_tail import LogTail
+from scylla_spark.services.api.follow.records_tail import LogTail
 
 _OWN_S = 1.0
 _OWNER_US = 10_000_000

@@ -9,7 +9,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from scylla_spark.client.tasks.replay import repaired
+from scylla_spark.client.tasks.resend_rejected import repaired
 from scylla_spark.clock import now_us, to_us
 from scylla_spark.io.delta.task_queries import TaskQueries
 from scylla_spark.services.api import problems

@@ -11,8 +11,8 @@ from scylla_spark.cli.context import Context, context
 from scylla_spark.visible import visible_json
 
 if TYPE_CHECKING:
-    from scylla_spark.client.schedules.definitions import Schedule
     from scylla_spark.client.schedules.files import FileSchedule
+    from scylla_spark.client.schedules.schedule import Schedule
     from scylla_spark.core.plan.state.plan_state import PlanState
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE…", help="TOML, YAML or JSON files of schedules")]
@@ -36,7 +36,7 @@ def apply(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
     """Store the schedules of files: shows what is added, changed and removed, and asks."""
-    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.cli.commands.schedule_rows import author
     from scylla_spark.client.schedules.files import read_files
     from scylla_spark.client.schedules.sets import compared
 

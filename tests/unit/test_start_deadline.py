@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scylla_spark.executors.start_limit import NO_LIMIT, StartLimit, this_clock
+from scylla_spark.executors.start_deadline import NO_LIMIT, StartLimit, this_clock
 
 SENT = StartLimit("driver", 1_000_000_000, 5_000_000)
 

@@ -79,6 +79,6 @@ def delete(
 
 
 def _author() -> str:
-    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.cli.commands.schedule_rows import author
 
     return author()

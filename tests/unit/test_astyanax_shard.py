@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.shard import Shard, Sharding, shard_by_key, shard_by_time, time_shard
+from scylla_spark.core.astyanax_shard import Shard, Sharding, shard_by_key, shard_by_time, time_shard
 from scylla_spark.errors import ArgumentError
 
 EXAMPLE = Sharding(buckets=50, bucket_us=30_000_000, shards=20)

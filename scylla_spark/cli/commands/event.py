@@ -18,7 +18,7 @@ def emit(
     fields: Annotated[str, typer.Option(help="JSON object; @FILE or - for stdin")] = "{}",
 ) -> None:
     """Emit an event; it is counted once."""
-    from scylla_spark.cli.schedule_rows import json_object
+    from scylla_spark.cli.commands.schedule_rows import json_object
 
     cli = context(ctx)
     given = json_object(file_or_text(fields), "event's fields")
@@ -37,7 +37,7 @@ def partitions(
     values: Annotated[str, typer.Option(help="JSON object of partition values; @FILE or - for stdin")] = "{}",
 ) -> None:
     """Tell of new partitions of a dataset."""
-    from scylla_spark.cli.schedule_rows import json_object
+    from scylla_spark.cli.commands.schedule_rows import json_object
 
     cli = context(ctx)
     one: dict[str, Any] = {"count": count, "rows": rows, "bytes": size}

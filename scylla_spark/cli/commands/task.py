@@ -96,13 +96,13 @@ def import_(
     yes: Yes = False,
 ) -> None:
     """Enqueue one task per row; columns are the names of the wire format or of `task enqueue`, and others are refused."""
-    from scylla_spark.cli import imports
+    from scylla_spark.cli.commands import task_import
 
     cli = context(ctx)
-    tasks = imports.tasks(file, form, handler)
+    tasks = task_import.tasks(file, form, handler)
     with cli.scheduler() as scheduler:
         if dry_run:
-            refused = imports.check(scheduler, tasks)
+            refused = task_import.check(scheduler, tasks)
             report: dict[str, Any] = {"would_send": len(tasks) - len(refused), "refused": len(refused)}
         elif cli.confirmed(f"enqueue {len(tasks)} tasks", yes=yes or file != "-"):
             result = scheduler.enqueue_many(tasks)

@@ -74,7 +74,7 @@ def put(
     expect: Annotated[int | None, typer.Option(help="Only if this revision is stored; 0: if none is")] = None,
 ) -> None:  # fmt: skip
     """Change fields of a queue, or replace queues by those of a file."""
-    from scylla_spark.client.queues.definitions import KEYWORDS
+    from scylla_spark.client.queues.queue import KEYWORDS
 
     # every option but --file, --unset and --expect is a field of queues, by its name
     given = {field: ctx.params.get(field) for field in KEYWORDS if field != "name"} | {"weights": _weights(weight)}
@@ -232,6 +232,6 @@ def _weights(given: list[str] | None) -> dict[str, int] | None:
 
 
 def _author() -> str:
-    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.cli.commands.schedule_rows import author
 
     return author()

@@ -35,7 +35,7 @@ def replay(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
     """Send refused records again under the right key and partition; those that would be refused again are only listed."""
-    from scylla_spark.client.tasks.replay import repaired
+    from scylla_spark.client.tasks.resend_rejected import repaired
     from scylla_spark.clock import now_us
 
     cli = context(ctx)

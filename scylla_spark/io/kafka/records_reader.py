@@ -18,9 +18,9 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 from scylla_spark.clock import boot_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, Unreadable, decode, readable
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import UnreachableError
 from scylla_spark.io.kafka import topics
 

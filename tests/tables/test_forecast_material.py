@@ -11,7 +11,7 @@ from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError, NotFoundError, WaitTimeoutError
-from scylla_spark.io.delta.past_window import past
+from scylla_spark.io.delta.forecast_material import past
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, QUEUES, TASKS
 from scylla_spark.services.simulate.what_if import Question, what_if, what_if_apart

@@ -2,7 +2,7 @@
 
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.io.delta.spark_tables import HourBucket
-from scylla_spark.services.ingest.fold_deferred import slice_end
+from scylla_spark.services.ingest.merge_deferred import slice_end
 
 TARGET = 500 * HOUR_US
 

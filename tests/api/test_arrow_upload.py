@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from scylla_spark.services.api.problems import Problem
-from scylla_spark.services.api.tasks.arrow_rows import rows_of, task_of
+from scylla_spark.services.api.tasks.arrow_upload import rows_of, task_of
 
 MEGABYTE = 1024 * 1024
 

@@ -165,6 +165,6 @@ def _row(status: RuleStatus) -> dict[str, Any]:
 
 
 def _author() -> str:
-    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.cli.commands.schedule_rows import author
 
     return author()

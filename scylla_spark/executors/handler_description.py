@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scylla_spark.executors.signature import Signature
+    from scylla_spark.executors.handler_signature import Signature
 
 _MOST_NAME: Final = 300
 _MOST_ABOUT: Final = 300

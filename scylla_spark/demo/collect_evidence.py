@@ -11,7 +11,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.demo import handlers, schedules
 from scylla_spark.demo.evidence import Completion, History, Intended, Reject, ScheduledRun, Wait, Want, visits
-from scylla_spark.demo.load import Plan
+from scylla_spark.demo.planned_tasks import Plan
 from scylla_spark.demo.send import Sender
 from scylla_spark.demo.witness import Receiver
 from scylla_spark.io.delta.rows import in_us

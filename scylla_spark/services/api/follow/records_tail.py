@@ -16,11 +16,11 @@ from kafka.errors import KafkaError
 from scylla_spark.client.connection import Connection
 from scylla_spark.clock import boot_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark, joined
 from scylla_spark.core.records.fact import TOO_LATE, Fact
+from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.errors import SchedulerError
 from scylla_spark.io.kafka import topics
-from scylla_spark.services.api.follow.recent_log_records import Beyond, BeyondTables, Happened, Raw, Standing
+from scylla_spark.services.api.follow.recent_records import Beyond, BeyondTables, Happened, Raw, Standing
 
 log = structlog.get_logger("api")
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from scylla_spark.services.api.http import listening
-from scylla_spark.services.api.http.listening import while_heard
+from scylla_spark.services.api.http import caller_gone
+from scylla_spark.services.api.http.caller_gone import while_heard
 
 
 def request(gone):
@@ -25,7 +25,7 @@ def test_work_for_somebody_who_listens_is_done():
 
 
 def test_work_for_somebody_who_hangs_up_is_cancelled(monkeypatch):
-    monkeypatch.setattr(listening, "_LOOK_S", 0.01)
+    monkeypatch.setattr(caller_gone, "_LOOK_S", 0.01)
     ended = []
 
     async def play():

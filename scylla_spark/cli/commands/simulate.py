@@ -55,7 +55,7 @@ def simulate(
 
 def _changes(given: list[str] | None) -> dict[str, dict[str, Any]]:
     """Queue → fields that are different."""
-    from scylla_spark.client.queues.definitions import on_the_wire
+    from scylla_spark.client.queues.queue import on_the_wire
 
     found: dict[str, dict[str, Any]] = {}
     for text in given or ():

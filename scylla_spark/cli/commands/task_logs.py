@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scylla_spark.cli.commands.task import Key
 from scylla_spark.cli.context import context, task_key
-from scylla_spark.cli.task import Key
 
 if TYPE_CHECKING:
     from scylla_spark.client.tasks.logs import TaskLine

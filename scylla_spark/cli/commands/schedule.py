@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from scylla_spark.cli import schedule_apply as schedule_check
-from scylla_spark.cli import schedule_why
+from scylla_spark.cli.commands import schedule_apply as schedule_check
+from scylla_spark.cli.commands import schedule_why
 from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
@@ -47,7 +47,7 @@ def list_(
     limit: Annotated[int, typer.Option(help="Most rows")] = 1000,
 ) -> None:
     """List schedules by name, as the planner knows them now."""
-    from scylla_spark.cli.schedule_rows import listed
+    from scylla_spark.cli.commands.schedule_rows import listed
     from scylla_spark.client.schedules.selection import Selection, chosen
 
     cli = context(ctx)
@@ -63,7 +63,7 @@ def list_(
 @app.command()
 def show(ctx: typer.Context, name: Name) -> None:
     """Show a schedule: what it waits for, how it stands, and how it is defined."""
-    from scylla_spark.cli.schedule_rows import shown
+    from scylla_spark.cli.commands.schedule_rows import shown
     from scylla_spark.client.schedules.handle import status_of
 
     cli = context(ctx)
@@ -98,7 +98,7 @@ def next_(ctx: typer.Context, name: Name, count: Count = 5) -> None:
 @app.command()
 def previous(ctx: typer.Context, name: Name, count: Count = 5) -> None:
     """List the last planned times by its definition as it is now, and what was decided about them."""
-    from scylla_spark.cli.schedule_rows import with_verdicts
+    from scylla_spark.cli.commands.schedule_rows import with_verdicts
     from scylla_spark.client.schedules.history import history
     from scylla_spark.client.schedules.times import preceding
 
@@ -148,7 +148,7 @@ def run(
     payload: Annotated[str | None, typer.Option(help="JSON object instead of its own; @FILE or - for stdin")] = None,
 ) -> None:
     """Launch a run at once, whatever else runs; prints the key of its task."""
-    from scylla_spark.cli.schedule_rows import json_object
+    from scylla_spark.cli.commands.schedule_rows import json_object
 
     cli = context(ctx)
     own = None if payload is None else json_object(file_or_text(payload), "payload")
@@ -317,7 +317,7 @@ def _many(names: list[str]) -> str:
 
 
 def _author() -> str:
-    from scylla_spark.cli.schedule_rows import author
+    from scylla_spark.cli.commands.schedule_rows import author
 
     return author()
 

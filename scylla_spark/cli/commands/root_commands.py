@@ -141,11 +141,11 @@ def _handlers(modules: Sequence[str] | None) -> dict[str, Any]:
 def _serve(cli: Context, settings: Settings, roles: Sequence[str] | None = None) -> None:
     """Starts the services, all if none is named, says once that they are ready, and drains them when told to stop."""
     from scylla_spark.log import configure
-    from scylla_spark.services import process
+    from scylla_spark.services import process_main
     from scylla_spark.services.deployment import Deployment
 
     configure(settings.log)
-    process.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))
+    process_main.serve(Deployment(settings, roles=roles or ROLES), partial(_say_ready, cli))
 
 
 def _say_ready(cli: Context, deployment: Any) -> None:

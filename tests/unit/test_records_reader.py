@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, encode_facts
-from scylla_spark.io.kafka.log_reader import _ReadLog
+from scylla_spark.core.table_progress import Mark
+from scylla_spark.io.kafka.records_reader import _ReadLog
 from tests.support.delta_tables import at
 
 FENCE = Fence(5, "n")

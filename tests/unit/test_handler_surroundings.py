@@ -4,16 +4,16 @@ import os
 
 import pytest
 
-from scylla_spark.executors import surroundings
+from scylla_spark.executors import handler_surroundings
+from scylla_spark.executors.handler_surroundings import Surroundings
 from scylla_spark.executors.resources import setup
-from scylla_spark.executors.surroundings import Surroundings
 
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """This process's surroundings, which are as they are now when the test has ended."""
     before, folder = dict(os.environ), os.getcwd()
-    monkeypatch.setattr(surroundings, "_ours", [])
+    monkeypatch.setattr(handler_surroundings, "_ours", [])
     yield Surroundings()
     os.chdir(folder)
     os.environ.clear()

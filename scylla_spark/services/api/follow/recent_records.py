@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.progress_mark import Mark
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
 from scylla_spark.core.records.fact import FENCE, Fact, FenceLog, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.table_progress import Mark
 
 MOST_BYTES: Final = 128 * 1024 * 1024
 _RECORD_BYTES: Final = 500  # of a record besides its value

@@ -1,0 +1,1 @@
+"""The commands of `scylla-spark`: a module per group of them, and what only one group needs."""

@@ -81,14 +81,15 @@ def test_first_example_of_a_page_runs_and_returns_what_it_declares(module, page,
 
 def test_every_other_example_of_the_page_is_a_handler_that_runs(tmp_path):
     payloads = {"copy": {"rows": 2500}, "import": {}, "ping": {"seconds": 0}, "count": {}, "train": {"steps": 3}}
-    payloads["remind"] = {"email": "a@b.example"}
+    payloads |= {"remind": {"email": "a@b.example"}, "charge": {}}
     for number, block in enumerate(block for block in blocks("docs/handlers.md")[2:] if "@handler(" in block):
         (tmp_path / f"page_{number}.py").write_text(block)
         (name,) = re.findall(r'@handler\("(\w+)"', block)
         pool = LocalPool([str(tmp_path / f"page_{number}.py")])
         try:
             outcome = Running(pool).one(name, payloads.pop(name))
-            assert outcome.outcome == "succeeded", outcome
+            expected = "yielded" if name == "charge" else "succeeded"  # the API of that example asks it to wait
+            assert outcome.outcome == expected, outcome
         finally:
             pool.stop(drain_s=0)
     assert payloads == {}

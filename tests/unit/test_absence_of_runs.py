@@ -34,6 +34,26 @@ def rolled_up(plan: PlannerHarness, outcome: str = "succeeded") -> None:
     plan.end(outcome=outcome)
 
 
+@pytest.mark.parametrize(
+    ("trigger", "version"),
+    [
+        (ABSENT, 6),
+        ({"kind": "any", "of": [ORDERS, ABSENT]}, 6),
+        ({"kind": "all", "of": [ORDERS, AFTER | {"atLeast": 3}]}, 6),
+        ({"kind": "any", "of": [AFTER, {"kind": "absent", "of": ORDERS, "within": "1h"}]}, 2),
+        ({"kind": "all", "of": [AFTER, {"kind": "partitions", "dataset": "d", "atLeast": 3}]}, 2),
+    ],
+)
+def test_a_planner_that_cannot_read_a_trigger_stops_before_it(trigger: dict[str, Any], version: int) -> None:
+    plan = PlannerHarness()
+    plan.put("rollup", ORDERS, handler="roll")
+    before = len(plan.log)
+    assert plan.put("alarm", trigger, handler="page")[0] == "ok"
+    versions = [value[:6] for value in plan.log[before:]]
+    assert f'{{"v":{version}'.encode() in versions
+    assert max(versions) == f'{{"v":{version}'.encode()
+
+
 def test_it_fires_once_when_no_run_has_ended_so_and_again_only_after_one_has() -> None:
     plan = alarmed(payload={"said": "{{ absent.of }} since {{ absent.since }}"})
     plan.pass_s(20 * HOUR)

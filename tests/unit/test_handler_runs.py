@@ -39,6 +39,19 @@ def test_the_count_is_that_of_a_look_at_each_whatever_begins_and_ends() -> None:
     assert runs.active("other", 2_000) == 0
 
 
+def test_runs_that_nobody_counts_are_let_go_of_when_they_end() -> None:
+    journal = Journal(PlanState(entries={"a": Entry("a", "{}", handler="h")}))
+    runs = HandlerRuns(journal)
+    for number in range(2_000):
+        key = TaskKey(number, "", f"a/x/{number}")
+        fire = {"verdict": "launched", "generation": number, "planned_us": number, "at_us": number, "key": key}
+        journal.note("fire", "a", {"revision": 1, "why": "", **fire})
+        if number >= 5:
+            journal.note("end", "a", number - 5, "succeeded", 0, number, TaskKey(number - 5, "", f"a/x/{number - 5}"))
+    assert len(runs._active["h"]._ahead) < 200
+    assert runs.active("h", 2_000) == 5
+
+
 def test_a_run_that_outlives_its_schedule_counts_until_it_ends() -> None:
     key = TaskKey(5, "", "a/x/1")
     state = PlanState()

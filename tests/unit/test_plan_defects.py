@@ -85,6 +85,36 @@ def test_a_defect_in_taking_over_a_schedule_of_the_log_sets_it_aside(plant) -> N
     assert launched(plan) == ["a-fine-one", "z-fine"]
 
 
+def test_runs_of_a_schedule_that_cannot_be_taken_over_count_for_others(plant) -> None:
+    plan = PlannerHarness()
+    plan.put("a-poison", EVENT)
+    plan.event("e")
+    plan.put("other", {"kind": "event", "name": "f"}, constraints=ONE)
+    plant("plan.load")
+    plan.restart()
+    plan.pass_s(1)
+    plan.event("f")
+    assert launched(plan) == ["a-poison"]
+    assert plan.verdicts()[-1] == "waiting"
+
+
+def test_jobs_of_a_schedule_that_could_only_be_paused_are_not_launched(plant, monkeypatch) -> None:
+    plan = PlannerHarness()
+    later = [{"kind": "delay", "delay": "60s"}]
+    plan.put("a-poison", EVENT, constraints=later, overlap="allow_all")
+    plan.event("e")
+
+    def stop(*_):
+        raise RuntimeError("cannot be stopped")
+
+    monkeypatch.setattr(plan.planner._defects, "_stop", stop)
+    plant("plan.happened")
+    plan.event("e")
+    assert plan.planner.state.entries["a-poison"].paused
+    plan.pass_s(300)
+    assert launched(plan) == []
+
+
 def test_a_defect_in_counting_anew_by_another_calendar_sets_that_schedule_aside(plant) -> None:
     plan = PlannerHarness()
     put_all(plan, EVERY_MINUTE | {"calendar": "de"}, overlap="allow_all")

@@ -14,6 +14,7 @@ from scylla_spark.core.plan.state.unwritten_changes import Journal
 
 BACKFILL: Final = "backfill/"
 """Lanes of backfills begin so."""
+_SLACK: Final = 64  # runs that have ended and are kept before they are swept out
 
 
 class HandlerRuns:
@@ -106,6 +107,8 @@ class _Active:
     def add(self, key: TaskKey) -> None:
         self.keys.add(key)
         heappush(self._ahead, key)
+        if len(self._ahead) > 2 * len(self.keys) + _SLACK:  # nobody counts them: those that ended are still there
+            self._ahead = sorted(self.keys - self._due)
 
     def remove(self, key: TaskKey) -> None:
         self.keys.discard(key)

@@ -144,7 +144,7 @@ class Launching:
             self._overlap(entry, schedule, job, now, max(starts_us, now), timed)
 
     def again(self, entry: Entry, generation: int, now: int) -> None:
-        """Looks once more at a job that waits.
+        """Looks once more at a job that waits; one of a paused schedule, whose stop a defect kept from dropping it, goes on waiting.
 
         Args:
             entry: the schedule.
@@ -152,7 +152,7 @@ class Launching:
             now: microseconds since the epoch.
         """
         job = entry.jobs.get(generation)
-        if job is None or job.state == "pending_trigger":
+        if job is None or job.state == "pending_trigger" or entry.paused:
             return
         if since_us(job) + entry.schedule.policies.timeout_us <= now:
             self._verdicts.say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})

@@ -108,10 +108,10 @@ class Planner:
         return Obeying(self._journal, groups, answers, stepwise, at_once)
 
     def _load(self, entry: Entry) -> None:
+        self._runs.load(entry)  # first: limits of others count them, whatever is wrong with this one
         self._definitions.load(entry)
         failpoint.reach("plan.load", entry.name)
         self._watching.load(entry)
-        self._runs.load(entry)
         if entry.jobs or entry.runs:
             self._launching.load(entry)
         if entry.next_us and not entry.paused:

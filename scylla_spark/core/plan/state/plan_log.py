@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Required
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
 from scylla_spark.core.records import rejection
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
-which later ones do not cancel. A group is written as the lowest version that knows all its changes, at least 2; older readers read
-it, and stop before a newer one."""
+which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. A group is written as the lowest version
+that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
 MAX_GROUP_BYTES: Final = 1024 * 1024
@@ -41,6 +41,7 @@ CAUGHT_UP: Final = "caught_up"
 _SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4}
 _LEAVES_KEPT: Final = 4
 _RUNS_CAUGHT_UP: Final = 5
+_ENDS_COUNTED: Final = 6
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -139,10 +140,35 @@ def encode(group: Group) -> bytes:
 def _version_of(change: Change) -> int:
     """The version of groups that a change needs."""
     kind = change[0]
+    fields = change[2] if kind in ("fire", "put") else change[1] if kind in ("entry", ENTRY_PART) else {}
+    if kind != "fire" and counts_ends(fields.get("text", "")):
+        return _ENDS_COUNTED
     if kind == "put" and len(change) > 3:
         return _LEAVES_KEPT
-    fields = change[2] if kind == "fire" else change[1] if kind in ("entry", ENTRY_PART) else ()
     return _RUNS_CAUGHT_UP if CAUGHT_UP in fields else _SINCE.get(kind, _COMMON)
+
+
+def counts_ends(text: str) -> bool:
+    """Whether a definition has a trigger that older planners cannot read: so many ends of runs, or the absence of any.
+
+    Args:
+        text: the definition, a JSON object; empty: there is none.
+    """
+    if '"after"' not in text or not ('"atLeast"' in text or '"absent"' in text):
+        return False  # there may be a hundred thousand of them
+    todo: list[Any] = [from_json(text).get("trigger")]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+        elif isinstance(node, dict):
+            of = node.get("of")
+            if node.get("kind") == "after" and "atLeast" in node:
+                return True
+            if node.get("kind") == "absent" and isinstance(of, dict) and of.get("kind") == "after":
+                return True
+            todo.append(of)
+    return False
 
 
 def change_bytes(change: Change) -> int:

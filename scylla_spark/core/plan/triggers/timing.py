@@ -9,7 +9,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_rules import can_be_ahead
-from scylla_spark.core.plan.state.entry import MOST_JOBS, MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -177,7 +177,7 @@ class Timing:
 
 def _has_no_place(entry: Entry, schedule: Schedule) -> bool:
     """Whether a time has to wait since as many jobs do as a schedule may have, and none of its times may be skipped for that."""
-    if schedule.policies.catch_up != "all" or len(entry.jobs) < MOST_JOBS:
+    if schedule.policies.catch_up != "all" or not entry.is_full:
         return False
     return isinstance(schedule.trigger, AtTimes) or _is_simple(schedule.trigger)
 

@@ -485,6 +485,55 @@ def test_days_of_a_calendar_are_left_out_from_when_they_are_known() -> None:
     assert len(plan.sent) == 1
 
 
+HOLIDAYS = [["2026-12-25"], ["2026-12-25", "2026-12-26"]]
+
+
+def test_a_time_that_was_missed_is_run_although_a_calendar_changes_before_it_is_decided() -> None:
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=HOLIDAYS[0])
+    plan.put("a", {"kind": "at", "times": [iso(START + 60 * SECOND)], "calendar": "de"})
+    plan.restart(120 * SECOND)
+    plan.ask("calendar", name="de", days=HOLIDAYS[1])
+    plan.pass_s(60)
+    assert plan.launched() == [f"a/{iso(START + 60 * SECOND)}/1"]
+
+
+def test_times_that_wait_for_a_place_are_run_although_a_calendar_changes() -> None:
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=HOLIDAYS[0])
+    minutes = {"kind": "every", "period": "1m", "endAt": iso(START + 9_000 * SECOND), "calendar": "de"}
+    at_four = [{"kind": "time_range", "begin": "04:00", "end": "05:00"}]
+    plan.put("a", minutes, catchUp="all", constraints=at_four)
+    plan.pass_s(3 * 3_600)
+    assert plan.verdicts() == ["waiting"] * 100
+    plan.ask("calendar", name="de", days=HOLIDAYS[1])
+    plan.pass_s(2 * 3_600)
+    assert len(plan.sent) == 150
+
+
+def test_a_calendar_that_opens_a_past_day_does_not_start_what_it_left_out() -> None:
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=["2026-03-01"])
+    plan.put("a", {"kind": "cron", "expression": "0 2 * * *", "calendar": "de"})
+    plan.pass_s(10 * 3_600)
+    plan.ask("calendar", name="de", days=HOLIDAYS[0])
+    plan.restart()
+    plan.pass_s(24 * 3_600)
+    assert plan.launched() == ["a/2026-03-02T02:00:00Z/1"]
+
+
+def test_a_time_that_jitter_puts_off_is_run_although_a_calendar_changes_meanwhile() -> None:
+    plan = PlannerHarness()
+    plan.ask("calendar", name="de", days=HOLIDAYS[0])
+    times = {"kind": "at", "times": [iso(START + 60 * SECOND)], "jitter": "1h", "calendar": "de"}
+    plan.put("a", times)
+    plan.pass_s(62)
+    assert not plan.sent
+    plan.ask("calendar", name="de", days=HOLIDAYS[1])
+    plan.pass_s(3_700)
+    assert plan.launched() == [f"a/{iso(START + 60 * SECOND)}/1"]
+
+
 def test_a_snapshot_gives_the_same_state_whatever_stands_between_its_parts() -> None:
     plan = PlannerHarness()
     for number in range(20):

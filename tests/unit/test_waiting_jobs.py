@@ -380,6 +380,43 @@ def test_events_each_have_a_job_where_all_are_buffered_until_there_are_too_many(
     assert "skipped" not in plan.verdicts(), "the last job has collected what came further"
 
 
+@pytest.mark.parametrize("overlap", ["buffer_all", "skip"])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("event_last", [False, True])
+def test_rounds_of_events_and_partitions_wait_until_there_are_too_many_and_the_next_one_collects(
+    overlap, restarts, event_last
+) -> None:
+    plan = PlannerHarness()
+    both = {"kind": "all", "of": [EVENT, {**TABLE, "per": "day"}]}
+    plan.put("a", both, overlap=overlap, constraints=LATER, payload=PARTS | {"n": "{{ event.n }}"})
+    begun(plan)
+    rounds = MOST_JOBS + 20
+    for n in range(rounds):
+        if event_last:
+            grow(plan, 0, n + 1, f"p{n}", alone=False)
+            plan.event("e", n=n)
+        else:
+            plan.event("e", n=n)
+            grow(plan, 0, n + 1, f"p{n}", alone=False)
+        assert sum(job.state != "pending_trigger" for job in jobs(plan)) <= MOST_JOBS
+    assert len(jobs(plan)) == MOST_JOBS + 1
+    if restarts:
+        plan.restart()
+    plan.pass_s(61)
+    assert plan.sent
+    if overlap == "skip":
+        return  # all others found a run active
+    last = MOST_JOBS + event_last  # versions alone begin no round where it is full: they stay
+    assert edges(plan)[-1] == (f"p{last}", 0, last + 1)
+    assert len(plan.sent) == MOST_JOBS + 1
+    assert plan.sent[-1]["taskData"]["n"] == rounds - 1, "the round that found no place has collected what came further"
+    assert not jobs(plan)
+    plan.event("e", n="next")
+    grow(plan, 0, rounds, f"p{rounds - 1}", alone=False)
+    plan.pass_s(61)
+    assert edges(plan)[-1] == (f"p{rounds - 1}", 0, rounds), "its versions had stayed"
+
+
 def test_of_times_that_wait_for_a_constraint_the_latest_is_run(w):
     w.put_schedules(Schedule("a", "report", Trigger.cron("*/10 * * * *"), constraints=[AT_ONE]))
     w.advance_to(datetime(2026, 3, 1, 13, 0, 1, tzinfo=UTC))

@@ -305,6 +305,7 @@ class Planner:
             self._launching.check(entry, timer.number, now)
         elif timer.kind in ("again", "timeout"):
             self._launching.again(entry, timer.number, now)
+            self._watching.again(entry, timer.number, now)
         elif timer.kind == "absent":
             self._watching.absent(entry, timer.number, now)
         elif timer.kind == "until":

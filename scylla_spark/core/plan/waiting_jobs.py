@@ -9,7 +9,6 @@ from typing import Any
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_rules import asks_for_runs, may_wait_alone, since_us
 from scylla_spark.core.plan.state.entry import (
-    MOST_JOBS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     PENDING_TRIGGER,
@@ -89,7 +88,7 @@ class WaitingJobs:
             instead = f"the run planned for {iso(job.planned_us)} takes its place"
             self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
             job = job._replace(generation=before.generation, first_us=before.first_us)
-        elif known is None and len(entry.jobs) >= MOST_JOBS:
+        elif known is None and entry.is_full:
             self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
             return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)

@@ -196,6 +196,11 @@ class Entry:
         """The job whose trigger does not hold yet; there is one at most."""
         return next((job for job in self.jobs.values() if job.state == PENDING_TRIGGER), None)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many jobs wait as may; one that collects is none of them."""
+        return sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
+
     def active(self) -> list[Run]:
         """Runs that policies count."""
         return [run for run in self.runs.values() if not run.by_hand and not run.cancelled]

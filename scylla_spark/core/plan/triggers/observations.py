@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule_rules import may_wait_alone
-from scylla_spark.core.plan.state.entry import MOST_JOBS, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on
+from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on, is_open
 from scylla_spark.core.plan.triggers.seen import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
@@ -60,6 +61,16 @@ class Watching:
         self._armed: dict[
             tuple[str, int], int
         ] = {}  # schedule, leaf → when the timer goes off that looks whether something is missing
+        self._held: dict[str, int] = {}  # schedule → number of its whole round, which collects until fewer jobs wait
+        journal.watchers.append(self._watch)
+
+    def _watch(self, change: Change) -> None:
+        """Looks again at a round that waits for a place among the jobs that wait, once one of those may have gone."""
+        if not self._held or change[0] not in ("fire", "job") or change[1] not in self._held:
+            return
+        if change[0] == "fire" or change[3] is None:
+            at_us = change[2]["at_us"] if change[0] == "fire" else 0
+            self._timers.add(Timer(at_us, change[1], "again", self._held.pop(change[1])))
 
     def happened(self, entry: Entry, occurrence: Occurrence, now: int) -> None:
         """Tells one schedule of something that its trigger names; it launches once, however many leaves that concerns.
@@ -119,9 +130,12 @@ class Watching:
                     self._complete_by(entry, job.generation, number, now)
                 return
         job = self._taking(entry, (number,), now)
-        if claim_of(job.latches.get(number)) is not None and job.state != PENDING_TRIGGER:  # of another partition
+        claim = claim_of(job.latches.get(number))
+        if claim is not None and job.state != PENDING_TRIGGER:  # of another partition
             job = _begun(entry, now)
-        if job.generation in entry.jobs or len(entry.jobs) < MOST_JOBS:
+        elif claim is not None and holds(entry.schedule.trigger, job.latches) and is_open(entry, number, claim):
+            return  # likewise, and its round is whole
+        if job.generation in entry.jobs or not entry.is_full:
             self._latch_all(entry, job, {number: latch}, now)
 
     def _complete_by(self, entry: Entry, generation: int, number: int, now: int) -> None:
@@ -150,9 +164,9 @@ class Watching:
             entry: of the schedule.
             latches: of the round: it must not claim versions of other partitions than the job does.
         """
-        waiting = [job for job in entry.jobs.values() if job.state != PENDING_TRIGGER]
-        if not may_wait_alone(entry.schedule) and len(waiting) < MOST_JOBS:
+        if not may_wait_alone(entry.schedule) and not entry.is_full:
             return None
+        waiting = [job for job in entry.jobs.values() if job.state != PENDING_TRIGGER]
         fitting = (job for job in waiting if _fits(entry, job, latches or {}))
         return max(fitting, default=None, key=lambda one: one.generation)
 
@@ -175,6 +189,30 @@ class Watching:
             self._journal.note("job", entry.name, job.generation, job.to_json())
         elif (waiting := self._open(entry, job.latches)) is not None:
             self._join(entry, waiting, job)
+        elif entry.is_full:
+            self._journal.note("job", entry.name, job.generation, job.to_json())
+            self._held[entry.name] = job.generation
+        else:
+            self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
+
+    def again(self, entry: Entry, generation: int, now: int) -> None:
+        """Hands on a round that has all its trigger asks for, and found as many jobs waiting as may.
+
+        Args:
+            entry: the schedule.
+            generation: of the round.
+            now: microseconds since the epoch.
+        """
+        job = entry.collecting
+        if (
+            entry.paused
+            or job is None
+            or job.generation != generation
+            or not holds(entry.schedule.trigger, job.latches)
+        ):
+            return
+        if entry.is_full:
+            self._held[entry.name] = generation
         else:
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
@@ -197,6 +235,8 @@ class Watching:
 
     def load(self, entry: Entry) -> None:
         """Takes over a schedule of the log."""
+        if entry.jobs and (job := entry.collecting) is not None:  # it may have waited for a place
+            self._timers.add(Timer(0, entry.name, "again", job.generation))
         if entry.seen_us:
             for number, leaf in enumerate(leaves(entry.schedule.trigger)):
                 seen_us = entry.seen_us.get(number, -1)

@@ -9,7 +9,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_rules import can_be_ahead
-from scylla_spark.core.plan.state.entry import MOST_JOBS, MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
@@ -75,13 +75,26 @@ class Timing:
         return self._decided_us(schedule, first) if first is not None else 0
 
     def count_anew(self, entry: Entry, now: int) -> None:
-        """The days of a calendar have changed: the next time of a schedule may be another one."""
-        if entry.paused:
+        """The days of a calendar have changed: the next time of a schedule may be another one; what is due is decided first.
+
+        Times that have passed and are open only now are not run.
+        """
+        if entry.paused or 0 < entry.next_us <= now:
             return
-        next_us = self.begin(entry.schedule, max(entry.cursor_us, now))
-        self._journal.note("set", entry.name, {"next_us": next_us})
+        cursor_us = self._passed(entry, now)
+        next_us = self.begin(entry.schedule, cursor_us)
+        self._journal.note("set", entry.name, {"cursor_us": cursor_us, "next_us": next_us})
         if next_us:
             self._timers.add(Timer(next_us, entry.name, "time"))
+
+    def _passed(self, entry: Entry, now: int) -> int:
+        """The instant that all planned times have to be later than which have not started yet, jitter included."""
+        schedule = entry.schedule
+        longest_us = max((one.jitter_us for one in times_of(schedule.trigger)), default=0)
+        passed_us = max(entry.cursor_us, now - longest_us)
+        while (one := self._next(schedule, passed_us)) is not None and one.starts_us <= now:
+            passed_us = one.at_us
+        return passed_us if one is not None and one.at_us <= now else max(entry.cursor_us, now)
 
     def decide(self, entry: Entry, now: int) -> None:
         """Decides all that is due of a schedule; of much, a part, and the rest soon."""
@@ -177,7 +190,7 @@ class Timing:
 
 def _has_no_place(entry: Entry, schedule: Schedule) -> bool:
     """Whether a time has to wait since as many jobs do as a schedule may have, and none of its times may be skipped for that."""
-    if schedule.policies.catch_up != "all" or len(entry.jobs) < MOST_JOBS:
+    if schedule.policies.catch_up != "all" or not entry.is_full:
         return False
     return isinstance(schedule.trigger, AtTimes) or _is_simple(schedule.trigger)
 

@@ -78,10 +78,14 @@ class Unloading:
 
     def _starts_us(self, command: Command, now: int) -> int:
         """When a task may start, by its time, a rate limit that it waits for, and what is fixed for this process."""
-        if self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused:
+        if self._is_parked(command):
             return NEVER
         hold = self._rates.of(command, now)
         return command.key.time_us if hold is None else max(command.key.time_us, hold.until_us)
+
+    def _is_parked(self, command: Command) -> bool:
+        """Whether a task starts only when somebody else wants it to: a worker, or who resumes its queue."""
+        return self._waiting.executor_of(command) == LEASED or self._gates.of(command.queue).limits.paused
 
     def relieve(self, now: int) -> None:
         """Lets go of what cannot start, if too much is held; what is left is about to start, and the tail should wait for it.
@@ -130,11 +134,7 @@ class Unloading:
         head = lane.head()
         if head is None or lane.state is RUNNING:
             return False
-        held_up = (
-            self._gates.of(head.data.queue).limits.paused
-            or self._waiting.executor_of(head.data) == LEASED
-            or self._rates.of(head.data, now) is not None
-        )
+        held_up = self._is_parked(head.data) or self._rates.of(head.data, now) is not None
         return head.next_us > now + _STUCK_US or (lane.state is READY and held_up)
 
     def _unload(self, target: int, now: int) -> None:

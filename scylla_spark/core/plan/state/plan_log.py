@@ -141,14 +141,14 @@ def _version_of(change: Change) -> int:
     """The version of groups that a change needs."""
     kind = change[0]
     fields = change[2] if kind in ("fire", "put") else change[1] if kind in ("entry", ENTRY_PART) else {}
-    if kind != "fire" and counts_ends(fields.get("text", "")):
+    if kind != "fire" and _counts_ends(fields.get("text", "")):
         return _ENDS_COUNTED
     if kind == "put" and len(change) > 3:
         return _LEAVES_KEPT
     return _RUNS_CAUGHT_UP if CAUGHT_UP in fields else _SINCE.get(kind, _COMMON)
 
 
-def counts_ends(text: str) -> bool:
+def _counts_ends(text: str) -> bool:
     """Whether a definition has a trigger that older planners cannot read: so many ends of runs, or the absence of any.
 
     Args:

@@ -107,7 +107,7 @@ class VirtualDispatcher:
         limits = engine_limits(settings)
         in_flight = limits.max_in_flight * limits.partitions
         limits = replace(limits, partitions=1, max_in_flight=in_flight, max_held_bytes=1 << 40)
-        self._engine = Engine(self._policies.of, limits, random.Random(0), queues=queue_terms(settings))
+        self._engine = Engine(self._policies.of, limits, random.Random(0), queues=queue_terms(self.queues.all()))
         self._backlog = Backlog(lambda name: handlers[name].info.max_batch if name in handlers else None)
         self._ends: list[tuple[int, int, list[Invocation], list[Outcome]]] = []
         self._began_us: dict[int, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +11,25 @@ from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.follow_up import unique_key
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command
-from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.records.fact import TOO_LATE, Fact, Fence, FenceLog, OutcomeRecord, Unreadable
 from scylla_spark.core.task import CANCELLED, DUPLICATE, EXPIRED, FAILED, STARTED, SUCCEEDED, YIELDED, Invocation
 from scylla_spark.core.tenure import Tenure
 from tests.simulation.awaited import sleepers
 from tests.simulation.holdings import excess, held_bytes
 from tests.simulation.lease_judge import LeaseJudge
 from tests.simulation.name_judge import NameJudge
+from tests.simulation.records import read_outcome
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
 RETRIES = 4
-_LOOK_EVERY = 8  # steps between two looks at all lanes of a process
 _MOST_RECORD_BYTES = 1024 * 1024
 _ONE_MOMENT_US = 2_900_000_000  # a little less than moments are counted from
 _PUNCTUAL_US = 10_000  # clocks are right where tasks expire
 _PATIENCE_US = 3_000_000  # within which a process lets go of what it need not hold
+_NOTHING: tuple[dict[str, Any], dict[str, dict[str, int]]] = ({}, {})
 
 
 class Violation(AssertionError):
@@ -103,7 +104,8 @@ class Judge:
         self._runs_in: dict[str, list[Run]] = defaultdict(list)
         self.requests: dict[str, TaskKey] = {}
         self._answered: set[str] = set()
-        self._running_before: dict[int, dict[str, tuple[Any, dict[str, int]]]] = {}
+        # of each process at its last step: limits of all queues, and how many ran of those of which any did, by group
+        self._before: dict[int, tuple[dict[str, Any], dict[str, dict[str, int]]]] = {}
         self.leases = LeaseJudge(Violation)
         self.names = NameJudge(world, self.ended, Violation)
         self.follow_ups: dict[str, list[TaskKey]] = defaultdict(
@@ -161,7 +163,7 @@ class Judge:
 
     def sends(self, process: Process, number: int, value: bytes) -> None:
         """A process sends a record of `outcomes`."""
-        record = decode(value)
+        record = read_outcome(value)
         if isinstance(record, OutcomeRecord) and record.kind == "fence":
             partition = process.engine.partitions.get(number)
             self._senders[number, record.fence] = process.number, partition.tenure if partition is not None else None
@@ -427,7 +429,7 @@ class Judge:
         engine = process.engine
         self._judge_limits(process)
         self._judge_memory(process)
-        if process.steps % _LOOK_EVERY == 0:
+        if process.looks:
             if asleep := list(sleepers(engine)):
                 raise Violation(f"process {process.number}: {'; '.join(asleep)}")
             for partition in engine.partitions.values():
@@ -439,26 +441,26 @@ class Judge:
     def _judge_limits(self, process: Process) -> None:
         """No more run than limits allow; where these were lowered, no more than before."""
         engine, gates = process.engine, process.engine._gates
-        counted: Counter[str] = Counter()
-        for run in engine.runs.values():
-            counted[gates.name_of(run.invocation.queue)] += 1
-        for lease in engine.leases:
-            counted[gates.name_of(lease.run.invocation.queue)] += 1
-        before = self._running_before.setdefault(process.number, {})
+        counted: dict[str, int] = {}
+        for run in (*engine.runs.values(), *[lease.run for lease in engine.leases]):
+            name = gates.name_of(run.invocation.queue)
+            counted[name] = counted.get(name, 0) + 1
+        limits_before, ran_before = self._before.get(process.number, _NOTHING)
+        ran: dict[str, dict[str, int]] = {}
+        self._before[process.number] = {name: gate.limits for name, gate in gates._gates.items()}, ran
         for name, gate in gates._gates.items():
-            if gate.running != counted[name]:
-                raise Violation(f"queue {name!r} counts {gate.running} tasks, and {counted[name]} run")
-            limits, known = before.get(name, (None, {}))
-            if not gate.running and not any(known.values()):
-                if limits is not gate.limits:
-                    before[name] = (gate.limits, {})
-                continue  # nothing runs of most queues at most times
+            if not gate.running and name not in counted and name not in ran_before:
+                continue  # as of most queues at most times
+            if gate.running != counted.get(name, 0):
+                raise Violation(f"queue {name!r} counts {gate.running} tasks, and {counted.get(name, 0)} run")
             running = {"": gate.running} | {text: group.running for text, group in gate._groups.items()}
-            before[name] = (gate.limits, running)
-            if limits is not gate.limits:
+            if any(running.values()):
+                ran[name] = running
+            if limits_before.get(name) is not gate.limits:
                 continue  # they were changed in this step
             if gate.limits.pull and engine.counts["leases_adopted"]:
                 continue  # leases of an earlier owner hold, whatever our share is
+            known = ran_before.get(name, {})
             most = {"": gate._slots} | dict.fromkeys(gate._groups, gate.limits.group_concurrency)
             for group, number in running.items():
                 allowed = most[group]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.lease_messages import Answer, Call
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
@@ -22,7 +23,28 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _SLEEP_US = 500_000  # the engine's thread looks at the clock at least so often
+_LOOK_EVERY = 8  # steps between two that are played whatever there is to do, and after which all lanes are looked at
 _DRAIN_US = 11 * SECOND  # how long the group's callback waits for a partition to be left
+
+
+class _Unheard:
+    """An event that no thread waits for."""
+
+    def set(self) -> None:
+        """Nobody is woken."""
+
+    def clear(self) -> None:
+        """Nobody looks."""
+
+
+def _rests(engine: Engine) -> bool:
+    """Whether nothing waits for what the engine does not wake up for: room, membership, memory, a drain."""
+    if engine.runs or engine.choked or engine.held_bytes > engine.limits.max_held_bytes:
+        return False
+    if engine._ready.places() or any(engine._pulls.places()):
+        return False
+    partitions = engine.partitions.values()
+    return not any(part.drain_by_us or part.outbox.unrecorded or part.overflow for part in partitions)
 
 
 class Process:
@@ -48,8 +70,11 @@ class Process:
         self._told_at = 0  # when it hears that it was expelled
         self._blocked = 0  # callbacks of the group under way: the tail of `tasks` stands still
         self._next_step = 0
+        self._wakes_at = 0  # when the engine has something to do, as it said after its last step
+        self._may_rest = False  # nothing but time and messages gives it something to do before
+        self._stepped_skew = 0  # of the wall clock at the last step
         self._turns: set[Callable[[], None]] = set()  # of tails, that are on their way
-        self._backlog: list[Callable[[], None]] = []
+        self.backlog: list[Callable[[], None]] = []  # whose time has come while it stood still
         self._seed = world.rng.getrandbits(32)
         self.runner = ModelRunner(self)
         self.executor = ModelExecutor(self)
@@ -85,29 +110,25 @@ class Process:
     def _play_mailbox(self) -> None:
         """One thread plays all: who asks is answered at once, and what is posted wakes the engine."""
         mailbox, post, drain = self.mailbox, self.mailbox.post, self.mailbox.drain
+        mailbox._ready = _Unheard()  # type: ignore[assignment]
 
         def posted(message: Callable[[int], object]) -> None:
             post(message)
             self.wake_engine(self.world.jitter(1, 100))
 
+        def asked(question: Callable[[int], Any], **_options: object) -> Any:
+            self._may_rest = False
+            return question(self.world.now + self.skew)
+
         mailbox.post = posted  # type: ignore[method-assign]
-        mailbox.ask = lambda question, **_: question(self.world.now + self.skew)  # type: ignore[method-assign]
+        mailbox.ask = asked  # type: ignore[method-assign]
         mailbox.drain = lambda: drain(self.world.rng.choice([1, 3, 32]))  # type: ignore[method-assign]
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
     def later(self, delay: int, call: Callable[[], None]) -> None:
         """Runs a call in this process; while it is stopped the call waits."""
-
-        def run() -> None:
-            if self.dead:
-                return
-            if self.paused:
-                self._backlog.append(run)
-            else:
-                call()
-
-        self.world.after(delay, run)
+        self.world.after(delay, call, self)
 
     def _repeat(self, low_ms: float, high_ms: float, call: Callable[[], None]) -> None:
         def again() -> None:
@@ -133,10 +154,30 @@ class Process:
         if at != self._next_step:
             return  # another step came first
         self._next_step = 0
-        self._step()
-        due = self.engine.next_wake() - self.world.now - self.skew
-        news = bool(self.mailbox._messages)
-        self.wake_engine(self.world.jitter(10, 100) + (0 if news else min(max(due, 0), _SLEEP_US)))
+        now = self.world.now + self.skew
+        self.steps += 1
+        if self._rests(now):
+            self.mailbox.drain()
+            self.dispatcher._clock()
+        else:
+            self._step()
+            self._stepped_skew = self.skew
+            self._wakes_at = 0 if self.mailbox._messages else self.engine.next_wake()
+            self._may_rest = now < self._wakes_at and _rests(self.engine)
+        if self._tasks_due() or not self.outcomes._controls.empty():
+            self.wake_tails()
+        due = self._wakes_at - now if not self.mailbox._messages else 0
+        self.wake_engine(self.world.jitter(10, 100) + min(max(due, 0), _SLEEP_US))
+
+    @property
+    def looks(self) -> bool:
+        """Whether all lanes are to be looked at after this step."""
+        return self.steps % _LOOK_EVERY == 0
+
+    def _rests(self, now: int) -> bool:
+        """Whether a step would find nothing to do, as the last one has; now and then it is played all the same."""
+        quiet = self._may_rest and now < self._wakes_at and self.skew == self._stepped_skew
+        return quiet and not self.mailbox._messages and not self.looks
 
     def wake_tails(self) -> None:
         """There may be something to read."""
@@ -159,15 +200,12 @@ class Process:
         held = {partition.tenure for partition in self.engine.partitions.values()}
         fenced_off = self.engine.counts["fenced_off"]
         self.dispatcher.step()
-        self.steps += 1
         if self.world.broken("forgets_timers") and self.world.rng.random() < 0.01:
             self.engine._waiting._timers.clear()
         if self.engine.counts["fenced_off"] > fenced_off:
             kept = {partition.tenure for partition in self.engine.partitions.values()}
             self.world.judge.fenced_off(self, held - kept)
         self.world.judge.judge_engine(self)
-        if self._tasks_due() or not self.outcomes._controls.empty():
-            self.wake_tails()
 
     def _read_tasks(self) -> None:
         if not self.member and self.group.places and self.world.now > self._told_at:
@@ -250,9 +288,9 @@ class Process:
     def _resume(self) -> None:
         self.paused = False
         self._told_at = self.world.now + self.world.jitter(0, 3000)
-        backlog, self._backlog = self._backlog, []
+        backlog, self.backlog = self.backlog, []
         for call in backlog:  # its threads go on at different times
-            self.world.after(self.world.jitter(0, self.world.rng.choice([1, 2000])), call)
+            self.later(self.world.jitter(0, self.world.rng.choice([1, 2000])), call)
 
     def _expel_if_paused(self) -> None:
         if self.paused and not self.dead and self.world.now - self._paused_at >= self.world.session_us:

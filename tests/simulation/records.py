@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
-from scylla_spark.core.records.command import Command
+from scylla_spark.core.records.command import Command, validate
+from scylla_spark.core.records.fact import decode
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -27,3 +29,12 @@ class RawRecord(NamedTuple):
     offset: int
     timestamp: int
     value: bytes
+
+
+_LATELY = 512  # records that somebody may still read
+
+read_task = lru_cache(_LATELY)(validate)
+"""What a record of `tasks` says; clients, and each owner that its partition has, ask of the same bytes."""
+
+read_outcome = lru_cache(_LATELY)(decode)
+"""What a record of `outcomes` says."""

@@ -3,6 +3,7 @@
 With `--broken` every rule is broken once, on purpose, and the table says how many seeds it took to see it.
 """
 
+import gc
 import os
 import sys
 import threading
@@ -13,9 +14,8 @@ from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.broken_rules import RULES
-from tests.simulation.judge import Violation
 from tests.simulation.profiles import LEASE_PROFILES, PROFILES, REDEFINED, Profile, profile_of
-from tests.simulation.world import simulate
+from tests.simulation.world import violation_of
 
 _BLOCK = 100
 
@@ -43,26 +43,18 @@ def lease_violations(first: int, count: int) -> Iterator[str]:
 
 
 def _play(seeds: range, profiles: Sequence[Profile] = PROFILES) -> list[str]:
-    found = []
-    for seed in seeds:
-        try:
-            simulate(seed, profiles[seed % len(profiles)])
-        except Violation as violation:
-            found.append(str(violation))
-    return found
+    found = (violation_of(seed, profiles[seed % len(profiles)]) for seed in seeds)
+    return [violation for violation in found if violation is not None]
 
 
 def redefined(seeds: range) -> Iterator[str]:
     """Plays seeds while definitions of queues change; what was broken, by seed."""
-    for seed in seeds:
-        try:
-            simulate(seed, REDEFINED[seed % len(REDEFINED)])
-        except Violation as violation:
-            yield str(violation)
+    yield from _play(seeds, REDEFINED)
 
 
 def _end_with(parent: int) -> None:
-    """A worker ends with the process that started it, however that one ends."""
+    """A worker ends with the process that started it, however that one ends; what it has imported is no garbage."""
+    gc.freeze()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -85,10 +77,9 @@ def main(first: int, count: int) -> int:
 def seeds_needed(switch: str, first: int, count: int) -> tuple[int, str] | None:
     """How many seeds it takes to see that a rule is broken, and what is seen; None if none of them shows it."""
     for seed in range(first, first + count):
-        try:
-            simulate(seed, profile_of(seed).breaking(*switch.split("+")))
-        except Violation as violation:
-            return seed - first + 1, str(violation)
+        found = violation_of(seed, profile_of(seed).breaking(*switch.split("+")))
+        if found is not None:
+            return seed - first + 1, found
     return None
 
 

@@ -276,8 +276,10 @@ class ModelTables:
         attempt, _, used, next_us, work = self.attempts[number].get(key, (0, False, 0, 0, None))
         first = folded.data if self.world.broken("forgets_the_first") else folded.first
         unique = first is not None and first.unique
+        if data.unique != unique:
+            data = data._replace(unique=unique)
         return ScanRow(
-            data._replace(unique=unique), folded.cancel is not None, attempt, used, next_us, work,
+            data, folded.cancel is not None, attempt, used, next_us, work,
             first=first.offset if first is not None else -1,
         )  # fmt: skip
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 import gc
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 from structlog.testing import capture_logs
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
-from scylla_spark.core.records.command import Rejection, Rules, validate
-from scylla_spark.core.records.fact import OutcomeRecord, decode
+from scylla_spark.core.queue_definition import QueueDefinition
+from scylla_spark.core.queues_in_force import StartValues, start_definitions
+from scylla_spark.core.records.command import Rejection, Rules
+from scylla_spark.core.records.fact import OutcomeRecord
+from scylla_spark.services.dispatch import dispatcher, outcomes_tail, tasks_tail
 from tests.simulation import broken_rules, workers
 from tests.simulation.clients import Clients
 from tests.simulation.definitions import Definitions
@@ -29,7 +33,7 @@ from tests.simulation.group import Group
 from tests.simulation.judge import RETRIES, Judge, Violation
 from tests.simulation.process import Process
 from tests.simulation.profiles import PROFILES, Profile
-from tests.simulation.records import HOUR, MINUTE, SECOND, RawRecord, TaskRecord
+from tests.simulation.records import HOUR, MINUTE, SECOND, RawRecord, TaskRecord, read_outcome, read_task
 from tests.simulation.tables import ModelTables
 
 START = 1_700_000_000 * SECOND
@@ -59,6 +63,11 @@ def _lanes(each: int) -> list[str]:
 
 
 @cache
+def _place(lane: str) -> int:
+    return partition_of(lane, PARTITIONS)
+
+
+@cache
 def _settings_of(held_kb: int, session_s: int, look_ahead_s: int) -> Settings:
     """Small limits, so that a few tasks reach them."""
     dispatch = {
@@ -81,6 +90,7 @@ class World:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.rng = random.Random(seed)
+        self._random = self.rng.random
         self.profile = profile
         trouble = profile.trouble
         held_kb = self.rng.choice(trouble.memory_kb)
@@ -90,7 +100,7 @@ class World:
         self.now = START
         self.calm = False
         self.stood_still_us = 0  # in all
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events: list[tuple[int, int, Process | None, Callable[[], None]]] = []
         self._count = 0
         self.tasks: list[list[TaskRecord]] = [[] for _ in range(PARTITIONS)]
         self.outcomes: list[list[OutcomeRecord]] = [[] for _ in range(PARTITIONS)]
@@ -133,7 +143,7 @@ class World:
 
     def place(self, key: TaskKey) -> int:
         """The partition of a key."""
-        return partition_of(key.ordering_id, PARTITIONS)
+        return _place(key.ordering_id)
 
     def is_stuck(self, lane: str) -> bool:
         """Whether tasks of a lane never start: its queue is paused, or no handler is named."""
@@ -141,22 +151,28 @@ class World:
 
     # -- time -----------------------------------------------------------------------------------------------------------
 
-    def after(self, delay: int, call: Callable[[], None]) -> None:
-        """Calls something after a while, microseconds."""
+    def after(self, delay: int, call: Callable[[], None], within: Process | None = None) -> None:
+        """Calls something after a while, microseconds; what is to happen within a process waits while that stands still."""
         self._count += 1
-        heappush(self._events, (self.now + max(delay, 0), self._count, call))
+        heappush(self._events, (self.now + delay if delay > 0 else self.now, self._count, within, call))
 
     def jitter(self, low_ms: float, high_ms: float) -> int:
         """A random time in microseconds."""
-        return int((low_ms + (high_ms - low_ms) * self.rng.random()) * 1000)
+        return int((low_ms + (high_ms - low_ms) * self._random()) * 1000)
 
     def run_until(self, end: int) -> None:
         """Plays on until an instant."""
         events = self._events
         while events and events[0][0] <= end:
-            at, _, call = heappop(events)
-            self.now = max(self.now, at)
-            call()
+            at, _, process, call = heappop(events)
+            if at > self.now:
+                self.now = at
+            if process is None:
+                call()
+            elif process.paused and not process.dead:
+                process.backlog.append(call)
+            elif not process.dead:
+                call()
         self.now = max(self.now, end)
 
     def _jump(self, length: int) -> None:
@@ -277,7 +293,7 @@ class World:
     def append_task(self, number: int, name: bytes, value: bytes) -> bool:
         """A record lands in `tasks`; whether it is accepted."""
         log = self.tasks[number]
-        verdict = validate(number, len(log), self.now // 1000 * 1000, name, value, self.rules)
+        verdict = read_task(number, len(log), self.now // 1000 * 1000, name, value, self.rules)
         accepted = None if isinstance(verdict, Rejection) else verdict
         log.append(TaskRecord(len(log), self.now // 1000, name, value, accepted))
         if accepted is not None:
@@ -293,7 +309,7 @@ class World:
 
     def append_outcome(self, number: int, value: bytes) -> None:
         """A record lands in `outcomes`."""
-        record = decode(value)
+        record = read_outcome(value)
         self.judge.judge_record(record, len(value))
         assert isinstance(record, OutcomeRecord)
         self.raw_outcomes[number].append(RawRecord(len(self.outcomes[number]), self.now // 1000, value))
@@ -306,19 +322,40 @@ class World:
 
 @contextmanager
 def no_look_for_cycles() -> Iterator[None]:
-    """A world is made of cycles that live until it ends: looking through them again and again takes a sixth of a play."""
+    """A world is made of cycles that live until it ends: it is looked through once, by the outermost of those who ask for this."""
+    outermost = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if outermost:
+            gc.collect(1)
+            gc.enable()
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """What depends on its bytes alone is read once in a world and not by each dispatcher: settings of queues, and records."""
+
+    def definitions(queues: Mapping[str, StartValues]) -> dict[str, QueueDefinition]:
+        if not found:
+            found.update(start_definitions(queues))
+        return found
+
+    found: dict[str, QueueDefinition] = {}
+    with (
+        patch.object(dispatcher, "start_definitions", definitions),
+        patch.object(tasks_tail, "validate", read_task),
+        patch.object(outcomes_tail, "decode", read_outcome),
+    ):
+        yield
 
 
 def simulate(seed: int, profile: Profile | None = None) -> World:
     """Plays one seed; raises Violation with the seed in its text."""
     profile = profile or PROFILES[seed % len(PROFILES)]
     with (
-        no_look_for_cycles(), capture_logs(),
+        no_look_for_cycles(), capture_logs(), read_once(),
         broken_rules.of_classes(profile.broken), broken_rules.remembering(profile.trouble.remember_s),
     ):  # fmt: skip
         world = World(seed, profile)
@@ -327,3 +364,13 @@ def simulate(seed: int, profile: Profile | None = None) -> World:
         except (AssertionError, KeyError, IndexError, AttributeError, TypeError) as error:
             raise Violation(f"seed {seed} ({profile.name}): {type(error).__name__}: {error}") from error
     return world
+
+
+def violation_of(seed: int, profile: Profile) -> str | None:
+    """Plays one seed; what was broken, if anything. Nothing is left of its world."""
+    with no_look_for_cycles():
+        try:
+            simulate(seed, profile)
+        except Violation as violation:
+            return str(violation)
+    return None

@@ -10,6 +10,7 @@ from scylla_spark.config.settings import Queue, Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.core.records.command import Command, Rules
 from scylla_spark.core.task import Retry, Task
 from scylla_spark.defaults import DEFAULT_QUEUE
@@ -43,7 +44,7 @@ def test_bounds_of_the_engine(settings):
 
 def test_limits_of_a_queue(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert queue_terms(Settings.load(queues={"mail": Queue()})) == {"mail": QueueLimits()}
+    assert queue_terms(start_definitions({"mail": Queue()})) == {"mail": QueueLimits()}
 
 
 def test_the_queue_of_tasks_that_name_none():

@@ -125,7 +125,9 @@ class Dispatcher:
         self._threads = Threads(self.mailbox)
         make = surroundings or (lambda _: Surroundings(now_us, boot_us, OpenTasksReader(self._readers), self._threads))
         self._around = make(self.mailbox)
-        self.engine = Engine(self._policies.of, engine_limits(settings), self._around.rng, queues=queue_terms(settings))
+        self.engine = Engine(
+            self._policies.of, engine_limits(settings), self._around.rng, queues=queue_terms(self.queues.all())
+        )
         self._questions = Lookups(self._around.tables, self.mailbox, self.engine, self._around.runner)
         self.scanner = Scanner(self._around.tables, settings, self.mailbox, self.engine)
         self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Final
 
@@ -9,7 +10,6 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.bounds import Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.queue_definition import QueueDefinition
-from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.duration import duration_us
 
 
@@ -50,6 +50,6 @@ def runner_of(definition: QueueDefinition | None) -> tuple[str, str | None]:
     return (definition.mode, definition.default_handler) if definition is not None else ("push", None)
 
 
-def queue_terms(settings: Settings) -> dict[str, QueueLimits]:
-    """The start values of the settings, by name of the queue."""
-    return {name: limits_of(definition) for name, definition in start_definitions(settings.queues).items()}
+def queue_terms(definitions: Mapping[str, QueueDefinition]) -> dict[str, QueueLimits]:
+    """What the engine obeys of definitions, by name of the queue."""
+    return {name: limits_of(definition) for name, definition in definitions.items()}

@@ -91,6 +91,7 @@ class TasksTail:
         self._clock = clock
         self._topic = settings.topics.tasks
         self._session_us = duration_us(settings.dispatch.session_timeout)
+        self._max_poll_us = max_poll_us(settings)
         self._polled_us = 0
         self._asked_us = 0
         self._tenures: dict[int, Tenure] = {}
@@ -129,7 +130,7 @@ class TasksTail:
         It counts as long as the group waits for us in any rebalance: a member that polls too rarely is put out at once.
         """
         heard: int = getattr(getattr(self._consumer, "_coordinator", None), "heard_us", 0)
-        return heard if heard - self._polled_us < max_poll_us(self._settings) // 2 else 0
+        return heard if heard - self._polled_us < self._max_poll_us // 2 else 0
 
     def _run(self) -> None:
         try:
@@ -138,7 +139,7 @@ class TasksTail:
             member = rejoining(consumer(
                 self._settings, group_id=dispatch.group_id, group_instance_id=dispatch.instance_id,
                 session_timeout_ms=session_ms, heartbeat_interval_ms=max(session_ms // 5, 500),
-                partition_assignment_strategy=(Assignor,), max_poll_interval_ms=max_poll_us(self._settings) // 1000,
+                partition_assignment_strategy=(Assignor,), max_poll_interval_ms=self._max_poll_us // 1000,
             ))  # fmt: skip
             member.subscribe([self._topic], listener=_Listener(self))
             self.use(member)

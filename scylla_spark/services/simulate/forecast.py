@@ -22,6 +22,7 @@ from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
 from scylla_spark.core.stored_task_records import Known
@@ -80,7 +81,7 @@ def model_of(settings: Settings, partitions: int) -> Model:
         partitions: of the deployment.
     """
     limits = replace(engine_limits(settings), partitions=partitions)
-    return Model(partitions, settings.dispatch.max_children, limits, queue_terms(settings))
+    return Model(partitions, settings.dispatch.max_children, limits, queue_terms(start_definitions(settings.queues)))
 
 
 def forecast(tasks: pl.DataFrame, model: Model) -> Played:

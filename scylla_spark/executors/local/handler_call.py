@@ -37,6 +37,7 @@ _FRAMES: Final = 40
 _LONGEST_LIMIT_MS: Final = 86_400_000
 PAYLOAD_INVALID: Final = "payload_invalid"
 _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_payload = json.JSONDecoder().decode
 
 OK: Final = Verdict(SUCCEEDED)
 
@@ -77,7 +78,7 @@ def task_of(handler: Handler, row: TaskRow) -> Task:
         RecursionError: it is nested too deep.
     """
     key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
-    return Task(key, json.loads(row.payload), handler.info.name, row.queue, row.priority)
+    return Task(key, _payload(row.payload), handler.info.name, row.queue, row.priority)
 
 
 def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:

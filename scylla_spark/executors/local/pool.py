@@ -153,8 +153,17 @@ class LocalPool:
 
     def notes(self) -> dict[int, WorkNote]:
         """What calls say of their work while they run, of those that have said something since the last time."""
+        speakers = [child for child in list(self._supervisor.children.values()) if child.heard.news]
+        if not speakers:  # nearly always, and then the lock is not waited for
+            return {}
+        found: dict[int, WorkNote] = {}
         with self._lock:
-            return self._supervisor.notes()
+            for child in speakers:
+                news = child.heard.take_news()
+                found.update(
+                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
+                )
+        return found
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations and gives them to children that are free, without waiting for anything."""

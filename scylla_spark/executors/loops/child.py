@@ -36,6 +36,7 @@ from scylla_spark.executors.local.handler_call import (
     task_of,
     verdict_of,
     verdict_of_result,
+    warn_if_unshared,
 )
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.shared_memory import SharedMemory
@@ -168,6 +169,7 @@ class LoopChild:
             given = arguments_of(handler, task_of(handler, row), context_of(row, started_us, notes))
             result = await handler.function(*given)
         except BaseException as error:
+            warn_if_unshared(handler, row.tags, error)
             return verdict_of(error)
         return verdict_of_result(handler, result)
 

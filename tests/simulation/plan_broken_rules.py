@@ -11,7 +11,7 @@ import pytest
 from scylla_spark.core.plan import constraint, handler_runs, launching
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import group_writer, plan_state
+from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
 from scylla_spark.core.plan.triggers import timing
@@ -194,6 +194,17 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gathering, "task_of", task_of)
 
 
+def watchers_are_called_between_changes(patch: pytest.MonkeyPatch) -> None:
+    """Of changes that belong together each is made when those who keep indexes know of the one before."""
+
+    def make(self: Any, changes: Any, size: int) -> None:
+        for change in changes:
+            original(self, (change,), unwritten_changes.change_bytes(change))
+
+    original = unwritten_changes.Journal._make
+    patch.setattr(unwritten_changes.Journal, "_make", make)
+
+
 def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
     """However much an input decides, it is one group."""
     patch.setattr(group_writer.GroupWriter, "part", lambda self, at, now: None)
@@ -262,6 +273,6 @@ RULES: dict[str, Break] = {
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, constraints_are_not_asked,
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
-        a_success_is_forgotten, a_delay_is_over_at_once,
+        a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
     )
 }  # fmt: skip

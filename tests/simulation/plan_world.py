@@ -256,10 +256,17 @@ class Process:
                 channels=CHANNELS,
                 group_bytes=self.world.group_bytes,
             )
+            self.planner._journal.watchers.insert(0, self._meets_a_defect)
             for number, texts in sorted(self.state.unsent.items()):
                 self._launch(self.planner, number, texts)
         elif self.fence is not None and fence.epoch >= self.fence.epoch:
             raise Doubt
+
+    def _meets_a_defect(self, change: plan_log.Change) -> None:
+        """Fails at some launches of one schedule, as an index of ours with a defect would."""
+        launches = change[0] == "fire" and change[1] == "shaky" and change[2]["verdict"] == "launched"
+        if launches and self.world.faulty and self.world.chance.random() < 0.3:
+            raise RuntimeError("a defect")
 
     def _launch(self, planner: Planner, number: int, texts: list[str]) -> None:
         for text in texts:
@@ -369,6 +376,7 @@ class PlanWorld:
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
             {"name": "two", "trigger": tick, "maxRunning": 2},
             {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
+            {"name": "shaky", "trigger": tick, "overlap": "allow_all"},
             {"name": "past", "trigger": tick, "paused": True},
             {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
             {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
@@ -417,7 +425,9 @@ class PlanWorld:
             self._take_away(self.chance.choice(self._running_guests()))
         elif dice < 0.085:
             self._backfill()
-        elif dice < 0.1:
+        elif dice < 0.09:
+            self.ask("resume", names=["shaky"])
+        elif dice < 0.105:
             self._disturb(self.chance.choice(self.watching))
 
     def _put_another(self) -> None:

@@ -37,7 +37,16 @@ from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.verdicts import FAILED, OBSOLETE, SKIPPED, Verdicts, busy_words, seen_of, values_of
+from scylla_spark.core.plan.verdicts import (
+    FAILED,
+    OBSOLETE,
+    SKIPPED,
+    WAITED_TOO_LONG,
+    Verdicts,
+    busy_words,
+    seen_of,
+    values_of,
+)
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
@@ -155,7 +164,7 @@ class Launching:
         if job is None or job.state == "pending_trigger" or entry.paused:
             return
         if since_us(job) + entry.schedule.policies.timeout_us <= now:
-            self._verdicts.say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
+            self._verdicts.say(entry, job, now, OBSOLETE, WAITED_TOO_LONG, {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
         self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")

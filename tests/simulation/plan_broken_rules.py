@@ -173,6 +173,16 @@ def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(timing.Timing, "_catch_up", catch_up)
 
 
+def what_waits_for_a_place_was_missed(patch: pytest.MonkeyPatch) -> None:
+    """All that came before somebody planned again was missed, also what had waited for a place."""
+    patch.setattr(timing.Timing, "_is_missed", lambda self, entry, due: due.starts_us < self._since_us)
+
+
+def there_is_always_a_place(patch: pytest.MonkeyPatch) -> None:
+    """A time makes a job, however many wait."""
+    patch.setattr(timing.Timing, "_waits_for_room", lambda self, entry, schedule, due: False)
+
+
 def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """Runs of one schedule each have a lane, whatever its policy."""
     patch.setattr(launching, "is_parallel", lambda schedule: True)
@@ -274,5 +284,6 @@ RULES: dict[str, Break] = {
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, constraints_are_not_asked,
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
         a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
+        what_waits_for_a_place_was_missed, there_is_always_a_place,
     )
 }  # fmt: skip

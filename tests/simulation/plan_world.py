@@ -21,7 +21,7 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
-from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.state.entry import MOST_JOBS, Handed
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.tables.watch import Growth, Place
@@ -288,6 +288,7 @@ class PlanWorld:
         self.now = START
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
         self.group_bytes = (SOFT_GROUP_BYTES, 1_000)[seed % 2]
+        self.most_jobs = (MOST_JOBS, 3)[seed // 2 % 2]
         self.commands: list[bytes] = []
         self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []
@@ -495,16 +496,22 @@ def _constrained(chance: random.Random) -> list[dict[str, Any]]:
         "last": {"kind": "last_run", "within": "20s"},
         "rate": {"kind": "rate", "most": 2, "per": "30s"},
     }
+    rare = [{"kind": "rate", "most": 2, "per": "30s", "otherwise": "wait"}]
+    tick = {"kind": "every", "period": "10s"}
     return [
-        {
-            "name": f"{name}-{otherwise}", "trigger": {"kind": "every", "period": "10s"},
-            "constraints": [{**constraint, "otherwise": otherwise}],
-            "handler": "rare" if name == "last" else "work",
-            "overlap": chance.choice(("skip", "buffer_one", "buffer_all", "allow_all")),
-            "catchUp": chance.choice(("latest", "all", "none")),
-        }
-        for name, constraint in kinds.items()
-        for otherwise in (("wait",) if name == "delay" else ("wait", "abort"))
+        {"name": "rate-held-wait", "trigger": tick, "constraints": rare, "overlap": "buffer_all", "catchUp": "all", "catchUpWindow": "20s"},
+        {"name": "rate-each-wait", "trigger": tick, "constraints": rare, "overlap": "allow_all", "catchUp": "latest"},
+        *(
+            {
+                "name": f"{name}-{otherwise}", "trigger": tick,
+                "constraints": [{**constraint, "otherwise": otherwise}],
+                "handler": "rare" if name == "last" else "work",
+                "overlap": chance.choice(("skip", "buffer_one", "buffer_all", "allow_all")),
+                "catchUp": chance.choice(("latest", "all", "none")),
+            }
+            for name, constraint in kinds.items()
+            for otherwise in (("wait",) if name == "delay" else ("wait", "abort"))
+        ),
     ]  # fmt: skip
 
 

@@ -175,7 +175,7 @@ class Launching:
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, timed: Mapping[str, Any]
     ) -> None:
         policies, active = schedule.policies, entry.active()
-        if len(entry.runs) >= MOST_RUNS:
+        if entry.has_no_room:
             self._verdicts.say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
         elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
             self._verdicts.say(entry, job, now, SKIPPED, busy_words(active), timed)

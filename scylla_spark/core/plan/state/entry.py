@@ -155,6 +155,8 @@ class Entry:
         changed_us: when.
         cursor_us: fires planned until then are decided.
         next_us: when the next fire by time is to be decided, at the earliest; 0: none is.
+        held_us: times that had come by then and are not decided wait for a place among its jobs or runs: no planner missed them; 0: none
+            does.
         generation: number of its last job.
         failures: failed runs in a row.
         last_success_us: when its last successful run ended; 0: none did.
@@ -177,6 +179,7 @@ class Entry:
     changed_us: int = 0
     cursor_us: int = 0
     next_us: int = 0
+    held_us: int = 0
     generation: int = 0
     failures: int = 0
     last_success_us: int = 0
@@ -200,6 +203,11 @@ class Entry:
     def is_full(self) -> bool:
         """Whether as many jobs wait as may; one that collects is none of them."""
         return sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether so many runs are active that no other is launched."""
+        return len(self.runs) >= MOST_RUNS
 
     def active(self) -> list[Run]:
         """Runs that policies count."""

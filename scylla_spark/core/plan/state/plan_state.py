@@ -258,8 +258,10 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
             entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:]
         elif not run.by_hand:
             entry.launches_us = ()
-    if fire.get("ends_job", True):
-        entry.jobs.pop(generation, None)
+    if fire.get("ends_job", True) and generation in entry.jobs:
+        if entry.is_full:
+            entry.held_us = max(entry.held_us, fire["at_us"])
+        del entry.jobs[generation]
 
 
 def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
@@ -271,6 +273,8 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
     _, _, generation, outcome, _started_us, finished_us, key = change[:7]
     state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
+    if entry.has_no_room:
+        entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)

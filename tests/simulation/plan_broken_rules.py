@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import constraint, handler_runs, launching
+from scylla_spark.core.plan import constraint, deadlines, handler_runs, launching
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
@@ -178,6 +178,24 @@ def what_waits_for_a_place_was_missed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(timing.Timing, "_is_missed", lambda self, entry, due: due.starts_us < self._since_us)
 
 
+def starts_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    """That a run has started in time is known to the planner alone that has read it."""
+
+    def started(self: Any, entry: Any, run: Any, started_us: int, now: int) -> None:
+        if run.start_by_us >= started_us:
+            entry.runs[run.generation] = run._replace(start_by_us=0)
+        else:
+            original(self, entry, run, started_us, now)
+
+    original = deadlines.Deadlines.started
+    patch.setattr(deadlines.Deadlines, "started", started)
+
+
+def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps in mind which promises were told of as broken."""
+    patch.setattr(plan_state, "_told_of", lambda entry, generation, verdict: None)
+
+
 def there_is_always_a_place(patch: pytest.MonkeyPatch) -> None:
     """A time makes a job, however many wait."""
     patch.setattr(timing.Timing, "_waits_for_room", lambda self, entry, schedule, due: False)
@@ -284,6 +302,6 @@ RULES: dict[str, Break] = {
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, constraints_are_not_asked,
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
         a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
-        what_waits_for_a_place_was_missed, there_is_always_a_place,
+        what_waits_for_a_place_was_missed, there_is_always_a_place, starts_are_not_written, what_was_told_is_told_again,
     )
 }  # fmt: skip

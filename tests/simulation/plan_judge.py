@@ -18,7 +18,7 @@ from tests.support.planner_harness import assert_same
 PERIOD = 10 * SECOND
 MINUTE = 60 * SECOND
 MOST_STEP_BYTES = 14_000
-TIMED = ("skip", "caught", "all", "lane", "one", "two")
+TIMED = ("skip", "caught", "all", "lane", "one", "two", "prompt")
 
 
 class PlanViolation(AssertionError):
@@ -56,6 +56,7 @@ def judge(world: PlanWorld) -> None:
     _notices(world, state)
     _constraints(world, fires, state)
     _last_runs(groups)
+    _promises(world, groups)
 
 
 def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int], state: PlanState) -> None:
@@ -160,6 +161,36 @@ def _last_runs(groups: list[Any]) -> None:
             elif change[0] == "end" and change[1].startswith("last-"):
                 active.discard(tuple(change[6]))
                 succeeded_us = max(succeeded_us, change[5]) if change[3] == "succeeded" else succeeded_us
+
+
+def _promises(world: PlanWorld, groups: list[Any]) -> None:
+    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, and each late one is told of."""
+    starts = {
+        int(fact.key.uniqueness_key.rsplit("/", 1)[1]): (number, offset)
+        for number, log in enumerate(world.outcomes)
+        for offset, value in enumerate(log)
+        for fact in facts_of(value)
+        if fact.outcome == "started"
+    }
+    told: Counter[tuple[str, int]] = Counter()
+    read: dict[int, int] = {}
+    silent_us = 0
+    for group in groups:
+        for fire in [change[2] for change in group.changes if change[0] == "fire" and change[1] == "prompt"]:
+            if fire["verdict"] == "silent":
+                _hold(silent_us + 20 * SECOND <= fire["at_us"], f"silence was told of twice within 20 s: {fire}")
+                silent_us = fire["at_us"]
+            elif fire["verdict"] in ("late", "overdue"):
+                told[fire["verdict"], fire["generation"]] += 1
+                number, offset = starts.get(fire["generation"], (0, len(world.outcomes[0])))
+                missing = fire["why"].startswith("it has not started")
+                _hold(not missing or read.get(number, 0) <= offset, f"its start was read before: {fire}")
+        read |= {number: position[0] for number, position in group.outcomes.items()}
+    _hold(set(told.values()) <= {1}, f"promises were told of more than once: {told.most_common(3)}")
+    for run in world.engine.runs:
+        name, planned, generation = run.key.uniqueness_key.split("/")
+        if name == "prompt" and run.begin_us > at(planned) + 4 * SECOND and run.end_us < world.now - 10 * SECOND:
+            _hold(told["late", int(generation)], f"it started late, and nothing says so: {run}")
 
 
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:

@@ -44,6 +44,7 @@ BACKFILL_US = 480 * SECOND
 PARTITIONS = 2
 CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
+PROMISES = {"lateAfter": "4s", "endWithin": "8s", "expectEvery": "20s"}
 
 
 class Started(NamedTuple):
@@ -95,6 +96,8 @@ class Engine:
         for key in sorted(self._heads(now)):
             heappop(self.waiting[key.ordering_id])
             self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
+            if key.uniqueness_key.startswith("prompt/"):
+                self.world.recorded(Fact(key, 1, "started", now, 0, key.time_us, 1))
 
     def _heads(self, now: int) -> Iterator[TaskKey]:
         """Of each lane that is free, the first task, if it is due."""
@@ -378,6 +381,7 @@ class PlanWorld:
             {"name": "two", "trigger": tick, "maxRunning": 2},
             {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
             {"name": "shaky", "trigger": tick, "overlap": "allow_all"},
+            {"name": "prompt", "trigger": tick, "overlap": "buffer_all", **PROMISES},
             {"name": "past", "trigger": tick, "paused": True},
             {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
             {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},

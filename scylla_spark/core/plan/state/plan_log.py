@@ -20,8 +20,9 @@ from scylla_spark.core.records.fact import Fence, Unreadable
 VERSION: Final = 7
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
-which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: which times of a schedule that is told
-again wait for a place. A group is written as the lowest version
+which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
+to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
+a place. A group is written as the lowest version
 that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -39,10 +40,17 @@ RUN_ENDED: Final = "run_ended"
 """Kind of the change by which such a run of a schedule that is gone has ended."""
 CAUGHT_UP: Final = "caught_up"
 """Field of a fire whose run no later one cancels, and of a schedule that is told again: numbers of such runs."""
+PROMISED: Final = "promised"
+"""Field of a launch: by when its run is to start and to end, 0 for what nobody looks at; of a schedule that is told again: the same of
+its runs, each behind its number."""
+STARTED: Final = "started"
+"""Kind of the change by which a run that is to start by some time has done so."""
+SILENT_US: Final = "silent_us"
+"""Field of a schedule that is told again: when it was told of last that no run has succeeded."""
 HELD_US: Final = "held_us"
 """Field of a schedule that is told again: up to when its times wait for a place."""
-_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4}
-_SINCE_FIELD: Final = {CAUGHT_UP: 5, HELD_US: 7}
+_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4, STARTED: 7}
+_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7}
 _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6
 

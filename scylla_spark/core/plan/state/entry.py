@@ -97,7 +97,13 @@ class Run(NamedTuple):
 
     @classmethod
     def of(cls, found: list[Any], *, caught_up: bool = False, promised: Sequence[int] = (0, 0)) -> Run:
-        """From a list of its fields; whether it is caught up, and by when it is to start and end, stands elsewhere."""
+        """From a list of its fields.
+
+        Args:
+            found: its first five.
+            caught_up: as it stands elsewhere.
+            promised: by when it is to start and to end, likewise.
+        """
         by_hand, cancelled = (*found[3:], False, False)[:2]
         return cls(found[0], found[1], TaskKey(*found[2]), by_hand, cancelled, caught_up, *promised)
 

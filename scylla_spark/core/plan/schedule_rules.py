@@ -55,6 +55,17 @@ def since_us(job: Job) -> int:
     return job.first_us if job.latches else max(job.first_us, job.planned_us)
 
 
+def promised_us(schedule: Schedule, planned_us: int) -> tuple[int, int]:
+    """By when a run is to start, and by when to end, microseconds since the epoch; 0 for what the schedule does not promise.
+
+    Args:
+        schedule: of the run.
+        planned_us: the time that it is named by.
+    """
+    late_us, within_us = schedule.policies.late_after_us, schedule.policies.end_within_us
+    return (planned_us + late_us if late_us else 0, planned_us + within_us if within_us else 0)
+
+
 def expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:
     """How long after the scheduled time of its task a run expires: `expires` counts from its planned time. 0: it has; None: never.
 

@@ -16,6 +16,7 @@ SKIPPED: Final = "skipped"
 WAITING: Final = "waiting"
 FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
+WAITED_TOO_LONG: Final = "it has waited for longer than its job timeout"
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 
 

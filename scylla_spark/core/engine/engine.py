@@ -311,6 +311,15 @@ class Engine:
         """Records of `outcomes`; see `Outcomes.read`."""
         self._outcomes.read(tenure, records, next_offset, now)
 
+    def landed(self, tenure: Tenure, offset: int, record: OutcomeRecord, now: int) -> None:
+        """Where a record of `Send` stands; see `Outcomes.landed`."""
+        self._outcomes.landed(tenure, offset, record, now)
+
+    def has_read(self, tenure: Tenure, next_offset: int) -> bool:
+        """Whether `outcomes` was read up to there, or nobody here needs it any more. Any thread may ask."""
+        partition = self._state.held(tenure)
+        return partition is None or partition.outcomes_position >= next_offset
+
     def flush(self, now: int) -> None:
         """Sends what was decided; see `Recorder.flush`."""
         self._recorder.flush(now)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import PropertyMock, patch
 
 from scylla_spark.core.engine import action, feed, recently_ended
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND

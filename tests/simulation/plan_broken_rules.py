@@ -14,7 +14,7 @@ from scylla_spark.core.plan.notices import gathering
 from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
-from scylla_spark.core.plan.triggers import timing
+from scylla_spark.core.plan.triggers import due_times
 from scylla_spark.core.records.fact import FenceLog
 from tests.simulation import plan_world
 
@@ -170,12 +170,12 @@ def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
     def catch_up(self: Any, entry: Any, schedule: Any, first: Any, now: int) -> Any:
         return self._next(schedule, self._since_us)
 
-    patch.setattr(timing.Timing, "_catch_up", catch_up)
+    patch.setattr(due_times.Timing, "_catch_up", catch_up)
 
 
 def what_waits_for_a_place_was_missed(patch: pytest.MonkeyPatch) -> None:
     """All that came before somebody planned again was missed, also what had waited for a place."""
-    patch.setattr(timing.Timing, "_is_missed", lambda self, entry, due: due.starts_us < self._since_us)
+    patch.setattr(due_times.Timing, "_is_missed", lambda self, entry, due: due.starts_us < self._since_us)
 
 
 def starts_are_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
 
 def there_is_always_a_place(patch: pytest.MonkeyPatch) -> None:
     """A time makes a job, however many wait."""
-    patch.setattr(timing.Timing, "_waits_for_room", lambda self, entry, schedule, due: False)
+    patch.setattr(due_times.Timing, "_waits_for_room", lambda self, entry, schedule, due: False)
 
 
 def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from scylla_spark.core.plan.state import entry
+from scylla_spark.core.plan.state import schedule_entry
 from tests.simulation.plan_broken_rules import RULES
 from tests.simulation.plan_judge import judge, pauses
 from tests.simulation.plan_world import PlanWorld
@@ -28,7 +28,7 @@ def story(seed: int) -> None:
     """
     world = PlanWorld(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry, "MOST_JOBS", world.most_jobs)
+        patch.setattr(schedule_entry, "MOST_JOBS", world.most_jobs)
         world.play()
         judge(world)
         pauses(world)

@@ -21,9 +21,9 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
-from scylla_spark.core.plan.state.entry import MOST_JOBS, Handed
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Handed
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.core.records.fact import (
     Fact,

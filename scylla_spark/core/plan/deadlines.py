@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.plan_log import PROMISED, STARTED, Change
 from scylla_spark.core.plan.state.plan_state import LATE, OVERDUE, SILENT
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.observations import Occurrence

@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 
 BACKFILL: Final = "backfill/"

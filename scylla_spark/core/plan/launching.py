@@ -14,7 +14,7 @@ from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_rules import (
+from scylla_spark.core.plan.schedule_policies import (
     asks_for_runs,
     expired_words,
     expires_ms,
@@ -25,7 +25,9 @@ from scylla_spark.core.plan.schedule_rules import (
     promised_us,
     since_us,
 )
-from scylla_spark.core.plan.state.entry import (
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
+from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.schedule_entry import (
     MOST_RUNS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
@@ -33,8 +35,6 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
-from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.handing_over import handed_over

@@ -29,17 +29,17 @@ from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
-from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, SOFT_GROUP_BYTES, Group, Partly, Position
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
+from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
-from scylla_spark.core.plan.triggers.timing import Timing
 from scylla_spark.core.records.fact import Fact, Fence
 
 __all__ = ["COMMANDS", "Planner"]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.schedule_rules import asks_for_runs, may_wait_alone, since_us
-from scylla_spark.core.plan.state.entry import (
+from scylla_spark.core.plan.schedule_policies import asks_for_runs, may_wait_alone, since_us
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     PENDING_TRIGGER,
@@ -16,7 +17,6 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.verdicts import SKIPPED, WAITING, Verdicts, busy_words

@@ -23,9 +23,8 @@ from typing import Any, Final, Protocol
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import SUCCEEDED
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.handler_surroundings import Surroundings
 from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.attempt_spans import Spans, attempt_of, whole
@@ -37,6 +36,7 @@ from scylla_spark.executors.local.handler_call import call, clean, failed
 from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.executors.restore_process import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64
@@ -279,7 +279,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        resources.end_at_sigterm()
+        shared_resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -298,7 +298,7 @@ def run(
             outputs=outputs,
             spans=spans,
         ).serve()
-        resources.end_all()
+        shared_resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

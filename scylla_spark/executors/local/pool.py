@@ -19,8 +19,8 @@ from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
-from scylla_spark.executors.local.child_source import ChildEnd
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
+from scylla_spark.executors.local.nursery_interface import ChildEnd
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool_sizes import Limits

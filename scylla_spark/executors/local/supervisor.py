@@ -12,7 +12,7 @@ from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Fa
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
-from scylla_spark.executors.local.child_source import Nursery
+from scylla_spark.executors.local.nursery_interface import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 from scylla_spark.executors.local.pool_sizes import Limits
 

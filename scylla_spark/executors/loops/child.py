@@ -22,7 +22,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us, both_us
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.attempt_spans import CallSpan, Spans, attempt_of
@@ -40,7 +40,7 @@ from scylla_spark.executors.local.handler_call import (
 )
 from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.loop_occupancy import Steps, call_number
+from scylla_spark.executors.loops.loop_holder import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled
@@ -293,7 +293,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        resources.end_at_sigterm()
+        shared_resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -302,7 +302,7 @@ def run(
             output.keep_lines(log_fd)
         output.put_in_place()
         LoopChild(sock, SharedMemory(slot_fd), handlers, output, outputs, spans).serve()
-        resources.end_all()
+        shared_resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
 VERSION: Final = 7
@@ -200,8 +200,8 @@ def decode(value: bytes) -> Group | Unreadable:
             found.get("begins", False),
         )  # fmt: skip
     except ValidationError as error:
-        return Unreadable(*rejection.of_form(error))
+        return Unreadable(*rejection_reason.of_form(error))
     except MemoryError:
         raise
     except Exception as error:
-        return Unreadable(*rejection.of_defect(error))
+        return Unreadable(*rejection_reason.of_defect(error))

@@ -10,7 +10,6 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
-from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.plan_log import (
     CAUGHT_UP,
     ENTRY_JOB,
@@ -25,6 +24,7 @@ from scylla_spark.core.plan.state.plan_log import (
     Partly,
     Position,
 )
+from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 

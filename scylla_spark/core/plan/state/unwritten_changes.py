@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import (
     MAX_GROUP_BYTES,
     MOST_RECORD_BYTES,
@@ -14,6 +13,7 @@ from scylla_spark.core.plan.state.plan_log import (
     change_bytes,
 )
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 
 _LARGE_BYTES: Final = 32 * 1024
 _RESERVE_BYTES: Final = 512 * 1024  # for what ends a step that is too large: a refusal and answers

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.schedule_rules import may_wait_alone, since_us
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.schedule_policies import may_wait_alone, since_us
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on, is_open
-from scylla_spark.core.plan.triggers.seen import held, partitions_with
+from scylla_spark.core.plan.triggers.seen_values import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 from scylla_spark.core.plan.verdicts import OBSOLETE, WAITED_TOO_LONG

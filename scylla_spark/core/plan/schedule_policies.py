@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from scylla_spark.core.plan.constraint import Concurrency, LastRun
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.entry import Entry, Job, Run
+from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.duration import duration_text
 

@@ -8,9 +8,9 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_rules import can_be_ahead
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.schedule_policies import can_be_ahead
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes

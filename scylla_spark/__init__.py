@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scylla_spark.core.task import Retry, Task, TaskContext
     from scylla_spark.errors import Abort, RateLimited, SchedulerError, TaskFailed, Yield
     from scylla_spark.executors.handler_registry import handler
-    from scylla_spark.executors.resources import setup
+    from scylla_spark.executors.shared_resources import setup
     from scylla_spark.worker.worker import Worker
 
 __version__ = "0.1.0"
@@ -40,7 +40,7 @@ _HOMES: Final = {
     "TaskHandle": "client.tasks.handle",
     "EnqueueResult": "client.tasks.enqueue_result",
     "handler": "executors.handler_registry",
-    "setup": "executors.resources",
+    "setup": "executors.shared_resources",
     "Abort": "errors",
     "Yield": "errors",
     "RateLimited": "errors",

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ONE_MOMENT_US = 20
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now_us() -> int:
@@ -17,8 +18,7 @@ def now_us() -> int:
 
 def boot_us() -> int:
     """Microseconds of a clock that never steps and counts suspended time; only differences mean something."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1000
+    return time.clock_gettime_ns(_BOOT_CLOCK) // 1000
 
 
 def both_us() -> tuple[int, int]:

@@ -17,7 +17,7 @@ from scylla_spark.io.kafka.command_sender import Place, Sender
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from scylla_spark.client.tasks.arrow_tables import TaskTables
+    from scylla_spark.client.tasks.read_as_arrow import TaskTables
     from scylla_spark.io.kafka.plan_requests import PlanRequests
     from scylla_spark.io.kafka.records_reader import LogReader
 
@@ -95,7 +95,7 @@ class Connection:
         """Lists tasks and attempts from the tables, and remembers some of them."""
         with self._lock:
             if self._task_tables is None:
-                from scylla_spark.client.tasks.arrow_tables import TaskTables
+                from scylla_spark.client.tasks.read_as_arrow import TaskTables
 
                 self._task_tables = TaskTables(self.readers)
             return self._task_tables

@@ -14,7 +14,7 @@ from scylla_spark.client.notification_rules import NotificationRule, RuleStatus
 from scylla_spark.client.queues.handle import QueueHandle, is_reusable
 from scylla_spark.client.queues.tasks import QueueTasks
 from scylla_spark.client.schedules.handle import ScheduleHandle, ScheduleStatus, status_of
-from scylla_spark.client.tasks import arguments, repeats
+from scylla_spark.client.tasks import arguments, same_enqueue
 from scylla_spark.client.tasks.enqueue_options import EnqueueOptions
 from scylla_spark.client.tasks.enqueue_result import EnqueueResult, Refused
 from scylla_spark.client.tasks.handle import TaskHandle
@@ -154,7 +154,7 @@ class Scheduler:
         try:
             self.connection.send(command)
         except ArgumentError as error:
-            if options.get("uniqueness_key") is None or not repeats.stands(self.connection, command, error):
+            if options.get("uniqueness_key") is None or not same_enqueue.stands(self.connection, command, error):
                 raise
         return TaskHandle(self.connection, command.key, arguments.returned_by(handler))
 

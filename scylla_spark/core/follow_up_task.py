@@ -6,9 +6,9 @@ import json
 from typing import Final
 
 from scylla_spark.core.follow_up import FollowUp
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import ENQUEUE, Command, Rejection, Rules, validate
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.errors import ArgumentError
 
 _AT_ANY_TIME: Final = Rules(1, grace_ms=LATEST_US // 1000, retention_ms=LATEST_US // 1000)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from scylla_spark.clock import from_us, iso, to_us
-from scylla_spark.core.instant_range import is_storable
+from scylla_spark.core.storable_instants import is_storable
 from scylla_spark.errors import ArgumentError
 
 HOUR_US = 3_600_000_000

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.instant_range import is_storable
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
+from scylla_spark.core.storable_instants import is_storable
 from scylla_spark.core.task_state import ENDED, OPEN, STATES
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, shown

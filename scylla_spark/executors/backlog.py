@@ -125,10 +125,16 @@ class Backlog:
 
     def finish(self, call: Sequence[Invocation]) -> None:
         """Tells that taken invocations are over, which makes their lanes' next ones ready."""
+        lanes = self._lanes
+        if len(call) == 1:
+            ordering_id = call[0].key[1]
+            lanes[ordering_id].out -= 1
+            self._advance(ordering_id)
+            return
         for item in call:
-            self._lanes[item.key[1]].out -= 1
+            lanes[item.key[1]].out -= 1
         for item in call:
-            if item.key[1] in self._lanes:
+            if item.key[1] in lanes:
                 self._advance(item.key[1])
 
     def put_back(self, call: Sequence[Invocation]) -> None:

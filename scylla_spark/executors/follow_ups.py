@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from scylla_spark.core.follow_up import EVENT, MAX_NAME_CHARS, TASK, FollowUp, unique_key
 from scylla_spark.core.follow_up_task import read_task
-from scylla_spark.core.instant_range import EARLIEST_US
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.records.command import ENQUEUE, Command, WireRetry, encode, payload_text
+from scylla_spark.core.storable_instants import EARLIEST_US
 from scylla_spark.core.task import FollowUpOptions, Retry
 from scylla_spark.core.task_tags import given_tags
 from scylla_spark.defaults import DEFAULT_QUEUE

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from scylla_spark.testing.handler_calls import Called, call
     from scylla_spark.testing.virtual_world import World, world
-    from scylla_spark.testing.world_records import Fire, HandlerRun
+    from scylla_spark.testing.world_runs_and_fires import Fire, HandlerRun
 
 _HOMES: Final = {
     "Called": "handler_calls",

@@ -13,13 +13,13 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.lease_messages import Answer, Call
 from scylla_spark.core.output import OutputLink, outputs_place
 from scylla_spark.core.queues_in_force import Changes, QueuesInForce, start_definitions
 from scylla_spark.core.records.command import Command
 from scylla_spark.core.records.fact import Fact, Fence, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import (

@@ -21,7 +21,7 @@ from scylla_spark.core.records.fact import Fact, Fence
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import WaitTimeoutError
 from scylla_spark.testing.virtual_tables import VirtualTables
-from scylla_spark.testing.world_records import Fire
+from scylla_spark.testing.world_runs_and_fires import Fire
 
 _FENCE: Final = Fence(1, "world")
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.changes import WHOLE, Fired, Pending, Range, counted, ranges
 from scylla_spark.core.plan.tables.commit import Commit, Count
 from scylla_spark.core.plan.tables.watch import Growth, Place

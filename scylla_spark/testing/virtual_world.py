@@ -22,13 +22,13 @@ from scylla_spark.core.task_status import TaskStatus, attempt_of
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.duration import duration_us
 from scylla_spark.errors import ArgumentError, WaitTimeoutError
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.testing.handler_calls import Handlers, check_known, chosen, decoded, opens
 from scylla_spark.testing.virtual_deployment import VirtualDeployment
 from scylla_spark.testing.virtual_planner import VirtualPlanner
 from scylla_spark.testing.virtual_worker import VirtualWorker
 from scylla_spark.testing.world_handles import ScheduleOfWorld, TaskOfWorld
-from scylla_spark.testing.world_records import Fire, HandlerRun
+from scylla_spark.testing.world_runs_and_fires import Fire, HandlerRun
 from scylla_spark.testing.world_settings import DefaultSettings
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ def world(handlers: Handlers = None, now: datetime = START, settings: Settings |
     try:
         yield World(handlers, now, settings)
     finally:
-        resources.end_all()
+        shared_resources.end_all()
 
 
 def _key(key: TaskKey | str | TaskOfWorld) -> TaskKey:

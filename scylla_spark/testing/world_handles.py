@@ -13,7 +13,7 @@ from scylla_spark.core.task_status import TaskStatus, task_failed
 from scylla_spark.errors import NotFoundError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.planner_link import PlannerLink
+    from scylla_spark.client.planner_interface import PlannerLink
     from scylla_spark.client.schedules.handle import ScheduleStatus
     from scylla_spark.client.tasks.outputs import TaskOutput
 

@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.command import (
     CANCEL,
@@ -32,6 +31,7 @@ from scylla_spark.core.records.command import (
     validate,
     version_of,
 )
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.task_tags import given_tags
 from scylla_spark.core.trace_context import current_traceparent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scylla_spark.core.key import partition_of
 from scylla_spark.core.records.log_record import LogRecord, decode
 from scylla_spark.schemas import ATTEMPT_LOGS
-from scylla_spark.transforms.arrow_batches import column_batch
+from scylla_spark.transforms.bounded_arrow import column_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa

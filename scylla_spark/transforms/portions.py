@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scylla_spark.core.records.rejection import DEFECT, of_defect
+from scylla_spark.core.records.rejection_reason import DEFECT, of_defect
 from scylla_spark.schemas import Column
-from scylla_spark.transforms.arrow_batches import arrow_schema
+from scylla_spark.transforms.bounded_arrow import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

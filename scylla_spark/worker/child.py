@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from scylla_spark.core.leased_lines import LeasedLine
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors import resources
-from scylla_spark.executors.handler_surroundings import Surroundings
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
+from scylla_spark.executors.restore_process import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 from scylla_spark.worker.handlers import Source, resolved
 from scylla_spark.worker.lease import Lease, Output
@@ -125,7 +125,7 @@ def _listen(connection: Connection, channel: _Channel, orders: SimpleQueue[Lease
             elif kind == STORED:
                 channel.stored.put(values[0])
             elif kind == END:
-                resources.end_all()
+                shared_resources.end_all()
                 os._exit(0)
             elif kind == LOST and running is not None and running.token == values[0]:
                 running.end(cancelled=values[1])

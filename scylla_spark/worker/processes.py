@@ -13,7 +13,7 @@ from typing import Any, Final
 from scylla_spark.clock import boot_us
 from scylla_spark.core.task import CHILD_DIED
 from scylla_spark.errors import ArgumentError, SchedulerError, SetupError, UnreachableError
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.exit_text import exit_text
 from scylla_spark.executors.local.handler_call import PAYLOAD_INVALID
@@ -141,7 +141,7 @@ class ChildPlace:
             process, channel = self._process, self._channel
             self._channel = None
         if process is not None and process.pid is not None:
-            if channel is not None and (self._wants_spans or resources.declared()):
+            if channel is not None and (self._wants_spans or shared_resources.declared()):
                 _say_goodbye(process, channel)
             process.kill()
             process.join(5)

@@ -47,7 +47,7 @@ def work(
 
 
 def _called(handler: Handler, lease: Lease) -> Verdict:
-    return run(handler, lease.task, context_of(handler, lease))
+    return run(handler, lease.task, context_of(handler, lease), lease.tags)
 
 
 def _traced(handler: Handler, lease: Lease, spans: Spans) -> Verdict:

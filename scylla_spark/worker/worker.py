@@ -18,7 +18,7 @@ from scylla_spark.clock import boot_us
 from scylla_spark.core.lease_messages import DRAIN
 from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.name import is_name
 from scylla_spark.worker.connection import site
@@ -157,7 +157,7 @@ class Worker:
             try:
                 self.run_at(place, handlers=asked_for(known), grace=grace)
             finally:
-                resources.end_all()
+                shared_resources.end_all()
 
     def run_at(
         self, place: Callable[[], Workplace], *, handlers: Sequence[str] | None = None, grace: object = "30s"

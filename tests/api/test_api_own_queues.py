@@ -10,8 +10,8 @@ import pytest
 from scylla_spark.client.handlers import gathered
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import HOUR_US, TaskKey
-from scylla_spark.core.plan.state.entry import _read as read_definition
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import _read as read_definition
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
 from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS

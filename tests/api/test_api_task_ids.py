@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api.tasks.ids import id_of, key_of, path_of
 

@@ -20,7 +20,7 @@ from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.app import guarded
 from scylla_spark.services.api.deployment import overview
 from scylla_spark.services.api.follow.recent_records import Happened, Standing
-from scylla_spark.services.dashboard import now_live, words
+from scylla_spark.services.dashboard import now_live, value_texts
 from scylla_spark.services.dashboard.assets import FOLDER
 from scylla_spark.services.dashboard.guard import COOKIE
 from scylla_spark.services.dashboard.now_live import Parts
@@ -355,30 +355,31 @@ def test_behind_tls_cookies_do_not_leave_it(tmp_path):
      (51 * 3_600_000_000, "2 d 3 h"), (3_600_000_000, "1 h"), (-5_000_000, "0 ms")],
 )  # fmt: skip
 def test_spans_of_time_are_read_at_a_glance(us, text):
-    assert words.span_text(us).replace("\u202f", " ") == text
+    assert value_texts.span_text(us).replace("\u202f", " ") == text
 
 
 def test_an_instant_is_said_twice_and_is_machine_readable():
-    text = words.moment_markup("2026-01-31T09:00:00Z", words.instant_of("2026-01-31T09:04:05Z") or 0)
+    text = value_texts.moment_markup("2026-01-31T09:00:00Z", value_texts.instant_of("2026-01-31T09:04:05Z") or 0)
     assert text.replace("\u202f", " ") == (
         '<time datetime="2026-01-31T09:00:00Z" title="2026-01-31T09:00:00Z">2026-01-31 09:00:00 <span class="ago">4 min ago</span></time>'
     )
 
 
 def test_a_number_beyond_those_of_browsers_is_exact():
-    assert words.json_text({"a": 9007199254740993}) == '{\n  "a": 9007199254740993\n}'
+    assert value_texts.json_text({"a": 9007199254740993}) == '{\n  "a": 9007199254740993\n}'
 
 
 @pytest.mark.parametrize("value", ["mail", 'a "b" \\c', "a,b", "ü\n", ">5", " "])
 def test_a_term_of_a_filter_means_exactly_its_value(value):
     from scylla_spark.core.task_filter import OneOf, read_filter
 
-    assert read_filter(words.filter_term("queue", value), 0).conditions == (OneOf("queue", (value,)),)
+    assert read_filter(value_texts.filter_term("queue", value), 0).conditions == (OneOf("queue", (value,)),)
 
 
 def test_a_name_that_is_markup_is_text():
     assert (
-        words.name_markup("<b>\u202ex\n") == '<bdi class="name" title="&lt;b&gt;\\u202ex\\n">&lt;b&gt;\\u202ex\\n</bdi>'
+        value_texts.name_markup("<b>\u202ex\n")
+        == '<bdi class="name" title="&lt;b&gt;\\u202ex\\n">&lt;b&gt;\\u202ex\\n</bdi>'
     )
 
 

@@ -18,7 +18,7 @@ from scylla_spark.services.dashboard.lane import expected
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
-from scylla_spark.services.dashboard.words import filter_term
+from scylla_spark.services.dashboard.value_texts import filter_term
 from scylla_spark.visible import visible
 from tests.support.api_site import Site, shorten_patience
 from tests.support.dashboard_site import foreign, seen, sent

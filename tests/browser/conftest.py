@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from scylla_spark.client.handlers import gathered
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 from tests.api.test_handler_catalogue import row
 from tests.api.test_payload_form import SCHEMA
 from tests.browser.visit import Visit

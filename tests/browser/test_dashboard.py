@@ -12,7 +12,7 @@ from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.schemas import TASKS
 from scylla_spark.services.api.tasks.ids import id_of
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 from tests.browser.conftest import SCHEDULE
 from tests.browser.visit import Visit
 from tests.support.api_site import shorten_patience

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from scylla_spark.core.follow_up import EVENT, KINDS, TASK, FollowUp
 from scylla_spark.core.follow_up_task import command_of
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Rules
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 from scylla_spark.executors.local.framing import ProtocolError
 from scylla_spark.executors.local.report import read_follow_up

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.leased_lines import LEVELS
 from scylla_spark.core.records.log_record import STREAMS, LogLine, LogRecord, decode, encode
-from scylla_spark.core.records.rejection import Reason
+from scylla_spark.core.records.rejection_reason import Reason
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines
 from scylla_spark.transforms.log_rows import LogMessage, log_rows

@@ -162,14 +162,14 @@ def test_leased_attempt_is_a_span_in_a_child_of_a_worker(spans):
 
 def test_leased_attempt_is_a_span_in_a_thread_of_a_worker(spans):
     program = f"""
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.local.attempt_spans import opened
 from scylla_spark.worker.handlers import resolved
 from scylla_spark.worker.threads import HerePlace
 from tests.integration.test_attempt_spans import leased
 
 HerePlace(resolved(({HANDLERS!r},)), opened()).work(leased())
-resources.end_all()
+shared_resources.end_all()
 """
     path = os.pathsep.join([str(spans), str(Path.cwd()), *sys.path])
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env={**os.environ, "PYTHONPATH": path})

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import Condition, OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.watched.watched_table import TableTrouble, WatchedTable
+from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable
 
 FROM_START = Cursor("", -1)
 SCHEMA = pa.schema(

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from scylla_spark.errors import ArgumentError, SetupError
-from scylla_spark.worker.containers.container_runner import opened_yard
 from scylla_spark.worker.containers.options import RUNNER_LABEL
 from scylla_spark.worker.containers.podman import podman_of
 from scylla_spark.worker.containers.request import Offer
+from scylla_spark.worker.containers.runner_setup import opened_yard
 from tests.support.container_site import BOUNDS, Attempt, container_site_or_skip, shell, with_bounds
 from tests.support.http_script import SyncScript
 from tests.support.waiting import eventually

@@ -116,11 +116,12 @@ class ModelFuture:
     """What a producer returns."""
 
     def __init__(self) -> None:
+        self.offset = -1  # where the record stands, once it has landed
         self.succeed: Callable[[], object] = lambda: None
         self.fail: Callable[[BaseException], object] = lambda _error: None
 
     def add_callback(self, call: Callable[[object], object]) -> None:
-        self.succeed = lambda: call(None)
+        self.succeed = lambda: call(SimpleNamespace(offset=self.offset))
 
     def add_errback(self, call: Callable[[BaseException], object]) -> None:
         self.fail = call
@@ -165,10 +166,15 @@ class ModelProducer:
             return
         delay = world.jitter(2, 40)
         for value, future in group:
-            world.after(delay, lambda value=value: world.append_outcome(partition, value))
+            world.after(delay, lambda value=value, future=future: self._land(partition, value, future))
             self._process.later(
                 delay + world.jitter(1, 5), lambda f=future, v=value: self._acknowledged(partition, f, v)
             )
+
+    def _land(self, partition: int, value: bytes, future: ModelFuture) -> None:
+        world = self._process.world
+        future.offset = len(world.outcomes[partition])
+        world.append_outcome(partition, value)
 
     def _fail(self, partition: int, group: list[tuple[bytes, ModelFuture]]) -> None:
         process, world = self._process, self._process.world

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from scylla_spark.core.plan import constraint, handler_runs, launching
+from scylla_spark.core.plan import constraint, deadlines, handler_runs, launching
 from scylla_spark.core.plan.commands import definitions
 from scylla_spark.core.plan.notices import gathering
-from scylla_spark.core.plan.state import group_writer, plan_state
+from scylla_spark.core.plan.state import group_writer, plan_state, unwritten_changes
 from scylla_spark.core.plan.tables import handing_over
 from scylla_spark.core.plan.tables import watch as table_watch
-from scylla_spark.core.plan.triggers import timing
+from scylla_spark.core.plan.triggers import due_times
 from scylla_spark.core.records.fact import FenceLog
 from tests.simulation import plan_world
 
@@ -170,7 +170,35 @@ def missed_times_are_dropped(patch: pytest.MonkeyPatch) -> None:
     def catch_up(self: Any, entry: Any, schedule: Any, first: Any, now: int) -> Any:
         return self._next(schedule, self._since_us)
 
-    patch.setattr(timing.Timing, "_catch_up", catch_up)
+    patch.setattr(due_times.Timing, "_catch_up", catch_up)
+
+
+def what_waits_for_a_place_was_missed(patch: pytest.MonkeyPatch) -> None:
+    """All that came before somebody planned again was missed, also what had waited for a place."""
+    patch.setattr(due_times.Timing, "_is_missed", lambda self, entry, due: due.starts_us < self._since_us)
+
+
+def starts_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    """That a run has started in time is known to the planner alone that has read it."""
+
+    def started(self: Any, entry: Any, run: Any, started_us: int, now: int) -> None:
+        if run.start_by_us >= started_us:
+            entry.runs[run.generation] = run._replace(start_by_us=0)
+        else:
+            original(self, entry, run, started_us, now)
+
+    original = deadlines.Deadlines.started
+    patch.setattr(deadlines.Deadlines, "started", started)
+
+
+def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
+    """Nobody keeps in mind which promises were told of as broken."""
+    patch.setattr(plan_state, "_told_of", lambda entry, generation, verdict: None)
+
+
+def there_is_always_a_place(patch: pytest.MonkeyPatch) -> None:
+    """A time makes a job, however many wait."""
+    patch.setattr(due_times.Timing, "_waits_for_room", lambda self, entry, schedule, due: False)
 
 
 def overlap_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -192,6 +220,17 @@ def messages_share_a_key(patch: pytest.MonkeyPatch) -> None:
 
     original = gathering.task_of
     patch.setattr(gathering, "task_of", task_of)
+
+
+def watchers_are_called_between_changes(patch: pytest.MonkeyPatch) -> None:
+    """Of changes that belong together each is made when those who keep indexes know of the one before."""
+
+    def make(self: Any, changes: Any, size: int) -> None:
+        for change in changes:
+            original(self, (change,), unwritten_changes.change_bytes(change))
+
+    original = unwritten_changes.Journal._make
+    patch.setattr(unwritten_changes.Journal, "_make", make)
 
 
 def a_group_never_ends_in_the_midst(patch: pytest.MonkeyPatch) -> None:
@@ -262,6 +301,7 @@ RULES: dict[str, Break] = {
         any_version_is_believed, a_group_counts_when_it_is_sent, missed_times_are_dropped, overlap_is_not_looked_at,
         windows_are_forgotten, messages_share_a_key, a_group_never_ends_in_the_midst, constraints_are_not_asked,
         what_is_to_wait_is_dropped, what_is_to_be_dropped_waits, what_waits_is_forgotten, launches_are_not_counted,
-        a_success_is_forgotten, a_delay_is_over_at_once,
+        a_success_is_forgotten, a_delay_is_over_at_once, watchers_are_called_between_changes,
+        what_waits_for_a_place_was_missed, there_is_always_a_place, starts_are_not_written, what_was_told_is_told_again,
     )
 }  # fmt: skip

@@ -18,7 +18,7 @@ from tests.support.planner_harness import assert_same
 PERIOD = 10 * SECOND
 MINUTE = 60 * SECOND
 MOST_STEP_BYTES = 14_000
-TIMED = ("skip", "caught", "all", "lane", "one", "two")
+TIMED = ("skip", "caught", "all", "lane", "one", "two", "prompt")
 
 
 class PlanViolation(AssertionError):
@@ -40,7 +40,6 @@ def judge(world: PlanWorld) -> None:
                 fires.setdefault(change[1], []).append(change[2])
             elif change[0] == "put":
                 puts.setdefault(change[1], change[2]["changed_us"])
-    _times(world, fires, puts)
     _launched(world, fires)
     _events(world, fires)
     _limits(world)
@@ -48,17 +47,20 @@ def judge(world: PlanWorld) -> None:
     state = PlanState()
     for group in groups:
         state.fold(group)
+    _times(world, fires, puts, state)
     _state(world, state)
     _room(state)
+    _places(world, groups)
     _sizes(world, groups)
     _backfilled(world, fires)
     _notices(world, state)
     _constraints(world, fires, state)
     _last_runs(groups)
+    _promises(world, groups)
 
 
-def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int]) -> None:
-    """Each planned time is launched once, or a row says why not."""
+def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[str, int], state: PlanState) -> None:
+    """Each planned time is launched once, or a row says why not, unless it still waits for a place."""
     for name in (*TIMED, *(one["name"] for one in world.constrained)):
         rows = fires.get(name, [])
         launched = Counter(row["planned_us"] for row in rows if row["verdict"] == "launched")
@@ -67,7 +69,8 @@ def _times(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], puts: dict[
         told = {row["planned_us"] for row in rows}
         spans = [(row["planned_us"], row["until_us"]) for row in rows if "until_us" in row]
         first = -(-(puts[name] + 1) // PERIOD) * PERIOD
-        for at in range(first, world.now - 20 * SECOND, PERIOD):
+        held = state.entries[name].cursor_us + 1 if state.entries[name].is_full else world.now
+        for at in range(first, min(world.now - 20 * SECOND, held), PERIOD):
             _hold(at in told or any(a <= at <= b for a, b in spans), f"{name}: nothing says what became of {at}")
 
 
@@ -88,9 +91,13 @@ def _constraints(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state
             f"{name}: {sorted(left)} wait, and {sorted(state.entries[name].jobs)} are held",
         )
         if name.endswith("wait") and one["catchUp"] == "all" and one["overlap"] != "buffer_one":
-            dropped = [row["why"] for row in rows if row["verdict"] in ("skipped", "missed")]
+            lost = ("skipped",) if "catchUpWindow" in one else ("skipped", "missed")
+            dropped = [row["why"] for row in rows if row["verdict"] in lost]
             busy = [why for why in dropped if not why.endswith("active")]
             _hold(not busy, f"{name}: all its times are run, and it dropped some: {busy[:1]}")
+        if name.endswith("wait") and one["overlap"] in ("buffer_all", "allow_all"):
+            skipped = [row["why"] for row in rows if row["verdict"] == "skipped"]
+            _hold(not skipped, f"{name}: each of its times has a job of its own, and it skipped some: {skipped[:1]}")
         if name.endswith("abort"):
             _hold("waiting" not in last.values() or one["overlap"] == "buffer_one", f"{name}: it waits, and is to drop")
 
@@ -100,6 +107,29 @@ def _constraints(world: PlanWorld, fires: dict[str, list[dict[str, Any]]], state
         if job.state == "pending_constraint" and job.first_us < world.now - 25 * SECOND
     ]
     _hold(not late, f"nobody looks any more at what was to wait for 15 s: {late[:1]}")
+
+
+def _places(world: PlanWorld, groups: list[Any]) -> None:
+    """No more jobs wait than may, and what has waited for a place among them is not missed, whoever planned then."""
+    names = {one["name"] for one in world.constrained}
+    state, full_us = PlanState(), dict.fromkeys(names, 0)
+    for group in groups:
+        state.number = group.number
+        for change in group.changes:
+            if change[0] == "fire" and change[1] in names:
+                entry, fire = state.entries[change[1]], change[2]
+                _hold(
+                    fire["verdict"] != "missed" or fire["planned_us"] > full_us[entry.name],
+                    f"{entry.name}: {fire['planned_us']} waited for a place, and is told of as missed",
+                )
+                if entry.is_full:
+                    full_us[entry.name] = fire["at_us"]
+            state.apply(change)
+        waiting = {
+            name: sum(job.state != "pending_trigger" for job in entry.jobs.values())
+            for name, entry in state.entries.items()
+        }
+        _hold(max(waiting.values(), default=0) <= world.most_jobs, f"more jobs wait than may: {waiting}")
 
 
 def _is_met(name: str, row: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
@@ -131,6 +161,36 @@ def _last_runs(groups: list[Any]) -> None:
             elif change[0] == "end" and change[1].startswith("last-"):
                 active.discard(tuple(change[6]))
                 succeeded_us = max(succeeded_us, change[5]) if change[3] == "succeeded" else succeeded_us
+
+
+def _promises(world: PlanWorld, groups: list[Any]) -> None:
+    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, and each late one is told of."""
+    starts = {
+        int(fact.key.uniqueness_key.rsplit("/", 1)[1]): (number, offset)
+        for number, log in enumerate(world.outcomes)
+        for offset, value in enumerate(log)
+        for fact in facts_of(value)
+        if fact.outcome == "started"
+    }
+    told: Counter[tuple[str, int]] = Counter()
+    read: dict[int, int] = {}
+    silent_us = 0
+    for group in groups:
+        for fire in [change[2] for change in group.changes if change[0] == "fire" and change[1] == "prompt"]:
+            if fire["verdict"] == "silent":
+                _hold(silent_us + 20 * SECOND <= fire["at_us"], f"silence was told of twice within 20 s: {fire}")
+                silent_us = fire["at_us"]
+            elif fire["verdict"] in ("late", "overdue"):
+                told[fire["verdict"], fire["generation"]] += 1
+                number, offset = starts.get(fire["generation"], (0, len(world.outcomes[0])))
+                missing = fire["why"].startswith("it has not started")
+                _hold(not missing or read.get(number, 0) <= offset, f"its start was read before: {fire}")
+        read |= {number: position[0] for number, position in group.outcomes.items()}
+    _hold(set(told.values()) <= {1}, f"promises were told of more than once: {told.most_common(3)}")
+    for run in world.engine.runs:
+        name, planned, generation = run.key.uniqueness_key.split("/")
+        if name == "prompt" and run.begin_us > at(planned) + 4 * SECOND and run.end_us < world.now - 10 * SECOND:
+            _hold(told["late", int(generation)], f"it started late, and nothing says so: {run}")
 
 
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 
 import pytest
 
+from scylla_spark.core.plan.state import schedule_entry
 from tests.simulation.plan_broken_rules import RULES
 from tests.simulation.plan_judge import judge, pauses
 from tests.simulation.plan_world import PlanWorld
@@ -26,9 +27,11 @@ def story(seed: int) -> None:
         PlanViolation: a promise was broken.
     """
     world = PlanWorld(seed)
-    world.play()
-    judge(world)
-    pauses(world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedule_entry, "MOST_JOBS", world.most_jobs)
+        world.play()
+        judge(world)
+        pauses(world)
 
 
 def shown_by(rule: str, seeds: range) -> int | None:

@@ -21,9 +21,9 @@ from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
-from scylla_spark.core.plan.state.entry import Handed
 from scylla_spark.core.plan.state.plan_log import SOFT_GROUP_BYTES, Group
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Handed
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.core.records.fact import (
     Fact,
@@ -44,6 +44,7 @@ BACKFILL_US = 480 * SECOND
 PARTITIONS = 2
 CHANNELS = Channels({"ops": Channel()})
 ENGINE = Fence(1, "engine")
+PROMISES = {"lateAfter": "4s", "endWithin": "8s", "expectEvery": "20s"}
 
 
 class Started(NamedTuple):
@@ -95,6 +96,8 @@ class Engine:
         for key in sorted(self._heads(now)):
             heappop(self.waiting[key.ordering_id])
             self.running[key.ordering_id] = key, now, now + chance.randrange(20_000, 15 * SECOND)
+            if key.uniqueness_key.startswith("prompt/"):
+                self.world.recorded(Fact(key, 1, "started", now, 0, key.time_us, 1))
 
     def _heads(self, now: int) -> Iterator[TaskKey]:
         """Of each lane that is free, the first task, if it is due."""
@@ -256,10 +259,17 @@ class Process:
                 channels=CHANNELS,
                 group_bytes=self.world.group_bytes,
             )
+            self.planner._journal.watchers.insert(0, self._meets_a_defect)
             for number, texts in sorted(self.state.unsent.items()):
                 self._launch(self.planner, number, texts)
         elif self.fence is not None and fence.epoch >= self.fence.epoch:
             raise Doubt
+
+    def _meets_a_defect(self, change: plan_log.Change) -> None:
+        """Fails at some launches of one schedule, as an index of ours with a defect would."""
+        launches = change[0] == "fire" and change[1] == "shaky" and change[2]["verdict"] == "launched"
+        if launches and self.world.faulty and self.world.chance.random() < 0.3:
+            raise RuntimeError("a defect")
 
     def _launch(self, planner: Planner, number: int, texts: list[str]) -> None:
         for text in texts:
@@ -281,6 +291,7 @@ class PlanWorld:
         self.now = START
         self.ahead_us = self.chance.choice((0, 2 * SECOND, 10 * SECOND))
         self.group_bytes = (SOFT_GROUP_BYTES, 1_000)[seed % 2]
+        self.most_jobs = (MOST_JOBS, 3)[seed // 2 % 2]
         self.commands: list[bytes] = []
         self.outcomes: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.log: list[bytes] = []
@@ -369,6 +380,8 @@ class PlanWorld:
             {"name": "one", "trigger": tick, "overlap": "buffer_one"},
             {"name": "two", "trigger": tick, "maxRunning": 2},
             {"name": "stopped", "trigger": tick, "overlap": self.chance.choice(("skip", "allow_all", "buffer_all"))},
+            {"name": "shaky", "trigger": tick, "overlap": "allow_all"},
+            {"name": "prompt", "trigger": tick, "overlap": "buffer_all", **PROMISES},
             {"name": "past", "trigger": tick, "paused": True},
             {"name": "count", "trigger": {"kind": "partitions", "dataset": "d", "atLeast": 3}},
             {"name": "limited-a", "handler": "narrow", "trigger": {"kind": "event", "name": "e"}, "constraints": limit},
@@ -417,7 +430,9 @@ class PlanWorld:
             self._take_away(self.chance.choice(self._running_guests()))
         elif dice < 0.085:
             self._backfill()
-        elif dice < 0.1:
+        elif dice < 0.09:
+            self.ask("resume", names=["shaky"])
+        elif dice < 0.105:
             self._disturb(self.chance.choice(self.watching))
 
     def _put_another(self) -> None:
@@ -485,16 +500,22 @@ def _constrained(chance: random.Random) -> list[dict[str, Any]]:
         "last": {"kind": "last_run", "within": "20s"},
         "rate": {"kind": "rate", "most": 2, "per": "30s"},
     }
+    rare = [{"kind": "rate", "most": 2, "per": "30s", "otherwise": "wait"}]
+    tick = {"kind": "every", "period": "10s"}
     return [
-        {
-            "name": f"{name}-{otherwise}", "trigger": {"kind": "every", "period": "10s"},
-            "constraints": [{**constraint, "otherwise": otherwise}],
-            "handler": "rare" if name == "last" else "work",
-            "overlap": chance.choice(("skip", "buffer_one", "buffer_all", "allow_all")),
-            "catchUp": chance.choice(("latest", "all", "none")),
-        }
-        for name, constraint in kinds.items()
-        for otherwise in (("wait",) if name == "delay" else ("wait", "abort"))
+        {"name": "rate-held-wait", "trigger": tick, "constraints": rare, "overlap": "buffer_all", "catchUp": "all", "catchUpWindow": "20s"},
+        {"name": "rate-each-wait", "trigger": tick, "constraints": rare, "overlap": "allow_all", "catchUp": "latest"},
+        *(
+            {
+                "name": f"{name}-{otherwise}", "trigger": tick,
+                "constraints": [{**constraint, "otherwise": otherwise}],
+                "handler": "rare" if name == "last" else "work",
+                "overlap": chance.choice(("skip", "buffer_one", "buffer_all", "allow_all")),
+                "catchUp": chance.choice(("latest", "all", "none")),
+            }
+            for name, constraint in kinds.items()
+            for otherwise in (("wait",) if name == "delay" else ("wait", "abort"))
+        ),
     ]  # fmt: skip
 
 

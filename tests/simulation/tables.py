@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.lane import BEFORE_ALL
 from scylla_spark.core.fold_commands import Folded
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import HOUR_US, TaskKey
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
 from scylla_spark.core.records.fact import FenceLog
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.stored_task_records import Bearer, Known, ScanRow
 from scylla_spark.core.table_progress import Mark, joined
 from scylla_spark.core.task import DUPLICATE, STARTED

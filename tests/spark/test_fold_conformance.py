@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from scylla_spark.schemas import KEY_NAMES, TASKS
-from scylla_spark.transforms.fold import folded, is_news, newest
+from scylla_spark.transforms.fold_commands import folded, is_news, newest
 from tests.support.fold_conformance import by_key, expected, tables
 
 pytestmark = pytest.mark.spark

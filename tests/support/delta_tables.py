@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from scylla_spark.clock import from_us
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.schemas import DEPLOYMENT, TABLES, Table
-from scylla_spark.transforms.arrow_batches import arrow_schema
+from scylla_spark.transforms.bounded_arrow import arrow_schema
 
 PARTITIONS = 4
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from scylla_spark.core.task import Task, TaskContext
 from scylla_spark.errors import Abort, ArgumentError, RateLimited, Yield
 from scylla_spark.executors.handler_registry import handler
-from scylla_spark.executors.resources import setup
+from scylla_spark.executors.shared_resources import setup
 
 
 @handler("noop")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from scylla_spark import Scheduler, Settings
-from scylla_spark.client.tasks.arrow_tables import TaskTables
+from scylla_spark.client.tasks.read_as_arrow import TaskTables
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.task_filter import read_filter

@@ -13,7 +13,7 @@ from scylla_spark.core.records.log_record import LogLine, decode
 from scylla_spark.core.redaction import Redaction
 from scylla_spark.executors.local.log_writer import LogWriter
 from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.executors.log_ring import LogMemory
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import AttemptLogs, _Source, known_secrets
 from scylla_spark.services.dispatch.log_queue import LogQueue

@@ -10,9 +10,9 @@ from scylla_spark import failpoint
 from scylla_spark.client.tasks import arguments
 from scylla_spark.clock import iso
 from scylla_spark.config.settings import Settings
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.task import Retry
 from scylla_spark.defaults import MOST_RETRIES
 from scylla_spark.duration import duration_ms

@@ -7,7 +7,6 @@ import pytest
 
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import WorkNote
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import (
     MAX_GROUP_BYTES,
@@ -22,6 +21,7 @@ from scylla_spark.core.records.fact import (
     encode_fence,
     encode_resign,
 )
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.task import MAX_RESULT_BYTES, Failure
 
 KEY = TaskKey(1, "a", "b")

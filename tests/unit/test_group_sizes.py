@@ -10,8 +10,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.plan_command import encode_command
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log, unwritten_changes
-from scylla_spark.core.plan.state.entry import Handed
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.watch import Growth
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.io.kafka.topics import MAX_MESSAGE_BYTES

@@ -4,9 +4,9 @@ import random
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 

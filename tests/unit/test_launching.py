@@ -1,5 +1,6 @@
 """What the planner launches beside what still runs, one decision at a time."""
 
+import json
 from collections.abc import Callable
 from itertools import islice, permutations
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from scylla_spark.client.schedules.history import stored
 from scylla_spark.client.schedules.times_already_run import times_that_ran
+from scylla_spark.clock import iso
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
@@ -44,6 +46,14 @@ def folded(log: list[bytes]) -> PlanState:
         assert not isinstance(group, Unreadable)
         state.fold(group)
     return state
+
+
+def snapshot_of(plan: PlannerHarness) -> list[bytes]:
+    """The records of a snapshot, from which alone a planner may begin."""
+    begin = len(plan.log)
+    plan.planner.snapshot(plan.planner.begin_snapshot(plan.now), plan.now)
+    plan.turn()
+    return plan.log[begin:]
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed"])
@@ -435,6 +445,80 @@ def test_times_that_are_all_run_wait_for_a_place_where_a_hundred_wait_for_a_cons
     assert times == [f"2026-03-01T{n // 60:02}:{n % 60:02}:00Z" for n in range(1, 131)]
     if overlap == "skip":
         assert {one["orderingId"] for one in plan.sent} == {"schedule/a"}, "one after the other"
+
+
+@pytest.mark.parametrize("overlap", ["buffer_all", "allow_all", "cancel_other"])
+@pytest.mark.parametrize("catch_up", ["latest", "none"])
+def test_no_time_is_skipped_for_the_bound_of_jobs_where_each_has_a_job_of_its_own(overlap, catch_up) -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "04:00", "end": "06:00"}]
+    every_minute = EVERY_MINUTE | {"endAt": "2026-03-01T02:10:30Z"}
+    plan.put("a", every_minute, catchUp=catch_up, constraints=night, overlap=overlap)
+    for _ in range(9):
+        plan.pass_s(1_800)
+        plan.restart()
+    assert plan.verdicts().count("skipped") == plan.verdicts().count("missed") == 0
+    times = sorted(run.split("/")[1] for run in plan.launched())
+    assert times == [f"2026-03-01T{n // 60:02}:{n % 60:02}:00Z" for n in range(1, 131)]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+@pytest.mark.parametrize("bound", ["jobs", "runs"])
+def test_times_that_wait_for_a_place_are_none_that_were_missed_however_old_they_are(bound, snapshot) -> None:
+    plan = PlannerHarness()
+    limits = {"jobs": [{"kind": "rate", "most": 1, "per": "30s"}], "runs": []}[bound]
+    every = {"kind": "every", "period": "1s", "endAt": iso(START + 1_010 * SECOND)}
+    plan.put("a", every, catchUp="all", catchUpWindow="20m", overlap="buffer_all", constraints=limits, jobTimeout="9d")
+    plan.restart(1_020 * SECOND)
+    plan.pass_s(60)
+    for number in range(20):
+        plan.pass_s(600)
+        if bound == "runs":
+            plan.end(number)
+        if snapshot:
+            plan.log = snapshot_of(plan)
+        plan.restart(after_us=600 * SECOND if number % 2 else 0)
+        plan.pass_s(0)
+    if bound == "jobs":
+        plan.pass_s(1_010 * 30)
+    assert "missed" not in plan.verdicts()
+    assert [run.split("/")[2] for run in plan.launched()] == [f"{number + 1}" for number in range(1_010)]
+
+
+def test_older_readers_stop_before_a_snapshot_that_says_which_times_wait_for_a_place() -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "02:00", "end": "06:00"}]
+    plan.put("a", EVERY_MINUTE, overlap="buffer_all", constraints=night)
+    plan.pass_s(7_080)
+    assert {json.loads(value)["v"] for value in plan.log} == {2}
+    assert {json.loads(value)["v"] for value in snapshot_of(plan)} == {2}, "none has found a place yet"
+    plan.pass_s(180)
+    assert 7 in {json.loads(value)["v"] for value in snapshot_of(plan)}
+
+
+def test_what_was_missed_behind_times_that_waited_for_a_place_is_caught_up_with_by_policy() -> None:
+    plan = PlannerHarness()
+    early = [{"kind": "time_range", "begin": "02:00", "end": "03:00"}]
+    plan.put("a", EVERY_MINUTE, overlap="buffer_all", constraints=early)
+    plan.pass_s(2 * 3_600 + 90)
+    assert plan.verdicts().count("launched") == 121
+    for number in range(121):
+        plan.end(number)
+    plan.restart(after_us=600 * SECOND)
+    plan.pass_s(0)
+    assert plan.verdicts()[-2:] == ["missed", "launched"], "nothing waited any more"
+
+
+def test_a_schedule_that_is_gone_leaves_nothing_of_the_times_that_waited_for_a_place() -> None:
+    plan = PlannerHarness()
+    night = [{"kind": "time_range", "begin": "04:00", "end": "06:00"}]
+    plan.put("a", EVERY_MINUTE, overlap="buffer_all", constraints=night)
+    plan.pass_s(7_200)
+    timing = plan.planner._timing
+    kept = [name for name, value in vars(timing).items() if isinstance(value, dict | set) and "a" in value]
+    assert kept == ["_held"]
+    plan.ask("delete", names=["a"])
+    assert not [name for name, value in vars(timing).items() if isinstance(value, dict | set) and "a" in value]
 
 
 def test_a_restart_does_not_skip_times_that_wait_for_a_place() -> None:

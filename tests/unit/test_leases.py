@@ -8,7 +8,7 @@ import pytest
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import Limits
-from scylla_spark.core.engine.leases import requests
+from scylla_spark.core.engine.leases import repeated_calls
 from scylla_spark.core.lease_messages import (
     CANCELLED,
     ENDED,
@@ -695,14 +695,14 @@ def test_what_is_handed_over_to_a_request_for_good_is_told_again(world):
 
 
 def test_requests_are_remembered_within_bounds(world, monkeypatch):
-    monkeypatch.setattr(requests, "_MOST", 3)
+    monkeypatch.setattr(repeated_calls, "_MOST", 3)
     requests_of = world.engine._leases._requests
     for n in range(9):
         world.put(f"lane{n}", f"u{n}", payload='"' + 1_000 * "x" + '"')
         assert len(world.leases(world.once(1, request=f"r{n}"))) == 1
     assert len(requests_of._told) == 3
     assert 3_000 < requests_of._bytes < 9_000
-    monkeypatch.setattr(requests, "_MOST_BYTES", 4_000)
+    monkeypatch.setattr(repeated_calls, "_MOST_BYTES", 4_000)
     world.put()
     world.leases(world.once(1, request="last"))
     assert ("curl", "last") in requests_of._told

@@ -8,7 +8,7 @@ import pytest
 
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.records.log_record import LogLine, LogRecord, bounded, decode, encode, in_order, marker
-from scylla_spark.core.records.rejection import Reason
+from scylla_spark.core.records.rejection_reason import Reason
 from scylla_spark.transforms.log_rows import LogMessage, log_rows
 
 LINE = LogLine(1, 5, "logging", "info", "told", '{"logger": "shop"}')

@@ -3,6 +3,8 @@
 import pytest
 
 from scylla_spark import failpoint
+from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.core.plan.tables.watch import Growth
 from tests.support.planner_harness import SECOND, PlannerHarness
 
@@ -208,3 +210,55 @@ def test_what_was_set_aside_goes_on_when_it_is_resumed(plant) -> None:
     plan.ask("resume", names=["a-poison"])
     plan.to(plan.now + 60 * SECOND)
     assert launched(plan).count("a-poison") == 1
+
+
+# -- changes that belong together ----------------------------------------------------------------------------------------
+
+
+def fails_at(kind: str):
+    """A watcher that fails at the first change of a kind that is of `a-poison`."""
+    left = [kind]
+
+    def watch(change):
+        if left and change[0] == kind and change[1] == "a-poison":
+            raise RuntimeError(f"at {left.pop()}")
+
+    return watch
+
+
+def test_a_watcher_that_fails_at_a_launch_leaves_no_run_whose_task_is_not_sent() -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    plan.planner._journal.watchers.insert(0, fails_at("fire"))
+    plan.event("e")
+    assert launched(plan) == ["a-fine-one", "a-poison", "z-fine"]
+    assert [name for name in NAMES if plan.planner.state.entries[name].paused] == ["a-poison"]
+
+
+def test_a_watcher_that_fails_keeps_no_other_from_knowing_of_the_change() -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    plan.put("other", {"kind": "event", "name": "f"}, constraints=ONE)
+    plan.planner._journal.watchers.insert(0, fails_at("fire"))
+    plan.event("e")
+    for number in (0, 2):
+        plan.end(number)
+    plan.event("f")
+    assert plan.verdicts("other") == ["waiting"], "the run of a-poison counts for its handler"
+
+
+@pytest.mark.parametrize("what", ["time", "command"])
+def test_a_change_that_is_made_by_halves_ends_the_planner_and_the_next_one_goes_on_from_the_log(
+    monkeypatch, what
+) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE)
+    plan.pass_s(50)
+    monkeypatch.setitem(plan_state._WHOLE, "send", lambda state, change: 1 / 0)
+    with pytest.raises(StateInDoubt):
+        plan.ask("run", name="z-fine") if what == "command" else plan.pass_s(20)
+    monkeypatch.undo()
+    plan.restart()
+    plan.pass_s(20)
+    assert launched(plan) == [*NAMES]
+    assert not any(entry.paused for entry in plan.planner.state.entries.values())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scylla_spark.core.records.rejection import DEFECT
+from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.schemas import Column
 from scylla_spark.transforms.portions import CUT, Portion, judge_portion
 

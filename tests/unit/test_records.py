@@ -14,7 +14,7 @@ from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fen
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import Failure
 from scylla_spark.schemas import TASKS
-from scylla_spark.transforms import arrow_batches, records
+from scylla_spark.transforms import bounded_arrow, records
 
 NOW = 4_000_000_000_123_456
 KEY = TaskKey(NOW + 1, "lane", "u")
@@ -38,7 +38,7 @@ def judged(values, marks=None, places=None):
     """Rows of kind → list of dicts, for the values of one partition of `tasks`."""
     found = {}
     for batch in records.judge_commands(Rules(4), marks or {})(iter([raw_batch(values, places)])):
-        assert batch.schema == arrow_batches.arrow_schema(records.COMMAND_ROWS)
+        assert batch.schema == bounded_arrow.arrow_schema(records.COMMAND_ROWS)
         for row in batch.to_pylist():
             found.setdefault(row["kind"], []).append(row)
     return found
@@ -82,13 +82,13 @@ def test_what_stands_in_the_tables_already_is_skipped(values):
 
 
 def test_many_tasks_come_in_several_batches(monkeypatch):
-    monkeypatch.setattr(arrow_batches, "MAX_ROWS", 2)
+    monkeypatch.setattr(bounded_arrow, "MAX_ROWS", 2)
     values = [encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, enqueued_us=NOW)) for n in range(5)]
     assert [row["uniqueness_key"] for row in judged(values)[records.ROW]] == list("01234")
 
 
 def test_batches_are_bounded_by_bytes(monkeypatch):
-    monkeypatch.setattr(arrow_batches, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(bounded_arrow, "MAX_BYTES", 10_000)
     payload = '{"x":"%s"}' % ("é" * 900)
     values = [
         encode(Command("enqueue", KEY._replace(uniqueness_key=str(n)), n, payload=payload, enqueued_us=NOW))
@@ -102,7 +102,7 @@ def test_batches_are_bounded_by_bytes(monkeypatch):
 
 
 def test_a_row_larger_than_a_batch_goes_alone(monkeypatch):
-    monkeypatch.setattr(arrow_batches, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(bounded_arrow, "MAX_BYTES", 1_000)
     payload = '{"x":"%s"}' % ("x" * 5_000)
     found = judged([encode(Command("enqueue", KEY, 0, payload=payload, enqueued_us=NOW)), b"junk" * 1_000])
     assert found[records.ROW][0]["payload"] == payload
@@ -153,7 +153,7 @@ def facts_judged(values, marks=None, **options):
     """Rows of kind → list of dicts, for the values of one partition of `outcomes` from offset 0 on."""
     found = {}
     for batch in records.judge_facts(marks or {}, **options)(iter([raw_batch(values)])):
-        assert batch.schema == arrow_batches.arrow_schema(records.FACT_ROWS)
+        assert batch.schema == bounded_arrow.arrow_schema(records.FACT_ROWS)
         for row in batch.to_pylist():
             found.setdefault(row["kind"], []).append(row)
     return found

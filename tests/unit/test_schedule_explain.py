@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scylla_spark.cli.commands.schedule_rows import listed, with_verdicts
-from scylla_spark.client.schedules.explain import end_of, last_run_us, standing, told, undecided
+from scylla_spark.client.schedules.explanation_words import end_of, last_run_us, standing, told, undecided
 from scylla_spark.client.schedules.history import last_of, stored
 from scylla_spark.client.schedules.selection import Selection, chosen, to_steer
 from scylla_spark.clock import iso

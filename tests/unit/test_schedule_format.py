@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scylla_spark.core.plan.constraint import Concurrency, TimeRange
 from scylla_spark.core.plan.schedule_format import read_schedule
-from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.template_names import names_of
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, OnAbsence, OnEvent, OnRuns, OnTable

@@ -8,7 +8,7 @@ import pytest
 from scylla_spark.client.schedules.handle import status_of
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_state import can_fire, quick_state, state_of
-from scylla_spark.core.plan.state.entry import Latch
+from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.trigger import leaves
 from tests.support.planner_harness import SECOND, START, PlannerHarness

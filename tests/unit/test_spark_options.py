@@ -7,7 +7,7 @@ import pytest
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError
 from scylla_spark.io.host import jars, session
-from scylla_spark.io.host.object_store import is_s3, s3_options
+from scylla_spark.io.host.s3_options import is_s3, s3_options
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 

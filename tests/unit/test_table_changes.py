@@ -19,7 +19,7 @@ from scylla_spark.core.plan.tables.changes import (
     ranges,
 )
 from scylla_spark.core.plan.tables.commit import MAX_LINE, Commit, Count, Unreadable, read_commit
-from scylla_spark.core.plan.tables.header import Header, as_header, physical_name, read_header
+from scylla_spark.core.plan.tables.table_metadata import Header, as_header, physical_name, read_header
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
 

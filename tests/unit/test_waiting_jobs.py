@@ -7,7 +7,7 @@ import pytest
 
 from scylla_spark import Constraint, Schedule, Trigger
 from scylla_spark.core.plan.state import plan_log
-from scylla_spark.core.plan.state.entry import MOST_JOBS, Entry, Handed, Job
+from scylla_spark.core.plan.state.schedule_entry import MOST_JOBS, Entry, Handed, Job
 from scylla_spark.core.plan.tables.handing_over import moved
 from scylla_spark.core.plan.tables.watch import Growth, Place
 from scylla_spark.testing import world
@@ -415,6 +415,47 @@ def test_rounds_of_events_and_partitions_wait_until_there_are_too_many_and_the_n
     grow(plan, 0, rounds, f"p{rounds - 1}", alone=False)
     plan.pass_s(61)
     assert edges(plan)[-1] == (f"p{rounds - 1}", 0, rounds), "its versions had stayed"
+
+
+def a_round_without_a_place(plan: PlannerHarness) -> None:
+    """A hundred jobs wait, each with an event and a partition, and one more round is whole."""
+    both = {"kind": "all", "of": [EVENT, {**TABLE, "per": "day"}]}
+    plan.put("a", both, constraints=LATER, jobTimeout="2m", overlap="buffer_all", payload=PARTS)
+    begun(plan)
+    for n in range(MOST_JOBS + 1):
+        plan.event("e", n=n)
+        grow(plan, 0, n + 1, f"p{n}", alone=False)
+
+
+@pytest.mark.parametrize("how", ["an event comes first", "nothing comes"])
+def test_a_round_that_found_no_place_for_as_long_as_a_job_may_wait_is_told_of_so(how) -> None:
+    plan = PlannerHarness()
+    a_round_without_a_place(plan)
+    plan.restart(after_us=120 * SECOND)
+    if how == "an event comes first":
+        plan.event("e", n="late")
+    plan.pass_s(0)
+    told = [fire for fire in plan.fires if fire.get("generation") == MOST_JOBS + 1]
+    assert [fire["verdict"] for fire in told] == ["obsolete"]
+    assert told[0]["why"] == "it has waited for longer than its job timeout"
+
+
+def test_a_round_that_found_no_place_waits_no_longer_than_its_job_timeout(monkeypatch) -> None:
+    plan = PlannerHarness()
+    a_round_without_a_place(plan)
+    monkeypatch.setattr(plan.planner._launching, "again", lambda *_: None)  # no job ever goes
+    plan.pass_s(121)
+    assert plan.verdicts()[-1] == "obsolete"
+    assert len(jobs(plan)) == MOST_JOBS
+
+
+def test_half_a_round_that_is_never_completed_is_told_of_so() -> None:
+    plan = PlannerHarness()
+    plan.put("a", BOTH, jobTimeout="2m")
+    plan.event("x", n=1)
+    plan.pass_s(121)
+    plan.event("x", n=2)
+    assert [fire["why"] for fire in plan.fires] == ["its trigger has not held within the job timeout"]
 
 
 def test_of_times_that_wait_for_a_constraint_the_latest_is_run(w):

@@ -69,7 +69,7 @@ def _round(options: Options) -> Round:
     folder = Path(tempfile.mkdtemp(prefix="scylla-spark-bench-", dir=options.data))
     whole, changes = folder / "whole", options.changes or {}
     try:
-        found = {"floor": _timed(lambda: Child(["scylla_spark.bench.bare_deployment", str(folder / "bare")]))}
+        found = {"floor": _timed(lambda: Child(["scylla_spark.bench.start_floor", str(folder / "bare")]))}
         found["first"] = _timed(lambda: up(whole, changes))
         found["restart"] = _timed(lambda: up(whole, changes))
         with EmbeddedBroker(broker_folder(Settings(_env_file=None, data_dir=whole))) as broker:

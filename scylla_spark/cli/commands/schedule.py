@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from scylla_spark.cli.commands import schedule_apply as schedule_check
-from scylla_spark.cli.commands import schedule_why
+from scylla_spark.cli.commands import schedule_explain
 from scylla_spark.cli.context import Context, context, file_or_text, instant
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
     from scylla_spark.client.schedules.selection import Selection
     from scylla_spark.client.schedules.times import PlannedTime
-    from scylla_spark.core.plan.state.entry import Entry
     from scylla_spark.core.plan.state.plan_state import PlanState
+    from scylla_spark.core.plan.state.schedule_entry import Entry
 
 app = typer.Typer(help="Put, look at, and steer schedules.", no_args_is_help=True)
 
@@ -193,7 +193,7 @@ def delete(ctx: typer.Context, names: Names = None, tag: Tag = None, dry_run: Dr
     _steer(context(ctx), _Asked("delete", names, _selection(tag, None, None), dry_run, yes))
 
 
-schedule_why.register(app)
+schedule_explain.register(app)
 schedule_check.register(app)
 
 # -- below: what several commands do ------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def _entry(plan: PlanState, name: str) -> Entry:
 
 
 def _missing(name: str) -> Exception:
-    from scylla_spark.client.schedules.answers import missing
+    from scylla_spark.client.schedules.explanation import missing
 
     return missing(name)
 

@@ -12,8 +12,8 @@ from scylla_spark.clock import iso, to_us
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.core.plan.state.entry import Entry
     from scylla_spark.core.plan.state.plan_state import PlanState
+    from scylla_spark.core.plan.state.schedule_entry import Entry
 
 
 def listed(

@@ -84,11 +84,11 @@ def containers(
     """Lease tasks of pull queues over HTTP and run each in a container (podman), until SIGTERM or Ctrl-C."""
     from functools import partial
 
-    from scylla_spark.worker.containers.container_runner import opened_yard
     from scylla_spark.worker.containers.container_slot import ContainerPlace
     from scylla_spark.worker.containers.options import bounds_of
     from scylla_spark.worker.containers.podman import podman_of
     from scylla_spark.worker.containers.request import arguments_of, offer_of
+    from scylla_spark.worker.containers.runner_setup import opened_yard
     from scylla_spark.worker.worker import Worker
 
     cli = context(ctx)
@@ -106,7 +106,7 @@ def containers(
 def list_(ctx: typer.Context, url: Url, token_file: TokenFile = None, ca: Authority = None) -> None:
     """List the workers that have called in the last ten minutes."""
     from scylla_spark.worker.connection import site
-    from scylla_spark.worker.listing import workers
+    from scylla_spark.worker.list_workers import workers
 
     rows = [_row(one) for one in workers(site(url, token=token_of(token_file), ca=ca))]
     context(ctx).output.rows(rows, ("worker", "leases", "slots", "waits", "silent_ms", "order", "host"))
@@ -126,7 +126,7 @@ def stop(ctx: typer.Context, name: WorkerName, url: Url, token_file: TokenFile =
 
 def _order(ctx: typer.Context, name: str, what: str, url: str, token_file: Path | None, ca: str | None) -> None:
     from scylla_spark.worker.connection import site
-    from scylla_spark.worker.orders import order
+    from scylla_spark.worker.send_order import order
 
     context(ctx).output.record(order(site(url, token=token_of(token_file), ca=ca), name, what))
 

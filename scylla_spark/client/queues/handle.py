@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scylla_spark.client.planner_link import Planned
+from scylla_spark.client.planner_interface import Planned
 from scylla_spark.client.queues.queue import in_python, on_the_wire
 from scylla_spark.clock import from_us
 from scylla_spark.config.settings import Settings

@@ -13,7 +13,7 @@ from scylla_spark.duration import duration_text
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.planner_link import PlannerLink
+    from scylla_spark.client.planner_interface import PlannerLink
 
 MAX_PART_BYTES: Final = 400 * 1024
 _Duration = timedelta | str | float

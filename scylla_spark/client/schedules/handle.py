@@ -14,8 +14,8 @@ from scylla_spark.clock import from_us, now_us
 from scylla_spark.core.key import TaskKey, instant_us
 from scylla_spark.core.plan.backfill import chosen, planned_between
 from scylla_spark.core.plan.schedule_state import state_of
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.errors import ArgumentError, NotFoundError
 
@@ -250,7 +250,7 @@ class ScheduleHandle:
         Raises:
             NotFoundError: there never was one of that name.
         """
-        from scylla_spark.client.schedules.answers import explained
+        from scylla_spark.client.schedules.explanation import explained
 
         at_us = None if at is None else instant_us(at)
         return explained(self._connection, self._connection.plan.state(), self.name, at_us, now_us()).said
@@ -266,7 +266,7 @@ class ScheduleHandle:
             ArgumentError: the limit is no number from 1 to 10,000.
             NotFoundError: there never was one of that name.
         """
-        from scylla_spark.client.schedules.answers import gone
+        from scylla_spark.client.schedules.explanation import gone
         from scylla_spark.client.schedules.history import history
 
         if not 1 <= limit <= MOST_RUNS_LISTED:

@@ -9,9 +9,9 @@ from scylla_spark.core.plan.schedule_state import STATES, state_of
 from scylla_spark.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.planner_link import PlannerLink
-    from scylla_spark.core.plan.state.entry import Entry
+    from scylla_spark.client.planner_interface import PlannerLink
     from scylla_spark.core.plan.state.plan_state import PlanState
+    from scylla_spark.core.plan.state.schedule_entry import Entry
 
 MOST_NAMES: Final = 2_000  # in one record, however long they are
 KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}

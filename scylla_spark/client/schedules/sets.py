@@ -11,7 +11,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError, ConflictError, SchedulerError
 
 if TYPE_CHECKING:
-    from scylla_spark.client.planner_link import PlannerLink
+    from scylla_spark.client.planner_interface import PlannerLink
     from scylla_spark.client.schedules.schedule import Schedule
 
 MAX_PART_BYTES: Final = 400 * 1024

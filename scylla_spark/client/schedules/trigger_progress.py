@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from scylla_spark.client.schedules.trigger_words import in_words
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Latch
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Latch
 from scylla_spark.core.plan.triggers.tree import holds
 from scylla_spark.core.plan.triggers.trigger import AnyOf, OnPartitions, OnRuns, OnTable, Trigger, leaves
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Final
 
 from scylla_spark.clock import iso
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.fire_times import Dates, Every, FireTimes
 from scylla_spark.core.plan.triggers.tree import key_of
@@ -23,6 +22,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     OnTable,
     Trigger,
 )
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.duration import duration_text
 
 _ORDINAL: Final = re.compile(r"\b(\d+)th\b")

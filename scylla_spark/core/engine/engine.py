@@ -18,6 +18,7 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.expiry import Expiry
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
+from scylla_spark.core.engine.external_rate_limits import Hold, RateLimits
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.feed import Feed
 from scylla_spark.core.engine.follow_ups import FollowUpsOfRuns
@@ -35,7 +36,6 @@ from scylla_spark.core.engine.ownership import Ownership
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate, Gates, QueueLimits
 from scylla_spark.core.engine.queue_changes import QueueChanges
-from scylla_spark.core.engine.rate_limits import Hold, RateLimits
 from scylla_spark.core.engine.ready import Place, ReadyLanes
 from scylla_spark.core.engine.release import Release
 from scylla_spark.core.engine.runs import Run, Runs
@@ -310,6 +310,15 @@ class Engine:
     ) -> None:
         """Records of `outcomes`; see `Outcomes.read`."""
         self._outcomes.read(tenure, records, next_offset, now)
+
+    def landed(self, tenure: Tenure, offset: int, record: OutcomeRecord, now: int) -> None:
+        """Where a record of `Send` stands; see `Outcomes.landed`."""
+        self._outcomes.landed(tenure, offset, record, now)
+
+    def has_read(self, tenure: Tenure, next_offset: int) -> bool:
+        """Whether `outcomes` was read up to there, or nobody here needs it any more. Any thread may ask."""
+        partition = self._state.held(tenure)
+        return partition is None or partition.outcomes_position >= next_offset
 
     def flush(self, now: int) -> None:
         """Sends what was decided; see `Recorder.flush`."""

@@ -6,9 +6,9 @@ from typing import Final
 
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.external_rate_limits import LONGEST_US, RateLimits
 from scylla_spark.core.engine.fact_recorder import LINGER_US, Recorder
 from scylla_spark.core.engine.lane import CLOSING, DECIDED, Entry, left_behind
-from scylla_spark.core.engine.rate_limits import LONGEST_US, RateLimits
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.fact import Fact

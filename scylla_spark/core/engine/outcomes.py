@@ -129,6 +129,15 @@ class Outcomes:
         self._ownership.fence_if_read(partition, now)
         self._ownership.leave_if_drained(partition, now)
 
+    def landed(self, tenure: Tenure, offset: int, record: OutcomeRecord, now: int) -> None:
+        """A record of ours is acknowledged, and stands at that offset: where all before it has been read, it has been read, too.
+
+        What counts is decided by the log up to there, and all of that is known. Where something else stands between, the tail reads both.
+        """
+        partition = self._state.held(tenure)
+        if partition is not None and partition.outcomes_position == offset:
+            self.read(tenure, [(offset, record)], offset + 1, now)
+
     def _counts(self, partition: Partition, record: OutcomeRecord, offset: int, now: int) -> None:
         if record.kind == "newer":
             raise VersionError(

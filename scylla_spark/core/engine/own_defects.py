@@ -9,7 +9,7 @@ from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.fact import Fact
-from scylla_spark.core.records.rejection import of_defect
+from scylla_spark.core.records.rejection_reason import of_defect
 from scylla_spark.core.task import FAILED, Failure
 
 

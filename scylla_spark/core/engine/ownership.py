@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.cancels import Cancels
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import OPEN
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.partition import ACTIVE, DRAINING, DROPPED, FENCING, LOADING, READING, Partition
 from scylla_spark.core.engine.queue import Gates
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.runs import Runs
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.unique_names import UniqueNames

@@ -8,12 +8,12 @@ from scylla_spark import failpoint
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import HandlerPolicy, retry_of
 from scylla_spark.core.engine.cancels import Cancels
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.fact_recorder import Recorder
 from scylla_spark.core.engine.lane import LOOKUP, OPEN, RECORDING, RUNNING, STARTING, Entry, Lane, left_behind
 from scylla_spark.core.engine.own_defects import Defects
 from scylla_spark.core.engine.partition import Partition
 from scylla_spark.core.engine.queue import Gate
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.runs import Run, Runs
 from scylla_spark.core.engine.state import EngineState

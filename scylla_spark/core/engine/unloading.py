@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.engine.bounds import LEASED
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import BEFORE_ALL, IDLE, READY, RUNNING, Lane
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gates
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.engine.waiting import Waiting
 from scylla_spark.core.records.command import Command

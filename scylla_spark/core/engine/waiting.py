@@ -7,12 +7,12 @@ from heapq import heappop, heappush
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED
 from scylla_spark.core.engine.expiry_timers import ExpiryTimers
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import CLOSING, IDLE, READY, RECORDING, RUNNING, WAITING, Entry, Lane
 from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.partition import ACTIVE, DROPPED, Partition
 from scylla_spark.core.engine.queue import Gates
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import ReadyLanes
 from scylla_spark.core.engine.state import EngineState
 from scylla_spark.core.records.command import Command

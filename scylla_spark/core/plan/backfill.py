@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry
+from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.task_tags import MAX_TAG_CHARS

@@ -1,21 +1,24 @@
-"""Promises of schedules: that runs begin and end in time, and that one succeeds now and then. What is not kept is told of."""
+"""Promises of schedules: that runs begin and end in time, and that one succeeds now and then. What is not kept is told of, once.
+
+By when a run is to start and end stands with its launch; so a change of the definition concerns later runs, and a planner that takes over
+knows what was told and what has started.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.handler_runs import HandlerRuns
-from scylla_spark.core.plan.state.entry import Entry, Run
+from scylla_spark.core.plan.state.plan_log import PROMISED, STARTED, Change
+from scylla_spark.core.plan.state.plan_state import LATE, OVERDUE, SILENT
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import Telling
 from scylla_spark.core.records.fact import Fact
 
-LATE: Final = "late"
-OVERDUE: Final = "overdue"
-SILENT: Final = "silent"
+_SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
 class Deadlines:
@@ -24,22 +27,54 @@ class Deadlines:
     Args:
         journal: takes what is not kept.
         timers: when to look.
-        runs: which of them have begun.
         telling: tells those who listen to that.
     """
 
-    def __init__(self, journal: Journal, timers: Timers, runs: HandlerRuns, telling: Telling) -> None:
+    def __init__(self, journal: Journal, timers: Timers, telling: Telling) -> None:
         self._journal = journal
+        self._entries = journal.state.entries
         self._timers = timers
-        self._runs = runs
         self._telling = telling
+        journal.watchers.append(self._watch)
+
+    def load(self, entry: Entry) -> None:
+        """Takes over a schedule of the log."""
+        for run in entry.runs.values():
+            self._look_at(entry.name, run)
+        if "deadline" in entry.keys and not entry.paused:
+            self.expect(entry)
+
+    def _watch(self, change: Change) -> None:
+        if change[0] == "fire" and PROMISED in change[2]:
+            self._look_at(change[1], self._entries[change[1]].runs[change[2]["generation"]])
+
+    def _look_at(self, name: str, run: Run) -> None:
+        """Looks, in time, whether a run has started and ended."""
+        if run.start_by_us:
+            at_us = max(run.start_by_us, run.key.time_us) + _SLACK_US
+            self._timers.add(Timer(at_us, name, LATE, run.generation))
+        if run.end_by_us:
+            self._timers.add(Timer(run.end_by_us, name, OVERDUE, run.generation))
 
     def expect(self, entry: Entry) -> None:
         """Looks, in time, whether a schedule has succeeded again."""
         every_us = entry.schedule.policies.expect_every_us
         if every_us:
-            at_us = max(entry.last_success_us, entry.changed_us) + every_us
-            self._timers.add(Timer(at_us, entry.name, SILENT))
+            self._timers.add(Timer(_heard_us(entry) + every_us, entry.name, SILENT))
+
+    def started(self, entry: Entry, run: Run, started_us: int, now: int) -> None:
+        """An attempt of a run has begun; the first one counts.
+
+        Args:
+            entry: the schedule.
+            run: of it.
+            started_us: when, microseconds since the epoch.
+            now: likewise.
+        """
+        if run.start_by_us >= started_us:
+            self._journal.note(STARTED, entry.name, run.generation)
+        elif run.start_by_us:
+            self._note(entry, run, LATE, _late_words(run, started_us), now)
 
     def ended(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
         """A run has ended: it may have started late, which its end alone tells where it was short.
@@ -50,9 +85,8 @@ class Deadlines:
             fact: its end.
             now: microseconds since the epoch.
         """
-        late_us = entry.schedule.policies.late_after_us
-        if late_us and fact.started_us > run.planned_us + late_us:
-            self._note(entry, run, LATE, f"it started {_seconds(fact.started_us - run.planned_us)} late", now)
+        if 0 < run.start_by_us < fact.started_us:
+            self._note(entry, run, LATE, _late_words(run, fact.started_us), now)
 
     def timer(self, entry: Entry, timer: Timer, now: int) -> None:
         """A timer of a promise has gone off.
@@ -62,17 +96,22 @@ class Deadlines:
             timer: of kind "late", "overdue" or "silent".
             now: microseconds since the epoch.
         """
-        run = entry.runs.get(timer.number)
         if timer.kind == SILENT:
-            every_us = entry.schedule.policies.expect_every_us
-            if every_us and not entry.paused and max(entry.last_success_us, entry.changed_us) + every_us <= now:
-                self._note(entry, None, SILENT, f"no run has succeeded for {_seconds(every_us)}", now)
-                self._timers.add(Timer(now + every_us, entry.name, SILENT))
-        elif run is not None and not run.cancelled:
-            if timer.kind == OVERDUE:
-                self._note(entry, run, OVERDUE, "it has not ended by the time that end_within gives", now)
-            elif run.key not in self._runs.started:
-                self._note(entry, run, LATE, "it has not started by the time that late_after gives", now)
+            self._silent(entry, now)
+            return
+        run = entry.runs.get(timer.number)
+        if run is None or run.cancelled:
+            return
+        if timer.kind == OVERDUE and run.end_by_us:
+            self._note(entry, run, OVERDUE, "it has not ended by the time that end_within gives", now)
+        elif timer.kind == LATE and run.start_by_us:
+            self._note(entry, run, LATE, "it has not started by the time that late_after gives", now)
+
+    def _silent(self, entry: Entry, now: int) -> None:
+        every_us = entry.schedule.policies.expect_every_us
+        if every_us and not entry.paused and _heard_us(entry) + every_us <= now:
+            self._note(entry, None, SILENT, f"no run has succeeded for {_seconds(every_us)}", now)
+            self.expect(entry)
 
     def _note(self, entry: Entry, run: Run | None, verdict: str, why: str, now: int) -> None:
         """Notes that a promise is not kept, and tells those who listen to that."""
@@ -84,6 +123,15 @@ class Deadlines:
         fields = {"schedule": entry.name, "planned": iso(planned_us)}
         name = f"schedule.{verdict}"
         self._telling.later(Occurrence(f"event:{name}", {"event": {"name": name, **fields}}, fields))
+
+
+def _heard_us(entry: Entry) -> int:
+    """Since when the silence of a schedule counts, microseconds since the epoch."""
+    return max(entry.last_success_us, entry.changed_us, entry.silent_us)
+
+
+def _late_words(run: Run, started_us: int) -> str:
+    return f"it started {_seconds(started_us - run.planned_us)} late"
 
 
 def _seconds(us: int) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.bounded_text import cut
-from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 
 _MOST_KEPT: Final = 100  # that the shell has not told of yet
 _MOST_NOTE_BYTES: Final = 2_000
@@ -107,5 +107,5 @@ class Defects:
 def _reason(error: Exception) -> str:
     if isinstance(error, GroupTooLargeError):
         return f"since {error}"
-    stack = rejection.of_defect(error).detail[-_MOST_STACK_CHARS:]  # its end says where
+    stack = rejection_reason.of_defect(error).detail[-_MOST_STACK_CHARS:]  # its end says where
     return f"for a defect of the planner: {type(error).__name__}: {str(error)[:_MOST_WORDS_CHARS]}\n{stack}"

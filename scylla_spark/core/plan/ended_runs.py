@@ -10,8 +10,8 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.defects import Defects
 from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Partly
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.triggers.observations import Occurrence
 from scylla_spark.core.plan.triggers.telling import SECOND, Telling

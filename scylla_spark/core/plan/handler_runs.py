@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, Change
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 
 BACKFILL: Final = "backfill/"
@@ -22,9 +22,6 @@ class HandlerRuns:
 
     Args:
         journal: tells of changes.
-
-    Attributes:
-        started: key of a run → when its attempt began, as far as a fact has told.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -32,7 +29,6 @@ class HandlerRuns:
         self._active: dict[str, _Active] = {}
         self._handlers: dict[TaskKey, str] = {}  # of these runs, which their schedules need not have any more
         self._succeeded_us: dict[str, int] = {}
-        self.started: dict[TaskKey, int] = {}
         journal.watchers.append(self._watch)
         for key, handler in self._state.handlers.items():
             self._begins(key, handler)
@@ -75,7 +71,6 @@ class HandlerRuns:
 
     def _ends(self, key: TaskKey) -> str:
         """The handler of a run that has ended; empty: it was none of ours."""
-        self.started.pop(key, None)
         handler = self._handlers.pop(key, "")
         if handler:
             self._active[handler].remove(key)

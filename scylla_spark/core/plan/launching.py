@@ -14,7 +14,7 @@ from scylla_spark.core.plan.backfill import tag_of
 from scylla_spark.core.plan.constraint import Rate, Situation, decide
 from scylla_spark.core.plan.handler_runs import BACKFILL, HandlerRuns
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_rules import (
+from scylla_spark.core.plan.schedule_policies import (
     asks_for_runs,
     expired_words,
     expires_ms,
@@ -22,9 +22,12 @@ from scylla_spark.core.plan.schedule_rules import (
     is_of_its_time,
     is_parallel,
     lane_of,
+    promised_us,
     since_us,
 )
-from scylla_spark.core.plan.state.entry import (
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
+from scylla_spark.core.plan.state.plan_state import LAUNCHED
+from scylla_spark.core.plan.state.schedule_entry import (
     MOST_RUNS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
@@ -32,12 +35,19 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, RUNS_OF
-from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal, fire_of
 from scylla_spark.core.plan.tables.handing_over import handed_over
-from scylla_spark.core.plan.verdicts import FAILED, OBSOLETE, SKIPPED, Verdicts, busy_words, seen_of, values_of
+from scylla_spark.core.plan.verdicts import (
+    FAILED,
+    OBSOLETE,
+    SKIPPED,
+    WAITED_TOO_LONG,
+    Verdicts,
+    busy_words,
+    seen_of,
+    values_of,
+)
 from scylla_spark.core.plan.waiting_jobs import WaitingJobs
 from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command, encode, payload_text
 from scylla_spark.core.task_tags import tags_of_runs
@@ -46,7 +56,6 @@ from scylla_spark.errors import ArgumentError
 
 _MOST_WHY_BYTES: Final = 4_096
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
-_SLACK_US: Final = 2_000_000  # what runs this long has a start fact
 
 
 class _Given(NamedTuple):
@@ -101,7 +110,6 @@ class Launching:
         for run in entry.runs.values():
             if is_exclusive(schedule) and not run.by_hand and is_of_its_time(schedule, run):
                 self._timers.add(Timer(run.key.time_us, entry.name, "check", run.generation))
-            self._time_limits(schedule, run)
 
     # -- a trigger holds ------------------------------------------------------------------------------------------------
 
@@ -155,7 +163,7 @@ class Launching:
         if job is None or job.state == "pending_trigger" or entry.paused:
             return
         if since_us(job) + entry.schedule.policies.timeout_us <= now:
-            self._verdicts.say(entry, job, now, OBSOLETE, "it has waited for longer than its job timeout", {})
+            self._verdicts.say(entry, job, now, OBSOLETE, WAITED_TOO_LONG, {})
             return
         waited = job.state == PENDING_CONSTRAINT and not job.latches
         self.fired(entry, job, now, caught_up=waited and entry.schedule.policies.catch_up == "all")
@@ -166,7 +174,7 @@ class Launching:
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, timed: Mapping[str, Any]
     ) -> None:
         policies, active = schedule.policies, entry.active()
-        if len(entry.runs) >= MOST_RUNS:
+        if entry.has_no_room:
             self._verdicts.say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
         elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
             self._verdicts.say(entry, job, now, SKIPPED, busy_words(active), timed)
@@ -284,24 +292,15 @@ class Launching:
             work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )  # fmt: skip
+        promised = promised_us(schedule, job.planned_us)
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,
-            **({"rated": True} if rated else {}), **seen_of(entry, job), **more,
+            **({"rated": True} if rated else {}), **({PROMISED: promised} if any(promised) else {}), **seen_of(entry, job), **more,
         )  # fmt: skip
         self._journal.note_together(fire, ("send", encode(command).decode()), *handed_over(entry, job, now))
-        run = entry.runs[job.generation]
         if starts_us > now and is_exclusive(schedule) and not more.get("by_hand"):
             self._timers.add(Timer(starts_us, entry.name, "check", job.generation))
-        self._time_limits(schedule, run)
-
-    def _time_limits(self, schedule: Schedule, run: Run) -> None:
-        policies, name = schedule.policies, schedule.name
-        if policies.late_after_us:
-            at_us = max(run.planned_us + policies.late_after_us, run.key.time_us) + _SLACK_US
-            self._timers.add(Timer(at_us, name, "late", run.generation))
-        if policies.end_within_us:
-            self._timers.add(Timer(run.planned_us + policies.end_within_us, name, "overdue", run.generation))
 
     def cancel(self, entry: Entry, run: Run, now: int, grace_ms: int | None = None) -> None:
         """Asks for the end of a run.

@@ -29,17 +29,17 @@ from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.notices.notice import Channels, is_notice
 from scylla_spark.core.plan.notices.rule_matching import TIMERS, Noticing
-from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import RUN_ENDED, SOFT_GROUP_BYTES, Group, Partly, Position
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
+from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.telling import Telling
-from scylla_spark.core.plan.triggers.timing import Timing
 from scylla_spark.core.records.fact import Fact, Fence
 
 __all__ = ["COMMANDS", "Planner"]
@@ -82,7 +82,7 @@ class Planner:
         self._defects = Defects(journal, self._definitions.stop)
         self._answers = Answers(journal, timers)
         self._telling = Telling(state, self._groups, self._watching, self._defects, self._definitions.listeners)
-        self._deadlines = Deadlines(journal, timers, self._runs, self._telling)
+        self._deadlines = Deadlines(journal, timers, self._telling)
         self._noticing = Noticing(journal, timers, channels or Channels())
         self._ended = EndedRuns(journal, self._launching, self._telling, self._answers, self._defects, self._after_run)
         self.tables = TableWatch(journal, self._watching)
@@ -118,8 +118,7 @@ class Planner:
             self._timers.add(Timer(entry.next_us, entry.name, "time"))
         if entry.until_us:
             self._timers.add(Timer(entry.until_us, entry.name, "until"))
-        if "deadline" in entry.keys and not entry.paused:
-            self._deadlines.expect(entry)
+        self._deadlines.load(entry)
 
     # -- inputs ---------------------------------------------------------------------------------------------------------
 
@@ -154,11 +153,12 @@ class Planner:
         resumed = self._groups.resume
         for item, fact in enumerate(facts):
             at = Partly(partition, offset, item, "")
+            if resumed is not None and resumed[:2] == at[:2] and item < resumed.item:
+                continue
             if fact.terminal:
-                if resumed is None or resumed[:2] != at[:2] or item >= resumed.item:
-                    self._take_end(at, fact, resumed, now)
-            elif fact.outcome == "started" and fact.key in self.state.runs:
-                self._runs.started[fact.key] = fact.started_us
+                self._take_end(at, fact, resumed, now)
+            elif fact.started_us and fact.key in self.state.runs:
+                self._take_start(at, fact, now)
         self._groups.outcome_is_read(partition, offset, after)
 
     def _take_end(self, at: Partly, fact: Fact, resumed: Partly | None, now: int) -> None:
@@ -170,6 +170,13 @@ class Planner:
         behind = at._replace(item=at.item + 1)
         self._groups.part(behind, now)
         self._telling.tell_later(behind, now)
+
+    def _take_start(self, at: Partly, fact: Fact, now: int) -> None:
+        name, generation = self.state.runs[fact.key]
+        entry = self.state.entries[name]
+        run = entry.runs[generation]
+        self._defects.guarded(name, partial(self._deadlines.started, entry, run, fact.started_us, now), now)
+        self._telling.tell_later(at._replace(item=at.item + 1), now)
 
     def watched(self) -> Mapping[Place, Wanted]:
         """Which tables are to be looked at, by leaf."""

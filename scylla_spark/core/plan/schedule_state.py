@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Latch
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Latch
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.triggers.trigger import AnyOf, AtTimes, Trigger
 

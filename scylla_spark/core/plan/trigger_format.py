@@ -9,7 +9,6 @@ from pydantic import AwareDatetime, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.plan.strict_json import STRICT, Micros, Text, validated
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.cron import cron
@@ -31,6 +30,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     Trigger,
     checked,
 )
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.errors import ArgumentError
 
 MAX_NODES_READ: Final = 2_000

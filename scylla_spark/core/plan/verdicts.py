@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.payload_template import Instant
-from scylla_spark.core.plan.state.entry import Entry, Job, Run
+from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.triggers.seen import all_by_name, last_of_each
+from scylla_spark.core.plan.triggers.seen_values import all_by_name, last_of_each
 
 SKIPPED: Final = "skipped"
 WAITING: Final = "waiting"
 FAILED: Final = "failed"
 OBSOLETE: Final = "obsolete"
+WAITED_TOO_LONG: Final = "it has waited for longer than its job timeout"
 _MOST_SEEN_CHARS: Final = 20_000  # of one value; only results of runs can be longer
 
 

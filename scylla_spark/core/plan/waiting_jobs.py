@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.schedule_rules import asks_for_runs, may_wait_alone, since_us
-from scylla_spark.core.plan.state.entry import (
+from scylla_spark.core.plan.schedule_policies import asks_for_runs, may_wait_alone, since_us
+from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import (
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     PENDING_TRIGGER,
@@ -16,7 +17,6 @@ from scylla_spark.core.plan.state.entry import (
     Job,
     Run,
 )
-from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.verdicts import SKIPPED, WAITING, Verdicts, busy_words
@@ -73,6 +73,8 @@ class WaitingJobs:
     def wait_for_constraints(self, entry: Entry, job: Job, now: int, why: str, timed: Mapping[str, Any]) -> int:
         """Lets a job wait for its constraints; number of the job that does, which may be one of before.
 
+        Who hands it over has seen to it that there is a place for it.
+
         Args:
             entry: its schedule.
             job: the job.
@@ -88,9 +90,6 @@ class WaitingJobs:
             instead = f"the run planned for {iso(job.planned_us)} takes its place"
             self._say(entry, before, now, SKIPPED, instead, {}, ends_job=False)
             job = job._replace(generation=before.generation, first_us=before.first_us)
-        elif known is None and entry.is_full:
-            self._say(entry, job, now, SKIPPED, f"{len(entry.jobs)} jobs wait already", timed)
-            return job.generation
         self._hold(entry, job, now, PENDING_CONSTRAINT, why, timed)
         return job.generation
 

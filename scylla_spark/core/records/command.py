@@ -15,10 +15,10 @@ from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.key import TaskKey, place_of
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.tags_field import Tags
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
 from scylla_spark.core.trace_context import Traceparent
 from scylla_spark.defaults import DEFAULT_QUEUE, GRACE, MOST_RETRIES, RETENTION, RETRIES, RETRY_BASE, RETRY_CAP
@@ -198,13 +198,13 @@ def validate(
         failpoint.reach("judge.command")
         return _command(partition, offset, append_us, key, value, rules)
     except _Refused as refusal:
-        return Rejection(offset, *rejection.said(refusal.reason, refusal.detail))
+        return Rejection(offset, *rejection_reason.said(refusal.reason, refusal.detail))
     except ValidationError as error:
-        return Rejection(offset, *rejection.of_form(error))
+        return Rejection(offset, *rejection_reason.of_form(error))
     except MemoryError:
         raise  # it says nothing of this record
     except Exception as error:
-        return Rejection(offset, *rejection.of_defect(error))
+        return Rejection(offset, *rejection_reason.of_defect(error))
 
 
 def _command(

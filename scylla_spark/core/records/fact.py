@@ -19,10 +19,10 @@ from pydantic_core import to_json
 from scylla_spark import failpoint
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, MAX_METRICS_BYTES, WorkNote
 from scylla_spark.core.bounded_text import clean, cut
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.output import MAX_OUTPUTS_BYTES
-from scylla_spark.core.records import fact_fields, rejection
+from scylla_spark.core.records import fact_fields, rejection_reason
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.task import (
     DUPLICATE,
     EXPIRED,
@@ -313,13 +313,13 @@ def decode(value: bytes | None) -> OutcomeRecord | Unreadable:
         failpoint.reach("judge.fact")
         return _decoded(value)
     except ValidationError as error:
-        return Unreadable(*rejection.of_form(error))
+        return Unreadable(*rejection_reason.of_form(error))
     except _Contradiction as error:
-        return Unreadable(*rejection.said("wrong_value", str(error)))
+        return Unreadable(*rejection_reason.said("wrong_value", str(error)))
     except MemoryError:
         raise  # it says nothing of this record
     except Exception as error:
-        return Unreadable(*rejection.of_defect(error))
+        return Unreadable(*rejection_reason.of_defect(error))
 
 
 def is_facts(value: bytes | None) -> bool:

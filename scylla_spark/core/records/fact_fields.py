@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, Required
 from pydantic import ConfigDict, FailFast, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 
 MAX_EPOCH: Final = 2**62
 MAX_COUNT: Final = 2**31 - 1

@@ -14,9 +14,9 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
 from scylla_spark.core.bounded_text import clean
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.records.rejection import Reason, of_defect, of_form, said
+from scylla_spark.core.records.rejection_reason import Reason, of_defect, of_form, said
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 
 VERSION: Final = 1
 STREAMS: Final = ("stdout", "stderr", "logging", "scheduler")

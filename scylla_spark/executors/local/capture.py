@@ -8,7 +8,7 @@ from typing import Final
 
 from scylla_spark.executors.local.log_writer import LogWriter, keep_records
 from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.executors.log_ring import LogMemory
 
 CAPTURE_CHARS: Final = 64 * 1024
 

@@ -11,7 +11,6 @@ too late, or must not run because of the one before it, is RETURNED.
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
 import socket
@@ -22,10 +21,10 @@ from contextlib import closing
 from typing import Any, Final, Protocol
 
 from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import SUCCEEDED
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_registry import Handler
-from scylla_spark.executors.handler_surroundings import Surroundings
 from scylla_spark.executors.isolation import UNAVAILABLE
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.attempt_spans import Spans, attempt_of, whole
@@ -34,16 +33,16 @@ from scylla_spark.executors.local.call_notes import CallFlag, CallNotes
 from scylla_spark.executors.local.capture import Output
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, pack
 from scylla_spark.executors.local.handler_call import call, clean, failed
-from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict
+from scylla_spark.executors.local.messages import BATCH, RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.resource_limits import Confinement
 from scylla_spark.executors.local.shared_memory import SharedMemory
+from scylla_spark.executors.restore_process import Surroundings
 from scylla_spark.io.host.die_with_parent import die_with
 
 FLUSH_RECORDS: Final = 64
 FLUSH_US: Final = 3_000
 QUICK_US: Final = 1_000
 _RECV_BYTES: Final = 256 * 1024
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OpensSession(Protocol):
@@ -111,7 +110,7 @@ class Child:
         while data := self._sock.recv(_RECV_BYTES):
             for calls in reader.feed(data):
                 for fields in calls:
-                    self._run(Order(*fields))
+                    self._run(read_order(fields))
                     if self._spoilt:
                         self._flush()
                         return
@@ -127,7 +126,7 @@ class Child:
             self._failed = number
             self._report(CallRecord(number, RETURNED), begun)
             return
-        self._output.begin(TaskRow(*order.tasks[0]))
+        self._output.begin(order.tasks[0])
         notes = self._notes_of(order)
         run = self._kept if self._spans is None else self._traced
         outcome, result, failure, after_ms = run(order, started, notes)
@@ -152,7 +151,7 @@ class Child:
         handler = self._handlers.get(order.handler)
         if handler is None or handler.info.max_batch is not None or handler.signature.parameters == 1:
             return None
-        row = TaskRow(*order.tasks[0])
+        row = order.tasks[0]
         outputs = None if self._outputs is None else self._outputs(row)
         return CallNotes(order.number, row, self._send, outputs=outputs)
 
@@ -161,7 +160,7 @@ class Child:
     ) -> tuple[str, Any, tuple[str, str, str] | None, int]:
         """Like `_kept`, in a span."""
         assert self._spans is not None
-        attempts = [attempt_of(order.handler, TaskRow(*row), started_us) for row in order.tasks]
+        attempts = [attempt_of(order.handler, row, started_us) for row in order.tasks]
         span = self._spans.begin(attempts[0]) if len(attempts) == 1 else self._spans.begin_batch(attempts)
         span.enter()
         verdict = self._kept(order, started_us, notes)
@@ -190,10 +189,10 @@ class Child:
         if handler is None:
             return failed("handler_unknown", f"No handler {order.handler!r} is registered here.")
         if handler.info.max_batch is not None:
-            return BATCH, call_batch(handler, [TaskRow(*row) for row in order.tasks]), None, 0
+            return BATCH, call_batch(handler, order.tasks), None, 0
         if notes is None:
-            return call(handler, TaskRow(*order.tasks[0]), started_us)
-        row, flag = TaskRow(*order.tasks[0]), CallFlag(order.number, self._slot)
+            return call(handler, order.tasks[0], started_us)
+        row, flag = order.tasks[0], CallFlag(order.number, self._slot)
         if self._session_of is None:
             verdict = call(handler, row, started_us, notes, flag)
         else:
@@ -216,9 +215,9 @@ class Child:
             now: boot clock.
             behind: what the call has said must be read before it, so it goes the same way.
         """
-        data = _encode(record).encode()
+        data = fast_json.dump([*record])
         if len(data) > MAX_FRAME_BYTES - 2:
-            data = _encode(_too_large(record)).encode()
+            data = fast_json.dump([*_too_large(record)])
         kept = not behind and self._slot.put(data)
         self._slot.rest()
         if not kept:
@@ -280,7 +279,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        resources.end_at_sigterm()
+        shared_resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -299,7 +298,7 @@ def run(
             outputs=outputs,
             spans=spans,
         ).serve()
-        resources.end_all()
+        shared_resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

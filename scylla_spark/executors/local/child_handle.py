@@ -17,7 +17,7 @@ from typing import Any, Final
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import Order, extended, task_row
+from scylla_spark.executors.local.messages import extended, order_fields
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
 from scylla_spark.executors.local.shared_memory import SharedMemory
@@ -143,9 +143,7 @@ class ChildHandle:
             if follows:
                 self._followers.add(number)
             start_by = first.start_by_us if len(call) == 1 else min(item.start_by_us for item in call)
-            orders.append(
-                Order(number, first.handler, start_by, follows, [task_row(item, self._longest_ms) for item in call])
-            )
+            orders.append(order_fields(number, start_by, follows, call, self._longest_ms))
         self._unsent += pack(fast_json.dump(orders))
         self.flush()
 

@@ -32,7 +32,7 @@ from typing import Any, Final, NoReturn
 
 from scylla_spark.clock import boot_us
 from scylla_spark.errors import SchedulerError
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_description import form_of
 from scylla_spark.executors.handler_registry import Handler, load
 from scylla_spark.executors.interface import OutputTerms
@@ -122,7 +122,7 @@ class Forkserver:
 
     def say_goodbye(self) -> None:
         """Gives children a moment to tear down what their handlers share, where these share anything; `end` follows."""
-        if not resources.declared():
+        if not shared_resources.declared():
             return
         until = boot_us() + _GOODBYE_US
         while self._pids and boot_us() < until:

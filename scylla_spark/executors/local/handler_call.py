@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -37,6 +39,7 @@ _FRAMES: Final = 40
 _LONGEST_LIMIT_MS: Final = 86_400_000
 PAYLOAD_INVALID: Final = "payload_invalid"
 _result = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_payload = json.JSONDecoder().decode
 
 OK: Final = Verdict(SUCCEEDED)
 
@@ -64,9 +67,9 @@ def call(
     except (ValueError, RecursionError) as error:
         return failed(PAYLOAD_INVALID, f"The payload is not JSON: {error}")
     if handler.signature.parameters == 1:
-        return run(handler, task, None)
+        return run(handler, task, None, row.tags)
     context = context_of(row, started_us, notes, cancelled)
-    return run(handler, task, context if session is None else replace(context, session=session))
+    return run(handler, task, context if session is None else replace(context, session=session), row.tags)
 
 
 def task_of(handler: Handler, row: TaskRow) -> Task:
@@ -77,7 +80,7 @@ def task_of(handler: Handler, row: TaskRow) -> Task:
         RecursionError: it is nested too deep.
     """
     key = TaskKey(row.time_us, row.ordering_id, row.uniqueness_key)
-    return Task(key, json.loads(row.payload), handler.info.name, row.queue, row.priority)
+    return Task(key, _payload(row.payload), handler.info.name, row.queue, row.priority)
 
 
 def context_of(row: TaskRow, started_us: int, notes: Notes | None, cancelled: Flag | None = None) -> TaskContext:
@@ -102,7 +105,7 @@ class PayloadInvalid(Exception):
     """The payload of a task does not fit the type that its handler declares."""
 
 
-def run(handler: Handler, task: Task, context: TaskContext | None) -> Verdict:
+def run(handler: Handler, task: Task, context: TaskContext | None, tags: Sequence[str]) -> Verdict:
     """Runs one handler on one task in this thread: its payload is checked, and what becomes of the call is a verdict.
 
     A payload that does not fit the type that the handler declares ends the task for good: it will not fit later either. An
@@ -112,14 +115,33 @@ def run(handler: Handler, task: Task, context: TaskContext | None) -> Verdict:
         handler: the function to call, and how.
         task: the task.
         context: of the attempt; None only where the handler takes none.
+        tags: of the task.
     """
     try:
         result = handler.function(*arguments_of(handler, task, context))
         if handler.signature.is_async:
             result = asyncio.run(result)
     except BaseException as error:
+        warn_if_unshared(handler, tags, error)
         return verdict_of(error)
     return verdict_of_result(handler, result)
+
+
+def warn_if_unshared(handler: Handler, tags: Sequence[str], error: BaseException) -> None:
+    """Writes a line into the log of an attempt that runs into a rate limit which it does not share: nobody else waits then.
+
+    Args:
+        handler: which one.
+        tags: of the task.
+        error: what the handler raised.
+    """
+    if not isinstance(error, RateLimited) or error.key is None or not is_tag(error.key):
+        return
+    if error.key not in tags and error.key not in handler.info.rate_keys:
+        sys.stderr.write(
+            f"RateLimited({error.key!r}) holds back this task alone, since neither its handler nor the task shares that limit."
+            f" Register the handler with rate_key={error.key!r}, or enqueue the task with that tag.\n"
+        )
 
 
 def arguments_of(handler: Handler, task: Task, context: TaskContext | None) -> tuple[Any, ...]:

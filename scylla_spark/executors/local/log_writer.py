@@ -17,9 +17,9 @@ from typing import Final
 
 from scylla_spark.clock import now_us
 from scylla_spark.core.records.log_record import bounded
-from scylla_spark.executors.local.line_parts import OpenLine, fields_of, level_of
+from scylla_spark.executors.local.log_lines import OpenLine, fields_of, level_of
 from scylla_spark.executors.local.messages import TaskRow
-from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.executors.log_ring import LogMemory
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NEVER: Final = 1 << 62

@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from scylla_spark.errors import SetupError
 from scylla_spark.executors.local.attempt_spans import Attempt
 from scylla_spark.executors.local.messages import Verdict
-from scylla_spark.executors.resources import setup
+from scylla_spark.executors.shared_resources import setup
 
 _EXPORTERS: Final = "opentelemetry_traces_exporter"  # the group of entry points in which packages offer them
 _PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}

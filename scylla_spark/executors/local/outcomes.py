@@ -43,8 +43,8 @@ def reported(call: Call, report: Report, now: Moment) -> list[Outcome]:
         one = report.verdicts[0]
         return [
             Outcome(
-                call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, work=report.work,
-                follow_ups=report.follow_ups,
+                call[0].id, one.outcome, started, ended, one.result, one.failure, one.after_ms, None, report.work, False,
+                report.follow_ups,
             )
         ]  # fmt: skip
     return [

@@ -19,8 +19,8 @@ from scylla_spark.defaults import LONGEST_RUN_S, MAX_CHILDREN, MIN_CHILDREN
 from scylla_spark.errors import ConflictError, SchedulerError
 from scylla_spark.executors.catalog import Kind
 from scylla_spark.executors.interface import HandlerInfo, LogKeeper, OutputTerms, Sink
-from scylla_spark.executors.local.child_source import ChildEnd
 from scylla_spark.executors.local.forkserver_handle import FORKED, UNFORKED, ForkserverHandle
+from scylla_spark.executors.local.nursery_interface import ChildEnd
 from scylla_spark.executors.local.outcomes import Moment
 from scylla_spark.executors.local.output_desk import OutputDesk
 from scylla_spark.executors.local.pool_sizes import Limits
@@ -153,8 +153,17 @@ class LocalPool:
 
     def notes(self) -> dict[int, WorkNote]:
         """What calls say of their work while they run, of those that have said something since the last time."""
+        speakers = [child for child in list(self._supervisor.children.values()) if child.heard.news]
+        if not speakers:  # nearly always, and then the lock is not waited for
+            return {}
+        found: dict[int, WorkNote] = {}
         with self._lock:
-            return self._supervisor.notes()
+            for child in speakers:
+                news = child.heard.take_news()
+                found.update(
+                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
+                )
+        return found
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations and gives them to children that are free, without waiting for anything."""

@@ -17,15 +17,17 @@ class Heard:
 
     Attributes:
         news: numbers of calls that have said something since this was looked at last.
+        quiet: none of the calls that it has said anything.
     """
 
-    __slots__ = ("_follow_ups", "_notes", "_outputs", "news")
+    __slots__ = ("_follow_ups", "_notes", "_outputs", "news", "quiet")
 
     def __init__(self) -> None:
         self._notes: dict[int, WorkNote] = {}
         self._follow_ups: dict[int, FollowUps] = {}
         self._outputs: dict[int, dict[str, OutputLink]] = {}
         self.news: set[int] = set()
+        self.quiet = True
 
     def take(self, record: list[Any], calls: Container[int]) -> None:
         """A call says something; what it does not speak of stays as it was.
@@ -37,6 +39,7 @@ class Heard:
         Raises:
             ProtocolError: it is not of the form that our children send.
         """
+        self.quiet = False
         if is_follow_up(record):
             self._take_follow_up(record, calls)
             return
@@ -72,8 +75,10 @@ class Heard:
 
     def with_report(self, report: Report) -> Report:
         """A report of a call, with all that the call has said before; nothing of it is kept."""
-        note = self.pop(report.number)
-        asked = self._follow_ups.pop(report.number, None) if self._follow_ups else None
+        if self.quiet:
+            return report
+        note, asked = self.pop(report.number), self._follow_ups.pop(report.number, None)
+        self.quiet = not (self._notes or self._follow_ups)
         if note is None and asked is None:
             return report
         return report._replace(work=note, follow_ups=asked.all() if asked is not None else ())

@@ -9,8 +9,8 @@ from pydantic_core import from_json
 
 from scylla_spark.core.attempt_note import MAX_CHECKPOINT_BYTES, WorkNote
 from scylla_spark.core.follow_up import KINDS, MAX_FOLLOW_UP_CHARS, MAX_NAME_CHARS, FollowUp
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.output import OutputLink, read_link
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.task import (
     ABORTED,
     FAILED,

@@ -7,13 +7,12 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.handler_durations import MAX_DEPTH, SLOW_US, HandlerDurations
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import RECLAIM_US, STUCK_US, Call, ChildHandle, Finished
-from scylla_spark.executors.local.child_source import Nursery
+from scylla_spark.executors.local.nursery_interface import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, lost, reported, timeout_us
 from scylla_spark.executors.local.pool_sizes import Limits
 
@@ -295,9 +294,10 @@ class Supervisor:
     def _conclude(self, call: Call, outcomes: list[Outcome]) -> None:
         """Outcomes of a call; after one that did not succeed, what waits behind it in its lane is handed back."""
         self.done += outcomes
-        for item, outcome in zip(call, outcomes, strict=True):
+        for place, outcome in enumerate(outcomes):
             if outcome.outcome != SUCCEEDED:
-                self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(item.key.ordering_id)]
+                ordering_id = call[place].key.ordering_id
+                self.done += [Outcome(behind.id, NOT_STARTED) for behind in self._backlog.fail(ordering_id)]
         self._backlog.finish(call)
 
     def _take_back(self, call: Call) -> None:
@@ -322,17 +322,6 @@ class Supervisor:
         self._conclude(call, lost(child, number, call, status, self._killed, Moment(now_us(), now)))
         self._forget(call)
         self._pace.note(call[0].handler, SLOW_US)
-
-    def notes(self) -> dict[int, WorkNote]:
-        """Invocation id → what it says of its work, of those that have said something since the last time."""
-        found: dict[int, WorkNote] = {}
-        for child in self.children.values():
-            if child.heard.news:
-                news = child.heard.take_news()
-                found.update(
-                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
-                )
-        return found
 
     # ---- time ----
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import Invocation, Outcome
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call
@@ -48,9 +47,6 @@ class Supervision(Protocol):
 
     def running(self, now: Moment) -> dict[int, int]:
         """Id → wall clock of its start."""
-
-    def notes(self) -> dict[int, WorkNote]:
-        """Id → what it says of its work, since the last time."""
 
     def submit(self, batch: Sequence[Invocation]) -> None:
         """Takes invocations."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import faulthandler
-import json
 import os
 import signal
 import socket
@@ -21,8 +20,9 @@ from functools import partial
 from typing import Any, Final
 
 from scylla_spark.clock import boot_us, both_us
+from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import SUCCEEDED, TIMED_OUT
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.executors.handler_registry import Handler
 from scylla_spark.executors.local.attempt_outputs import WritesOutputs
 from scylla_spark.executors.local.attempt_spans import CallSpan, Spans, attempt_of
@@ -36,16 +36,16 @@ from scylla_spark.executors.local.handler_call import (
     task_of,
     verdict_of,
     verdict_of_result,
+    warn_if_unshared,
 )
-from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict
+from scylla_spark.executors.local.messages import RETURNED, CallRecord, Order, TaskRow, Verdict, read_order
 from scylla_spark.executors.local.shared_memory import SharedMemory
-from scylla_spark.executors.loops.loop_occupancy import Steps, call_number
+from scylla_spark.executors.loops.loop_holder import Steps, call_number
 from scylla_spark.io.host.die_with_parent import die_with
 
 ENDED: Final = "cancelled_by_pool"  # the kind of the failure of a call that the pool had cancelled
 _FLUSH_RECORDS: Final = 256
 _RECV_BYTES: Final = 1024 * 1024
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class _Running:
@@ -130,7 +130,7 @@ class LoopChild:
             return
         for orders, cancels in self._reader.feed(data):
             for fields in orders:
-                self._begin(Order(*fields))
+                self._begin(read_order(fields))
             for number in cancels:
                 self._cancel(number, ENDED)
 
@@ -144,7 +144,7 @@ class LoopChild:
         running = self._running[number] = _Running(started, begun)
         context = contextvars.copy_context()
         context.run(call_number.set, number)
-        row = TaskRow(*order.tasks[0])
+        row = order.tasks[0]
         context.run(self._output.begin, row)
         running.context = context
         if self._spans is not None:
@@ -169,6 +169,7 @@ class LoopChild:
             given = arguments_of(handler, task_of(handler, row), context_of(row, started_us, notes))
             result = await handler.function(*given)
         except BaseException as error:
+            warn_if_unshared(handler, row.tags, error)
             return verdict_of(error)
         return verdict_of_result(handler, result)
 
@@ -224,7 +225,7 @@ class LoopChild:
 
     def _report(self, record: CallRecord, *, behind: bool = False) -> None:
         """Keeps or sends a record; `behind`: what its call has said must be read before it, so it goes the same way."""
-        data = _encode(record).encode()
+        data = fast_json.dump([*record])
         if behind or not self._slot.put(data):
             self._flush()
             if behind or not self._slot.put(data):
@@ -292,7 +293,7 @@ def run(
         die_with(forkserver, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        resources.end_at_sigterm()
+        shared_resources.end_at_sigterm()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         faulthandler.enable(slot_fd, all_threads=False)
         if numpy := sys.modules.get("numpy"):
@@ -301,7 +302,7 @@ def run(
             output.keep_lines(log_fd)
         output.put_in_place()
         LoopChild(sock, SharedMemory(slot_fd), handlers, output, outputs, spans).serve()
-        resources.end_all()
+        shared_resources.end_all()
         code = 0
     except (BrokenPipeError, ConnectionResetError):
         code = 0  # the pool is gone

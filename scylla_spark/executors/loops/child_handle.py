@@ -16,7 +16,7 @@ from scylla_spark.core.records import fast_json
 from scylla_spark.core.task import Invocation
 from scylla_spark.executors.local.child_handle import UNBEGUN_US, Call, Finished
 from scylla_spark.executors.local.framing import MAX_FRAME_BYTES, FrameReader, ProtocolError, pack
-from scylla_spark.executors.local.messages import Order, extended, task_row
+from scylla_spark.executors.local.messages import extended, order_fields
 from scylla_spark.executors.local.received_notes import Heard
 from scylla_spark.executors.local.report import Report, is_extension, is_note, read, read_extension
 from scylla_spark.executors.local.shared_memory import SharedMemory
@@ -110,7 +110,7 @@ class LoopChildHandle:
         orders = []
         for item in items:
             self.calls[self._next] = [item]
-            orders.append(Order(self._next, item.handler, item.start_by_us, False, [task_row(item, self._longest_ms)]))
+            orders.append(order_fields(self._next, item.start_by_us, False, [item], self._longest_ms))
             self._next += 1
         self._say([orders, []])
 

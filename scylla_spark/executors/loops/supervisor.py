@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from scylla_spark.clock import boot_us, now_us
-from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome
 from scylla_spark.executors.backlog import Backlog
 from scylla_spark.executors.interface import HandlerInfo
 from scylla_spark.executors.local.child_handle import Call, Finished
-from scylla_spark.executors.local.child_source import Nursery
+from scylla_spark.executors.local.nursery_interface import Nursery
 from scylla_spark.executors.local.outcomes import BROKE_PROTOCOL, Moment, late, reported
 from scylla_spark.executors.local.pool_sizes import Limits
 from scylla_spark.executors.loops.child_handle import LoopChildHandle
@@ -284,17 +283,6 @@ class LoopSupervisor:
         work.out -= 1
         work.backlog.finish([item])
         self._killed.discard(item.id)
-
-    def notes(self) -> dict[int, WorkNote]:
-        """Invocation id → what it says of its work, of those that have said something since the last time."""
-        found: dict[int, WorkNote] = {}
-        for child in self.children.values():
-            if child.heard.news:
-                news = child.heard.take_news()
-                found.update(
-                    (child.calls[number][0].id, note) for number, note in news.items() if number in child.calls
-                )
-        return found
 
     # ---- time ----
 

@@ -13,7 +13,7 @@ from scylla_spark.config.notify import Notify
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.notice_proof import is_proven, notice_key
-from scylla_spark.core.records.rejection import of_defect
+from scylla_spark.core.records.rejection_reason import of_defect
 from scylla_spark.core.task import FAILED, NOT_STARTED, SUCCEEDED, TIMED_OUT, Failure, Invocation, Outcome, Retry
 from scylla_spark.defaults import NOTIFY_HANDLER
 from scylla_spark.executors.backlog import Backlog

@@ -19,7 +19,7 @@ from scylla_spark.io.delta.deployment_record import (
 from scylla_spark.io.delta.rows import progress_row
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.schemas import DEFERRED, DEPLOYMENT, KEY_NAMES, PROGRESS, TASKS, Table
-from scylla_spark.transforms.fold import folded, is_news, newest
+from scylla_spark.transforms.fold_commands import folded, is_news, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

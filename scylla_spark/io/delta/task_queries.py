@@ -115,7 +115,7 @@ class TaskQueries:
 
         Args:
             limit: most rows.
-            reason: a code of `core.records.rejection`; None: any.
+            reason: a code of `core.records.rejection_reason`; None: any.
             since_us: refused at or after this instant, microseconds since the epoch.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scylla_spark.config.settings import Settings
 from scylla_spark.errors import ConfigError, SetupError
-from scylla_spark.io.host.object_store import is_s3, s3_options
+from scylla_spark.io.host.s3_options import is_s3, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,7 +32,7 @@ from scylla_spark.services.api.schedules import actions as schedule_actions
 from scylla_spark.services.api.schedules import definitions as schedules
 from scylla_spark.services.api.schedules import events, fires, notifications
 from scylla_spark.services.api.tasks import actions as task_actions
-from scylla_spark.services.api.tasks import bulk as task_bulk
+from scylla_spark.services.api.tasks import bulk_enqueue as task_bulk
 from scylla_spark.services.api.tasks import handlers, lanes, rejected
 from scylla_spark.services.api.tasks import lists as task_lists
 from scylla_spark.services.api.tasks import logs as task_logs

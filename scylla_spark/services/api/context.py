@@ -34,8 +34,8 @@ from scylla_spark.services.api.access.access import may
 from scylla_spark.services.api.access.audit_trail import AuditTrail
 from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.access.required_scopes import NEEDS, UNSAID
+from scylla_spark.services.api.follow.activity import Pulse
 from scylla_spark.services.api.follow.log_followers import Followers
-from scylla_spark.services.api.follow.pulse import Pulse
 from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.waits import Waits
 from scylla_spark.services.api.http.metrics import ApiMetrics

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.follow.stream import EventView
-from scylla_spark.services.api.tasks.bulk import BulkItemView
+from scylla_spark.services.api.tasks.bulk_enqueue import BulkItemView
 
 _OF_LINES: Final = (BulkItemView, EventView)  # of answers that are no single JSON value
 _PLACE: Final = "#/components/schemas/{model}"

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
-from scylla_spark.services.dashboard.words import filter_term, instant_of, segment
+from scylla_spark.services.dashboard.value_texts import filter_term, instant_of, segment
 
 _SHOWN: Final = 50
 _ENDED: Final = 100

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from scylla_spark.services.dashboard.now_live import NowStream
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 
 _OPEN: Final = ("scheduled", "ready", "running", "retry_wait")
 _ENDED: Final = ("succeeded", "failed", "aborted", "cancelled", "expired", "duplicate")

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scylla_spark.clock import now_us
-from scylla_spark.services.dashboard import charts, words
+from scylla_spark.services.dashboard import charts, value_texts
 from scylla_spark.services.dashboard.assets import Assets
 from scylla_spark.services.dashboard.guard import COOKIE, check_form, read_form
 from scylla_spark.services.dashboard.now_live import Parts
@@ -61,12 +61,12 @@ class Site:
             trim_blocks=True, lstrip_blocks=True, auto_reload=False,
         )  # fmt: skip
         self.templates.filters |= {
-            "count": words.count_text, "span": words.span_text, "ms": words.ms_text, "name": words.name_markup,
-            "segment": words.segment, "json": words.json_text, "seen": visible, "lines": words.lines_text,
+            "count": value_texts.count_text, "span": value_texts.span_text, "ms": value_texts.ms_text, "name": value_texts.name_markup,
+            "segment": value_texts.segment, "json": value_texts.json_text, "seen": visible, "lines": value_texts.lines_text,
         }  # fmt: skip
         self.templates.globals |= {
             "navigation": NAVIGATION, "url": self.url, "static": lambda name: self.url(self.assets.path(name)),
-            "sparkline": charts.sparkline, "filter_term": words.filter_term,
+            "sparkline": charts.sparkline, "filter_term": value_texts.filter_term,
         }  # fmt: skip
 
     def url(self, path: str, **query: Any) -> str:
@@ -135,7 +135,7 @@ class Page:
         said = unquote(self.request.cookies.get(_SAID, ""))[:_MOST_SAID]
         text = self.site.templates.get_template(template).render(
             page=self, now=self.now, said=said, form_token=self.site.sessions.form_token(self.session),
-            moment=lambda text: words.moment_markup(text, self.now), **values,
+            moment=lambda text: value_texts.moment_markup(text, self.now), **values,
         )  # fmt: skip
         answer = HTMLResponse(text, status)
         if said:

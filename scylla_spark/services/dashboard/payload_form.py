@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.clock import iso
-from scylla_spark.services.dashboard.words import instant_of
+from scylla_spark.services.dashboard.value_texts import instant_of
 
 PREFIX: Final = "payload."
 _MOST_FIELDS: Final = 60

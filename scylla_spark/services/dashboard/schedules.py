@@ -11,7 +11,7 @@ from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_given, unreadable
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 
 KINDS: Final = ("time", "event", "partitions", "table", "after")
 VERDICTS: Final = ("launched", "skipped", "waiting", "missed", "obsolete", "failed", "late", "overdue", "silent")

@@ -12,7 +12,7 @@ from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_given, number_given
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 
 TABS: Final = (
     ("system", "Processes"), ("system/tables", "Tables and ingest"), ("system/rejected", "Refused records"), ("system/audit", "Audit"),

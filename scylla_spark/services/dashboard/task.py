@@ -13,7 +13,7 @@ from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.timeline import timeline
-from scylla_spark.services.dashboard.words import segment
+from scylla_spark.services.dashboard.value_texts import segment
 
 _OPEN: Final = frozenset({"scheduled", "ready", "running", "retry_wait"})
 _BRIEF: Final = 8  # digits of a fingerprint that people see, and that are enough for a filter

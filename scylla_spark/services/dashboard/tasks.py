@@ -13,7 +13,7 @@ from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
 from scylla_spark.services.dashboard.request_values import instant_text
-from scylla_spark.services.dashboard.words import count_text, segment
+from scylla_spark.services.dashboard.value_texts import count_text, segment
 
 PAGE_ROWS: Final = 50
 PREVIEW_ROWS: Final = 10

@@ -9,10 +9,18 @@ from starlette.responses import Response
 
 from scylla_spark.clock import iso
 from scylla_spark.duration import duration_us
-from scylla_spark.services.dashboard.heat_map import LEVELS_MS, MOST_QUEUES, Cell, Window, cells_of, hours_axis, strips
+from scylla_spark.services.dashboard.lateness_map import (
+    LEVELS_MS,
+    MOST_QUEUES,
+    Cell,
+    Window,
+    cells_of,
+    hours_axis,
+    strips,
+)
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.request_values import instant_given, number_given, unreadable
-from scylla_spark.services.dashboard.words import filter_term, segment
+from scylla_spark.services.dashboard.value_texts import filter_term, segment
 
 SPANS: Final = {"1h": "Hour", "6h": "6 hours", "24h": "Day", "168h": "Week"}
 """Windows that end now: length → name."""

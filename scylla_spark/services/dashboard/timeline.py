@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.services.dashboard.words import instant_of
+from scylla_spark.services.dashboard.value_texts import instant_of
 
 WIDTH: Final = 1000
 _LEAST: Final = 3.0  # of a piece, so that it is seen

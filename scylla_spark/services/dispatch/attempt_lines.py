@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.instant_range import is_storable
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.leased_lines import LEVELS
 from scylla_spark.core.records import fast_json
 from scylla_spark.core.records.log_record import MARKER, STREAMS, LogLine, bounded, marker
 from scylla_spark.core.redaction import Redaction
+from scylla_spark.core.storable_instants import is_storable
 
 _MOST_CALLS: Final = 20_000  # of one child that are open at once
 _MOST_FIELDS_CHARS: Final = 8 * 1024

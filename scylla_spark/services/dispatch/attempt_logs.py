@@ -17,12 +17,12 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from scylla_spark.clock import boot_us
-from scylla_spark.config.secret_values import secrets_in
+from scylla_spark.config.find_secrets import secrets_in
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import place_of
 from scylla_spark.core.records.log_record import LogLine
 from scylla_spark.core.redaction import Redaction
-from scylla_spark.executors.log_memory import LogMemory
+from scylla_spark.executors.log_ring import LogMemory
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.attempt_lines import AttemptLines, AttemptName, LeasedRows
 from scylla_spark.services.dispatch.log_queue import LogQueue, Waiting

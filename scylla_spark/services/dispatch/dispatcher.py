@@ -33,6 +33,7 @@ from scylla_spark.io.delta.open_tasks import OpenTasksReader
 from scylla_spark.io.delta.passing_errors import is_passing
 from scylla_spark.io.delta.table_reader import TableReader
 from scylla_spark.io.kafka.broker_clock import clock_offset_us
+from scylla_spark.io.kafka.send_together import together
 from scylla_spark.io.kafka.topics import producer
 from scylla_spark.services.dispatch.attempt_lines import AttemptName, LeasedRows
 from scylla_spark.services.dispatch.attempt_logs import TakesLines
@@ -133,6 +134,7 @@ class Dispatcher:
         self.desk = Desk(settings, self.mailbox, self.engine, self._certain_until_us, self._leased_lines)
         self._ticker: Ticker | None = None
         self._producer: Any = None
+        self._together: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._rules: Rules | None = None  # as the tables say; not before `start`
         self._follow_ups = FollowUpSender(settings.topics, self._known_rules, self._followed_up)
         self._fences: dict[Tenure, tuple[Fence, int]] = {}  # the newest of each, and the wall clock when it was sent
@@ -166,7 +168,9 @@ class Dispatcher:
         self.executors[UNSANDBOXED] = unsandboxed()
         self.executors[UNSANDBOXED].start(self.finished)
         tasks = TasksTail(self.settings, rules, self.mailbox, self.engine, self, self._around.tables.marks)
-        self.use(producer(self.settings, linger_ms=0), tasks, self._outcomes)
+        sender = producer(self.settings, linger_ms=0)
+        self._together = together(sender)
+        self.use(sender, tasks, self._outcomes)
         self._queues_known = False
         located = self.settings.model_copy(update={"partitions": rules.partitions})
         self._follower = QueueFollower(located, self._readers, self._put_queues)
@@ -296,8 +300,14 @@ class Dispatcher:
         start_by_us = self._certain_until_us()
         self.engine.tick(now, room, start_by_us=start_by_us)
         self.measures.leased(self.engine.ended_leases())
+        with self._together():
+            self._carry_out(self.engine.take_actions())
+        self._report_defects()
+        self._glance = _Glance(self.engine.choked, len(self.engine.runs))
+
+    def _carry_out(self, actions: Sequence[action.Action]) -> None:
         lookups: dict[Tenure, list[TaskKey]] = {}
-        for item in self.engine.take_actions():
+        for item in actions:
             if isinstance(item, action.Release):
                 self._release(item)
             elif isinstance(item, action.Lookup):
@@ -306,8 +316,6 @@ class Dispatcher:
                 self._perform(item)
         for tenure, keys in lookups.items():
             self._questions.look_up(tenure, keys)
-        self._report_defects()
-        self._glance = _Glance(self.engine.choked, len(self.engine.runs))
 
     def begun(self) -> dict[int, int]:
         """Which invocations run, and since when (id → microseconds since the epoch)."""
@@ -359,7 +367,7 @@ class Dispatcher:
             case action.Send(_, _, records, content):
                 if content is not None:
                     self._outcomes.expect(records[0], content)
-                self._send(item.tenure, item.fence, records)
+                self._send(item.tenure, item.fence, records, content)
             case action.SendFence(tenure, fence, record):
                 failpoint.reach("dispatch.take.fencing")
                 self._fences[tenure] = fence, self._around.wall_us()
@@ -390,21 +398,32 @@ class Dispatcher:
     def _followed_up(self, number: int, failure: Failure | None) -> None:
         self.mailbox.post(lambda now: self.engine.followed_up(number, failure, now))
 
-    def _send(self, tenure: Tenure, fence: Fence, records: list[bytes]) -> None:
-        """Appends records in order; the engine hears once, when the last is acknowledged or any failed."""
+    def _send(self, tenure: Tenure, fence: Fence, records: list[bytes], content: OutcomeRecord | None = None) -> None:
+        """Appends records in order; the engine hears once, when the last is acknowledged or any failed.
+
+        With the `content` of the only record it also hears where that stands, which saves the wait until it is read back.
+        """
         begun = self._around.boot_us()
+        offset = -1  # of the record acknowledged last
+
+        def hear(error: BaseException | None, now: int) -> None:
+            if error is None and content is not None:
+                self.engine.landed(tenure, offset, content, now)
+            self.engine.sent(tenure, fence, ok=error is None, now=now)
 
         def told(error: BaseException | None) -> None:
             if error is not None:
                 log.warning("send failed", partition=tenure.partition, error=repr(error))
             self.measures.persisted(self._around.boot_us() - begun)
-            self.mailbox.post(lambda now: self.engine.sent(tenure, fence, ok=error is None, now=now))
+            self.mailbox.post(partial(hear, error))
 
         pending = Acknowledgements(len(records), told)
 
-        def acknowledged(metadata: object) -> None:
+        def acknowledged(metadata: Any) -> None:
+            nonlocal offset
             failpoint.reach("dispatch.send.acknowledged")
-            pending.acknowledged(metadata)
+            offset = metadata.offset
+            pending.acknowledged()
 
         try:
             failpoint.reach("dispatch.send.begun")
@@ -540,6 +559,8 @@ class Dispatcher:
             RuntimeError: this machine's clock is wrong, as the append time of our own fence shows.
         """
         failpoint.reach("dispatch.facts.read_back")
+        if self.engine.has_read(tenure, next_offset):
+            return  # all of it is ours, and was acknowledged before
         plain = [(found.offset, found.record) for found in records]
         for found in records:
             if isinstance(found.record, OutcomeRecord) and found.record.kind == "fence":

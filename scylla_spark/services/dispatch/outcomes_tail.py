@@ -13,6 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.records.fact import OutcomeRecord, Unreadable, decode
 from scylla_spark.core.tenure import Tenure
+from scylla_spark.io.kafka.fetch_pace import pace_of
 from scylla_spark.io.kafka.topics import consumer
 
 log = structlog.get_logger("dispatch")
@@ -54,6 +55,8 @@ class OutcomesTail:
         self._controls: SimpleQueue[tuple[Tenure | None, int | None]] = SimpleQueue()
         self._stopping = threading.Event()
         self._reader: KafkaConsumer = None
+        self._pace: Callable[[bool], None] = lambda _hurries: None
+        self._only_own = True  # what was read in this turn
         self._thread = threading.Thread(target=self._run, name="outcomes-tail", daemon=True)
 
     def start(self) -> None:
@@ -83,16 +86,21 @@ class OutcomesTail:
     def _run(self) -> None:
         try:
             with consumer(self._settings) as reader:
-                self.use(reader)
+                self.use(reader, pace_of(reader))
                 while not self._stopping.is_set():
                     self.turn(wait_s=1.0)
         except BaseException as error:
             self.failure = error
             log.error("outcomes tail ended", error=repr(error))
 
-    def use(self, reader: KafkaConsumer) -> None:
-        """Reads by this consumer."""
-        self._reader = reader
+    def use(self, reader: KafkaConsumer, pace: Callable[[bool], None] = lambda _hurries: None) -> None:
+        """Reads by this consumer.
+
+        Args:
+            reader: a consumer, or what is like one.
+            pace: says whether it is to be told at once of what comes.
+        """
+        self._reader, self._pace = reader, pace
 
     def turn(self, *, wait_s: float) -> None:
         """Begins or ends to read partitions as asked for, and reads what has come; waits for either, some time at most."""
@@ -129,12 +137,19 @@ class OutcomesTail:
                 self._ended(self._owned[place.partition], end)
 
     def _poll(self) -> None:
-        for place, records in self._reader.poll(timeout_ms=POLL_MS).items():
+        """Reads what has come. Nobody waits for what we have written ourselves: that counts as soon as it is acknowledged."""
+        self._only_own = True
+        found = self._reader.poll(timeout_ms=POLL_MS)
+        for place, records in found.items():
             tenure = self._owned.get(place.partition)
             if tenure is not None:
-                found = [Delivered(record.offset, self._decoded(record.value), record.timestamp) for record in records]
-                self._deliver(tenure, found, records[-1].offset + 1)
+                read = [Delivered(record.offset, self._decoded(record.value), record.timestamp) for record in records]
+                self._deliver(tenure, read, records[-1].offset + 1)
+        self._pace(not (found and self._only_own))
 
     def _decoded(self, value: bytes | None) -> OutcomeRecord | Unreadable:
         own = self._expected.pop(value, None) if value is not None else None
-        return own if own is not None else decode(value)
+        if own is not None:
+            return own
+        self._only_own = False
+        return decode(value)

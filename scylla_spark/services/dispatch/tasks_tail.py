@@ -24,7 +24,7 @@ from scylla_spark.config.settings import Settings
 from scylla_spark.core.engine.action import Confirm
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.records.command import Command, Rejection, Rules, validate
-from scylla_spark.core.records.rejection import DEFECT
+from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.tenure import Tenure
 from scylla_spark.duration import duration_us

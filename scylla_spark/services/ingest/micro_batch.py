@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
-from scylla_spark.core.records.rejection import DEFECT
+from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.errors import ConfigError
-from scylla_spark.io.host.jvm_errors import value_failed
+from scylla_spark.io.host.jvm_error_cause import value_failed
 from scylla_spark.io.kafka.batch_guard import NO_POISON, Poison
 from scylla_spark.io.kafka.stream_offsets import Batch, Range
 from scylla_spark.transforms.portions import CUT, Portion, judge_portion

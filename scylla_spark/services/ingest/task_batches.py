@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from scylla_spark import failpoint
 from scylla_spark.core.records.command import Rules
-from scylla_spark.core.records.rejection import DEFECT
+from scylla_spark.core.records.rejection_reason import DEFECT
 from scylla_spark.io.delta.spark_tables import Extent, Tables, before, bounds
 from scylla_spark.io.kafka.stream_offsets import Range
 from scylla_spark.schemas import REJECTED

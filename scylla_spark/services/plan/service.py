@@ -9,6 +9,7 @@ import structlog
 from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.errors import ConfigError, SchedulerError
 from scylla_spark.io.kafka.single_writer import SoleHolder
 from scylla_spark.services.metrics_server import MetricsServer
@@ -80,6 +81,10 @@ class PlanService:
                     raise
                 except (SchedulerError, KafkaError) as error:
                     log.warning("planning begins again", why=str(error))
+                    self._stop.wait(_AGAIN_S)
+                except StateInDoubt:
+                    self._metrics.met_defect()
+                    log.exception("a defect of scylla-spark: planning begins again from its log")
                     self._stop.wait(_AGAIN_S)
         except BaseException as error:
             self._failure = error

@@ -13,13 +13,13 @@ import structlog
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.plan.planner import Planner
-from scylla_spark.core.plan.state.entry import Handed
+from scylla_spark.core.plan.state.schedule_entry import Handed
 from scylla_spark.core.plan.tables.changes import WHOLE, Cursor, Fired, Pending, bridged, counted, ranges
 from scylla_spark.core.plan.tables.commit import Commit
 from scylla_spark.core.plan.tables.watch import Growth, Place, Wanted
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import SchedulerError
-from scylla_spark.io.delta.watched.watched_table import MOST_COMMITS, TableTrouble, WatchedTable, located
+from scylla_spark.io.delta.watched.commit_follower import MOST_COMMITS, TableTrouble, WatchedTable, located
 
 log = structlog.get_logger("plan")
 

@@ -20,11 +20,11 @@ from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.queue import QueueLimits
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.queues_in_force import start_definitions
 from scylla_spark.core.records.command import ENQUEUE, Command
 from scylla_spark.core.records.fact import Fence, OutcomeRecord, Unreadable, decode
+from scylla_spark.core.storable_instants import LATEST_US
 from scylla_spark.core.stored_task_records import Known
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import SUCCEEDED, YIELDED, Invocation, Outcome, Retry

@@ -11,6 +11,7 @@ from scylla_spark.core.attempt_note import WorkNote
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
+from scylla_spark.core.engine.external_rate_limits import RateLimits
 from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.demand import Demand, Demands
@@ -19,7 +20,6 @@ from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.memory_use import size_of
 from scylla_spark.core.engine.partition import ACTIVE, Partition
 from scylla_spark.core.engine.queue import Gate, Gates
-from scylla_spark.core.engine.rate_limits import RateLimits
 from scylla_spark.core.engine.ready import Place
 from scylla_spark.core.engine.runs import Run
 from scylla_spark.core.engine.state import EngineState

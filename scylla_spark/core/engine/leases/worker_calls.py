@@ -14,8 +14,8 @@ from typing import Any, Final
 from scylla_spark.core.engine import action
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.leasing import Leasing
+from scylla_spark.core.engine.leases.repeated_calls import Requests
 from scylla_spark.core.engine.leases.reports import LeaseReports
-from scylla_spark.core.engine.leases.requests import Requests
 from scylla_spark.core.engine.leases.worker_session import NOTHING_TOLD, Lease, WorkerSession
 from scylla_spark.core.engine.outbox import NEVER
 from scylla_spark.core.engine.state import EngineState

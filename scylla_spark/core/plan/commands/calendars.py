@@ -11,7 +11,7 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.defects import Defects
 from scylla_spark.core.plan.state.group_writer import GroupWriter
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.plan.triggers.timing import Timing
+from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.errors import ArgumentError
 
 

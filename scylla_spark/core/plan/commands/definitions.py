@@ -16,13 +16,13 @@ from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import read_schedule, stored_schedule
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
+from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
-from scylla_spark.core.plan.triggers.timing import Timing
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.trigger import AtTimes, OnRuns, leaves
 from scylla_spark.core.plan.triggers.without_deleted import without_work

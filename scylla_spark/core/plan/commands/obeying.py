@@ -15,7 +15,7 @@ from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 from scylla_spark.errors import ConflictError, NotFoundError, SchedulerError
 
 Stepwise = Callable[[PlanCommand, int, str], Steps]
@@ -77,7 +77,7 @@ class Obeying:
                 offset, append_us, value, refused, "What was done of it before that stands; ask for less at once."
             )
         except Exception as error:  # a defect of ours that this command meets must not stop all others
-            self._refuse(offset, append_us, value, Refused(*rejection.of_defect(error), found.id))
+            self._refuse(offset, append_us, value, Refused(*rejection_reason.of_defect(error), found.id))
 
     def _carry_out(self, offset: int, command: PlanCommand, now: int) -> None:
         failpoint.reach("plan.command")

@@ -12,11 +12,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from scylla_spark.core.bounded_text import clean
-from scylla_spark.core.instant_range import LATEST_US
 from scylla_spark.core.plan.state.audit_entry import MOST_ENTRIES, AuditFields
 from scylla_spark.core.plan.strict_json import Name, Text
 from scylla_spark.core.plan.triggers.trigger import Scalar
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
+from scylla_spark.core.storable_instants import LATEST_US
 
 VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 512 * 1024
@@ -142,11 +142,11 @@ def read_command(value: bytes | None) -> PlanCommand | Refused:
     try:
         return _command(value)
     except ValidationError as error:
-        return Refused(*rejection.of_form(error), _id_of(value))
+        return Refused(*rejection_reason.of_form(error), _id_of(value))
     except MemoryError:
         raise
     except Exception as error:
-        return Refused(*rejection.of_defect(error), _id_of(value))
+        return Refused(*rejection_reason.of_defect(error), _id_of(value))
 
 
 def _command(value: bytes | None) -> PlanCommand | Refused:
@@ -175,16 +175,16 @@ def _values_of(kind: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     return [one.get("values", {}) for one in found["partitions"]] if kind == "partitions" else []
 
 
-def _trouble(values: dict[str, Any]) -> rejection.Reason | None:
+def _trouble(values: dict[str, Any]) -> rejection_reason.Reason | None:
     """Why values cannot be kept, if they cannot."""
     if _is_deeper(values, MOST_LEVELS):
-        return rejection.said("too_large", f"Values have at most {MOST_LEVELS} levels.")
+        return rejection_reason.said("too_large", f"Values have at most {MOST_LEVELS} levels.")
     try:
         size = len(json.dumps(values, allow_nan=False))
     except ValueError:
-        return rejection.said("not_finite", "Values are finite numbers: not NaN, not Infinity.")
+        return rejection_reason.said("not_finite", "Values are finite numbers: not NaN, not Infinity.")
     if size > MAX_VALUES_BYTES:
-        return rejection.said(
+        return rejection_reason.said(
             "too_large", f"The fields of an event, or values of a partition, have at most {MAX_VALUES_BYTES} bytes."
         )
     return None

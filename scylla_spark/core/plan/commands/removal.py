@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from scylla_spark.core.plan.state.entry import Entry
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.trigger_format import read_trigger
 from scylla_spark.core.plan.triggers.tree import keys_of
 from scylla_spark.core.plan.triggers.without_deleted import without_work

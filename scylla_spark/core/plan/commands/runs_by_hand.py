@@ -6,10 +6,10 @@ from scylla_spark.core.plan.backfill import chosen, planned_between, tag_of
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Backfilled, Launching
-from scylla_spark.core.plan.state.entry import MOST_RUNS, Entry
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import MOST_RUNS, Entry
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
 

@@ -37,7 +37,7 @@ from scylla_spark.core.plan.notices.state import (
 from scylla_spark.core.plan.state.stored_definition import DefinitionChange, StoredDefinition
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.command import ENQUEUE, Command, encode, payload_text
 
 MOST_INCIDENTS: Final = 200
@@ -77,7 +77,7 @@ class Gathering:
         except MemoryError:
             raise
         except Exception as error:
-            self._set_aside(rule.name, rejection.of_defect(error).detail, now)
+            self._set_aside(rule.name, rejection_reason.of_defect(error).detail, now)
 
     def tell(self, rule: RuleDefinition, occurrence: Occurrence, now: int) -> None:
         """Tells of an occurrence, or counts it.

@@ -31,8 +31,8 @@ from scylla_spark.core.plan.notices.notice import (
 )
 from scylla_spark.core.plan.notices.rule_index import RuleIndex
 from scylla_spark.core.plan.notices.state import RULE, SEEN
-from scylla_spark.core.plan.state.entry import Entry, Run
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.stored_definition import read_definition_change
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal

@@ -14,13 +14,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
-from scylla_spark.core.records import rejection
+from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
-which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. A group is written as the lowest version
+which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
+to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
+a place. A group is written as the lowest version
 that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -38,9 +40,18 @@ RUN_ENDED: Final = "run_ended"
 """Kind of the change by which such a run of a schedule that is gone has ended."""
 CAUGHT_UP: Final = "caught_up"
 """Field of a fire whose run no later one cancels, and of a schedule that is told again: numbers of such runs."""
-_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4}
+PROMISED: Final = "promised"
+"""Field of a launch: by when its run is to start and to end, 0 for what nobody looks at; of a schedule that is told again: the same of
+its runs, each behind its number."""
+STARTED: Final = "started"
+"""Kind of the change by which a run that is to start by some time has done so."""
+SILENT_US: Final = "silent_us"
+"""Field of a schedule that is told again: when it was told of last that no run has succeeded."""
+HELD_US: Final = "held_us"
+"""Field of a schedule that is told again: up to when its times wait for a place."""
+_SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_ENDED: 4, STARTED: 7}
+_SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7}
 _LEAVES_KEPT: Final = 4
-_RUNS_CAUGHT_UP: Final = 5
 _ENDS_COUNTED: Final = 6
 
 Change = Sequence[Any]
@@ -141,11 +152,12 @@ def _version_of(change: Change) -> int:
     """The version of groups that a change needs."""
     kind = change[0]
     fields = change[2] if kind in ("fire", "put") else change[1] if kind in ("entry", ENTRY_PART) else {}
-    if kind != "fire" and _counts_ends(fields.get("text", "")):
-        return _ENDS_COUNTED
+    version = _SINCE.get(kind, _COMMON)
     if kind == "put" and len(change) > 3:
-        return _LEAVES_KEPT
-    return _RUNS_CAUGHT_UP if CAUGHT_UP in fields else _SINCE.get(kind, _COMMON)
+        version = _LEAVES_KEPT
+    if kind != "fire" and _counts_ends(fields.get("text", "")):
+        version = _ENDS_COUNTED
+    return max([version, *(since for field, since in _SINCE_FIELD.items() if field in fields)])
 
 
 def _counts_ends(text: str) -> bool:
@@ -188,8 +200,8 @@ def decode(value: bytes) -> Group | Unreadable:
             found.get("begins", False),
         )  # fmt: skip
     except ValidationError as error:
-        return Unreadable(*rejection.of_form(error))
+        return Unreadable(*rejection_reason.of_form(error))
     except MemoryError:
         raise
     except Exception as error:
-        return Unreadable(*rejection.of_defect(error))
+        return Unreadable(*rejection_reason.of_defect(error))

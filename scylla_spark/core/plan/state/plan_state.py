@@ -10,23 +10,28 @@ from typing import Any, Final
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import KINDS, NoticeState
 from scylla_spark.core.plan.state.audit_entry import AUDIT
-from scylla_spark.core.plan.state.entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.plan_log import (
     CAUGHT_UP,
     ENTRY_JOB,
     ENTRY_PART,
+    PROMISED,
     RUN_ENDED,
     RUNS_OF,
+    STARTED,
     TABLE_PART,
     Change,
     Group,
     Partly,
     Position,
 )
+from scylla_spark.core.plan.state.schedule_entry import MOST_LAUNCHES_KEPT, Entry, Handed, Job, Run
 from scylla_spark.core.plan.state.stored_definition import QUEUE, QUEUE_ENTRY, StoredDefinition, read_definition_change
 from scylla_spark.core.plan.state.stored_token import TOKEN, TOKEN_ENTRY, StoredToken, read_token_change
 
 LAUNCHED: Final = "launched"
+LATE: Final = "late"
+OVERDUE: Final = "overdue"
+SILENT: Final = "silent"
 MOST_GRAVES: Final = 100_000  # schedules of one name that go and come again do so soon
 
 
@@ -250,7 +255,9 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
             fire["planned_us"],
             TaskKey(*key),
             fire.get("by_hand", False),
-            caught_up=fire.get(CAUGHT_UP, False),
+            False,
+            fire.get(CAUGHT_UP, False),
+            *fire.get(PROMISED, (0, 0)),
         )
         entry.runs[generation] = run
         state.runs[run.key] = (entry.name, generation)
@@ -258,8 +265,27 @@ def _fire(state: PlanState, entry: Entry, change: Change) -> None:
             entry.launches_us = (*entry.launches_us, fire["at_us"])[-MOST_LAUNCHES_KEPT:]
         elif not run.by_hand:
             entry.launches_us = ()
-    if fire.get("ends_job", True):
-        entry.jobs.pop(generation, None)
+    elif fire["verdict"] in (LATE, OVERDUE):
+        _told_of(entry, generation, fire["verdict"])
+    elif fire["verdict"] == SILENT:
+        entry.silent_us = fire["at_us"]
+    if fire.get("ends_job", True) and generation in entry.jobs:
+        if entry.is_full:
+            entry.held_us = max(entry.held_us, fire["at_us"])
+        del entry.jobs[generation]
+
+
+def _told_of(entry: Entry, generation: int, verdict: str) -> None:
+    """A promise of a run that is broken is told of once."""
+    run = entry.runs.get(generation)
+    if run is not None:
+        entry.runs[generation] = run._replace(start_by_us=0) if verdict == LATE else run._replace(end_by_us=0)
+
+
+def _started(state: PlanState, entry: Entry, change: Change) -> None:
+    run = entry.runs.get(change[2])
+    if run is not None:
+        entry.runs[change[2]] = run._replace(start_by_us=0)
 
 
 def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
@@ -271,6 +297,8 @@ def _cancelled(state: PlanState, entry: Entry, change: Change) -> None:
 def _end(state: PlanState, entry: Entry, change: Change) -> None:
     _, _, generation, outcome, _started_us, finished_us, key = change[:7]
     state.handlers.pop(TaskKey(*key), None)  # also of a run that a later part of a snapshot would have told of
+    if entry.has_no_room:
+        entry.held_us = max(entry.held_us, finished_us)
     run = entry.runs.pop(generation, None)
     if run is not None:
         state.runs.pop(run.key, None)
@@ -319,6 +347,7 @@ _OF_ENTRY: Final[dict[str, Callable[[PlanState, Entry, Change], None]]] = {
     "set": _set,
     "job": _job,
     "fire": _fire,
+    STARTED: _started,
     "cancelled": _cancelled,
     "end": _end,
     ENTRY_JOB: _job,

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.notices.state import RULE_REVISION
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import ENTRY_JOB, ENTRY_PART, RUNS_OF, TABLE_PART, change_bytes
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.state.stored_definition import QUEUE_ENTRY
 from scylla_spark.core.plan.state.stored_token import TOKEN_ENTRY
 

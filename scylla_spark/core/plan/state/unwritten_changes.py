@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_log import (
     MAX_GROUP_BYTES,
     MOST_RECORD_BYTES,
@@ -14,6 +13,7 @@ from scylla_spark.core.plan.state.plan_log import (
     change_bytes,
 )
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 
 _LARGE_BYTES: Final = 32 * 1024
 _RESERVE_BYTES: Final = 512 * 1024  # for what ends a step that is too large: a refusal and answers
@@ -21,6 +21,13 @@ _RESERVE_BYTES: Final = 512 * 1024  # for what ends a step that is too large: a 
 
 class GroupTooLargeError(Exception):
     """One step decides more than a record of the log can hold; what was noted of it before stands, what raised this does not."""
+
+
+class StateInDoubt(BaseException):
+    """A change was made by halves: the state is no longer what the log says, and the planner must begin again from the log.
+
+    It is no `Exception`, so that no guard of one schedule, command or rule takes it for a defect of theirs.
+    """
 
 
 class Journal:
@@ -33,7 +40,7 @@ class Journal:
     Attributes:
         changes: that no group holds yet.
         size: how many bytes they take in a record.
-        watchers: called after each change.
+        watchers: called after each change, when all that belong to it are made and kept.
     """
 
     def __init__(self, state: PlanState, group_bytes: int = SOFT_GROUP_BYTES) -> None:
@@ -61,15 +68,16 @@ class Journal:
 
         Raises:
             GroupTooLargeError: no record could hold them with what was decided before them; nothing is changed.
+            StateInDoubt: one of them cannot be made.
+            Exception: a watcher has failed; all changes stand, and all other watchers know of them.
         """
-        sizes = [change_bytes(change) for change in changes]
-        self._check(sum(sizes))
-        for change, size in zip(changes, sizes, strict=True):
-            self._make(change, size)
+        size = sum(map(change_bytes, changes))
+        self._check(size)
+        self._make(changes, size)
 
     def conclude(self, *change: Any) -> None:
         """Makes a change that ends a step, and is small: there is room for it when there is none for anything else."""
-        self._make(change, change_bytes(change))
+        self._make((change,), change_bytes(change))
 
     def keep(self, *change: Any) -> None:
         """Keeps a change that the state has already: a part of a snapshot."""
@@ -85,12 +93,34 @@ class Journal:
         changes, self.changes, self.size = self.changes, [], 0
         return changes
 
-    def _make(self, change: Change, size: int) -> None:
-        self.state.apply(change)
-        self.changes.append(change)
+    def _make(self, changes: Sequence[Change], size: int) -> None:
+        self._apply(changes)
+        self.changes += changes
         self.size += size
-        for watcher in self.watchers:
-            watcher(change)
+        self._tell(changes)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            try:
+                self.state.apply(change)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise StateInDoubt(f"a change of kind {change[0]!r} cannot be made") from error
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        """Calls all watchers, also behind one that fails: what they keep must not fall behind for a defect of another."""
+        met: Exception | None = None
+        for change in changes:
+            for watcher in self.watchers:
+                try:
+                    watcher(change)
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    met = met or error
+        if met is not None:
+            raise met
 
     def _check(self, more: int) -> None:
         """Whether there is room: large changes have less of it, so that many small ones still fit behind them."""

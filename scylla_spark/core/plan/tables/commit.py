@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from scylla_spark.core.plan.tables.header import Header, as_header, json_object, physical_name
+from scylla_spark.core.plan.tables.table_metadata import Header, as_header, json_object, physical_name
 from scylla_spark.core.plan.triggers.trigger import Operation
 
 MAX_LINE: Final = 16 * 2**20

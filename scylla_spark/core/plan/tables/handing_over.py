@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from scylla_spark.core.plan.state.entry import Entry, Handed, Job, Latch
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.state.schedule_entry import Entry, Handed, Job, Latch
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnTable, Trigger, leaves
 
 TABLE: Final = "table"

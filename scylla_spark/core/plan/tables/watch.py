@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from scylla_spark import failpoint
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Handed, Latch
 from scylla_spark.core.plan.state.plan_log import TABLE_PART, Change
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Handed, Latch
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import TABLE, claim_of, moved
 from scylla_spark.core.plan.triggers.observations import Watching

@@ -12,12 +12,12 @@ from datetime import date, datetime, timedelta
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
-from scylla_spark.core.instant_range import EARLIEST_US, LATEST_US
 from scylla_spark.core.plan.times import zone
 from scylla_spark.core.plan.times.breaks import Break, Breaks, OnHoliday, breaks_of
 from scylla_spark.core.plan.times.cron import Cron
 from scylla_spark.core.plan.times.recurrence import Recurrence
 from scylla_spark.core.plan.times.zone import DAY_US
+from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 from scylla_spark.errors import ArgumentError
 
 Calendars = Mapping[str, frozenset[date]]

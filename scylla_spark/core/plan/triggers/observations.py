@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
-from scylla_spark.core.plan.schedule_rules import may_wait_alone
-from scylla_spark.core.plan.state.entry import PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.schedule_policies import may_wait_alone, since_us
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on, is_open
-from scylla_spark.core.plan.triggers.seen import held, partitions_with
+from scylla_spark.core.plan.triggers.seen_values import held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
 from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
-from scylla_spark.core.plan.verdicts import OBSOLETE
+from scylla_spark.core.plan.verdicts import OBSOLETE, WAITED_TOO_LONG
 
 _NO_LATCH = Latch()
 
@@ -191,7 +191,7 @@ class Watching:
             self._join(entry, waiting, job)
         elif entry.is_full:
             self._journal.note("job", entry.name, job.generation, job.to_json())
-            self._held[entry.name] = job.generation
+            self._hold(entry, job)
         else:
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
@@ -211,19 +211,31 @@ class Watching:
             or not holds(entry.schedule.trigger, job.latches)
         ):
             return
+        if self.too_old(entry, now):
+            return
         if entry.is_full:
-            self._held[entry.name] = generation
+            self._hold(entry, job)
         else:
             self._launching.fired(entry, job._replace(planned_us=job.planned_us or now), now)
 
-    def too_old(self, entry: Entry, now: int) -> None:
-        """Drops what has been collected for longer than the schedule waits; counting begins anew."""
+    def _hold(self, entry: Entry, job: Job) -> None:
+        """Lets a whole round wait for a place among the jobs that wait, for as long as any of these may."""
+        self._held[entry.name] = job.generation
+        until_us = since_us(job) + entry.schedule.policies.timeout_us
+        self._timers.add(Timer(until_us, entry.name, "timeout", job.generation))
+
+    def too_old(self, entry: Entry, now: int) -> bool:
+        """Drops what has been collected for longer than the schedule waits, and says whether it has; counting begins anew."""
         job = entry.collecting
-        if job is not None and job.first_us + entry.schedule.policies.timeout_us <= now:
-            why = "its trigger has not held within the job timeout"
-            self._journal.fire(
-                entry, generation=job.generation, planned_us=now, at_us=now, verdict=OBSOLETE, why=why
-            )  # fmt: skip
+        if job is None or since_us(job) + entry.schedule.policies.timeout_us > now:
+            return False
+        whole = holds(entry.schedule.trigger, job.latches)  # it has found no place among the jobs that wait
+        why = WAITED_TOO_LONG if whole else "its trigger has not held within the job timeout"
+        planned_us = job.planned_us or now
+        self._journal.fire(
+            entry, generation=job.generation, planned_us=planned_us, at_us=now, verdict=OBSOLETE, why=why
+        )
+        return True
 
     # -- absence --------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from scylla_spark import failpoint
 from scylla_spark.core.plan.defects import Defects
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import Partly
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.triggers.observations import Occurrence, Watching
 
 SECOND: Final = "~"

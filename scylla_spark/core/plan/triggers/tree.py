@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scylla_spark.core.plan.state.entry import Latch
+from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     OnAbsence,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, Protocol, ca
 from urllib.parse import unquote
 
 from scylla_spark.core.plan.tables.commit import MAX_LINE
-from scylla_spark.core.plan.tables.header import Header, as_header, read_header
+from scylla_spark.core.plan.tables.table_metadata import Header, as_header, read_header
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

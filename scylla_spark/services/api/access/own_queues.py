@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from scylla_spark.client.schedules.answers import missing
+from scylla_spark.client.schedules.explanation import missing
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.scopes import Rights

@@ -20,7 +20,7 @@ from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.core.task_filter import read_filter
 from scylla_spark.core.task_state import READY, STATES
 from scylla_spark.services.api.context import JSON, Api, Asked, Own, answers, router
-from scylla_spark.services.api.follow.pulse import STEP_US, STEPS, Beat, Pulse
+from scylla_spark.services.api.follow.activity import STEP_US, STEPS, Beat, Pulse
 from scylla_spark.services.api.http.event_stream import MEDIA_TYPE, EventStream
 from scylla_spark.services.api.tasks.views import KeyView, State, key_view
 

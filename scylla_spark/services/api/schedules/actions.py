@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.client.schedules.answers import explained, gone, missing
+from scylla_spark.client.schedules.explanation import explained, gone, missing
 from scylla_spark.client.schedules.handle import MOST_RUNS_LISTED
 from scylla_spark.client.schedules.history import history
 from scylla_spark.client.schedules.selection import Selection, steer, to_steer

@@ -14,15 +14,15 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from scylla_spark.client.schedules import sets as schedule_sets
-from scylla_spark.client.schedules.answers import missing
+from scylla_spark.client.schedules.explanation import missing
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.commands.removal import Loss, losses
 from scylla_spark.core.plan.schedule_state import quick_state, state_of
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api import problems

@@ -12,8 +12,8 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError
 
 from scylla_spark.client.connection import Connection
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.defaults import DEFAULT_QUEUE
 from scylla_spark.errors import SchedulerError, UnreachableError

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from scylla_spark.client.tasks.repeats import is_same, stands
+from scylla_spark.client.tasks.same_enqueue import is_same, stands
 from scylla_spark.client.tasks.unique_keys import check_named
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey

@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from scylla_spark.errors import UnreachableError
-from scylla_spark.services.api.tasks.bulk import _Answers
+from scylla_spark.services.api.tasks.bulk_enqueue import _Answers
 
 
 class Sender:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from scylla_spark.core.plan.constraint import Concurrency, LastRun
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.entry import Entry, Job, Run
+from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.duration import duration_text
 
@@ -53,6 +53,17 @@ def lane_of(entry: Entry) -> str:
 def since_us(job: Job) -> int:
     """Since when a job waits, as its timeout counts: one that took the place of others has their first instant, but its own time."""
     return job.first_us if job.latches else max(job.first_us, job.planned_us)
+
+
+def promised_us(schedule: Schedule, planned_us: int) -> tuple[int, int]:
+    """By when a run is to start, and by when to end, microseconds since the epoch; 0 for what the schedule does not promise.
+
+    Args:
+        schedule: of the run.
+        planned_us: the time that it is named by.
+    """
+    late_us, within_us = schedule.policies.late_after_us, schedule.policies.end_within_us
+    return (planned_us + late_us if late_us else 0, planned_us + within_us if within_us else 0)
 
 
 def expires_ms(schedule: Schedule, job: Job, starts_us: int) -> int | None:

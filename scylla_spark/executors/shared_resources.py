@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors.handler_surroundings import staying
+from scylla_spark.executors.restore_process import staying
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

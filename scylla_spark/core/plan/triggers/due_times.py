@@ -8,9 +8,9 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_rules import can_be_ahead
-from scylla_spark.core.plan.state.entry import MOST_RUNS, PENDING_TRIGGER, Entry, Job, Latch
+from scylla_spark.core.plan.schedule_policies import can_be_ahead
 from scylla_spark.core.plan.state.plan_log import Change
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
@@ -58,14 +58,12 @@ class Timing:
         self._ahead_us = ahead_us
         self._since_us = since_us
         self._held: set[str] = set()  # schedules whose next time waits until fewer jobs do
-        self._held_us: dict[str, int] = {}  # schedule → times that had come by then may have waited so
         journal.watchers.append(self._watch)
 
     def _watch(self, change: Change) -> None:
         """Goes on with times that wait, once a job has gone."""
         if self._held and change[0] == "fire" and change[1] in self._held:
             self._held.discard(change[1])
-            self._held_us[change[1]] = change[2]["at_us"]
             self._timers.add(Timer(change[2]["at_us"], change[1], "time"))
 
     def begin(self, schedule: Schedule, after_us: int) -> int:
@@ -103,21 +101,31 @@ class Timing:
         failpoint.reach("plan.decide", entry.name)
         schedule = entry.schedule
         due = self._next(schedule, entry.cursor_us)
-        if due is not None and due.starts_us < self._since_us:
-            due = self._catch_up(entry, schedule, due, now)
         for _ in range(MOST_AT_ONCE):
             if due is None or self._decided_us(schedule, due) > now or self._journal.full:
                 break
-            if len(entry.runs) >= MOST_RUNS and self._all_run(entry, schedule, due):
-                return  # `room` goes on
-            if _has_no_place(entry, schedule):
-                self._held.add(entry.name)
-                return  # `_watch` goes on
-            following = self._next(schedule, due.at_us)
-            self._fire(entry, schedule, due, following, now)
-            due = following
+            if self._waits_for_room(entry, schedule, due):
+                return  # `room` and `_watch` go on
+            kept = self._catch_up(entry, schedule, due, now) if self._is_missed(entry, due) else due
+            if kept == due:
+                kept = self._next(schedule, due.at_us)
+                self._fire(entry, schedule, due, kept, now)
+            due = kept
         if due is not None:
             self._timers.add(Timer(max(self._decided_us(schedule, due), entry.next_us), entry.name, "time"))
+
+    def _waits_for_room(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
+        """Whether a time has to wait until fewer runs are active, or fewer jobs wait: it is decided then, as if it came then."""
+        if entry.has_no_room and self._all_run(entry, schedule, due):
+            return True
+        if entry.is_full and _has_jobs_of_their_own(schedule):
+            self._held.add(entry.name)
+            return True
+        return False
+
+    def _is_missed(self, entry: Entry, due: Planned) -> bool:
+        """Whether a time had come before anybody planned again, and does not wait for room either."""
+        return entry.held_us < due.starts_us < self._since_us
 
     def room(self, entry: Entry, now: int) -> None:
         """A run has ended: goes on with what was missed, where so much of it runs already that the rest waits for that."""
@@ -128,11 +136,11 @@ class Timing:
         """Whether a time is one that was missed, or has waited for a place among the jobs that wait, and all such are run."""
         if schedule.policies.catch_up != "all":
             return False
-        return due.starts_us < self._since_us or due.starts_us <= self._held_us.get(entry.name, 0)
+        return due.starts_us < self._since_us or due.starts_us <= entry.held_us
 
     def _fire(self, entry: Entry, schedule: Schedule, due: Planned, following: Planned | None, now: int) -> None:
         next_us = self._decided_us(schedule, following) if following is not None else 0
-        if not isinstance(schedule.trigger, AtTimes) and not _is_simple(schedule.trigger):
+        if not _has_jobs_of_their_own(schedule):
             self._journal.note("set", entry.name, {"cursor_us": due.at_us, "next_us": next_us})
             self._watching.latch(entry, due.leaf, Latch(fired=True), now, due.at_us)
             return
@@ -143,7 +151,7 @@ class Timing:
     def _catch_up(self, entry: Entry, schedule: Schedule, first: Planned, now: int) -> Planned | None:
         """The next fire to run, of those that were missed or come after them; what is not run is noted."""
         policies = schedule.policies
-        oldest_us = now - policies.catch_up_window_us
+        oldest_us = self._since_us - policies.catch_up_window_us
         if policies.catch_up == "all":
             keep_us = oldest_us
         else:
@@ -188,10 +196,8 @@ class Timing:
         return due.starts_us - (self._ahead_us if can_be_ahead(schedule) else 0)
 
 
-def _has_no_place(entry: Entry, schedule: Schedule) -> bool:
-    """Whether a time has to wait since as many jobs do as a schedule may have, and none of its times may be skipped for that."""
-    if schedule.policies.catch_up != "all" or not entry.is_full:
-        return False
+def _has_jobs_of_their_own(schedule: Schedule) -> bool:
+    """Whether each time of a schedule makes a job, and is no branch of a larger trigger."""
     return isinstance(schedule.trigger, AtTimes) or _is_simple(schedule.trigger)
 
 

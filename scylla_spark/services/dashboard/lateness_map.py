@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from scylla_spark.clock import iso
-from scylla_spark.services.dashboard.words import count_text, instant_of, ms_text
+from scylla_spark.services.dashboard.value_texts import count_text, instant_of, ms_text
 
 LEVELS_MS: Final = (100, 1_000, 10_000, 60_000, 600_000)
 """Lateness from which on the next warmer colour is used."""

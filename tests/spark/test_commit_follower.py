@@ -4,7 +4,7 @@ import pytest
 
 from scylla_spark.core.plan.tables.changes import Cursor, begun, counted, ranges
 from scylla_spark.core.plan.triggers.trigger import OnTable
-from scylla_spark.io.delta.watched.watched_table import WatchedTable
+from scylla_spark.io.delta.watched.commit_follower import WatchedTable
 
 FROM_START = Cursor("", -1)
 NOW = 2**62

@@ -11,7 +11,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Situation, decide
 from scylla_spark.core.plan.schedule_state import state_of
-from scylla_spark.core.plan.state.entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
+from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.times.fire_times import Calendars
 from scylla_spark.core.plan.times.planned_times import times_of
 from scylla_spark.core.plan.triggers.tree import described

@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
-from scylla_spark.io.delta.watched import watched_table
+from scylla_spark.io.delta.watched import commit_follower
+from scylla_spark.io.delta.watched.commit_follower import TableTrouble, WatchedTable, located
 from scylla_spark.io.delta.watched.log_files import LocalLog, StoreLog
-from scylla_spark.io.delta.watched.watched_table import TableTrouble, WatchedTable, located
 
 FROM_START = Cursor("", -1)
 
@@ -380,7 +380,7 @@ def test_a_table_that_is_replaced_while_it_is_read_gives_no_commits_of_the_other
         append(path, number)
     table = WatchedTable(path)
     start = seen(table, most=1)[1]
-    read = watched_table.read_commit
+    read = commit_follower.read_commit
 
     def read_after_replacement(*given):
         if given[0] == 1 and not Path(f"{path}.old").exists():
@@ -389,5 +389,5 @@ def test_a_table_that_is_replaced_while_it_is_read_gives_no_commits_of_the_other
                 append(path, number)
         return read(*given)
 
-    monkeypatch.setattr(watched_table, "read_commit", read_after_replacement)
+    monkeypatch.setattr(commit_follower, "read_commit", read_after_replacement)
     assert trouble(table, start).kind == "replaced"

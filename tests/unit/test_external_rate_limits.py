@@ -2,7 +2,7 @@
 
 import pytest
 
-from scylla_spark.core.engine import action, rate_limits
+from scylla_spark.core.engine import action, external_rate_limits
 from scylla_spark.core.engine.bounds import HandlerPolicy, Limits
 from scylla_spark.core.engine.queue import QueueLimits
 from scylla_spark.core.key import TaskKey
@@ -165,7 +165,7 @@ def test_what_is_no_key_or_no_wait_holds_nothing_up(key, after):
 
 
 def test_limits_are_bounded_in_number_and_length(monkeypatch):
-    monkeypatch.setattr(rate_limits, "MOST_KEYS", 1)
+    monkeypatch.setattr(external_rate_limits, "MOST_KEYS", 1)
     world = Harness()
     limited(world, after=10 * 86_400)
     world.enqueue("second", "second", tags=("another",))
@@ -279,7 +279,7 @@ def test_the_tables_are_looked_at_when_a_limit_is_over_for_whose_sake_tasks_were
 
 
 def test_lanes_that_go_on_by_themselves_are_not_kept(monkeypatch):
-    monkeypatch.setattr(rate_limits, "_SLACK", 50)
+    monkeypatch.setattr(external_rate_limits, "_SLACK", 50)
     world = Harness()
     world.engine._rates._sweep_at = 50
     limited(world, after=3_600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scylla_spark.client.scheduler import Scheduler
-from scylla_spark.client.tasks.repeats import is_same
+from scylla_spark.client.tasks.same_enqueue import is_same
 from scylla_spark.clock import from_us, now_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey

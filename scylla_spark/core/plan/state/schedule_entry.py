@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.schedule_format import stored_schedule
-from scylla_spark.core.plan.state.plan_log import CAUGHT_UP
+from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED
 
 PENDING_TRIGGER: Final = "pending_trigger"
 PENDING_CONSTRAINT: Final = "pending_constraint"
@@ -82,6 +82,8 @@ class Run(NamedTuple):
         by_hand: it was asked for, so policies do not count it.
         cancelled: it was asked to end before it began.
         caught_up: it is one of all the times that were missed, and no later one cancels it.
+        start_by_us: when it is told of that it has not started; 0: never, or it has started, or was told of.
+        end_by_us: when it is told of that it has not ended; 0: never, or it was told of.
     """
 
     generation: int
@@ -90,12 +92,20 @@ class Run(NamedTuple):
     by_hand: bool = False
     cancelled: bool = False
     caught_up: bool = False
+    start_by_us: int = 0
+    end_by_us: int = 0
 
     @classmethod
-    def of(cls, found: list[Any], *, caught_up: bool = False) -> Run:
-        """From a list of its fields; whether it is caught up stands elsewhere."""
+    def of(cls, found: list[Any], *, caught_up: bool = False, promised: Sequence[int] = (0, 0)) -> Run:
+        """From a list of its fields.
+
+        Args:
+            found: its first five.
+            caught_up: as it stands elsewhere.
+            promised: by when it is to start and to end, likewise.
+        """
         by_hand, cancelled = (*found[3:], False, False)[:2]
-        return cls(found[0], found[1], TaskKey(*found[2]), by_hand, cancelled, caught_up)
+        return cls(found[0], found[1], TaskKey(*found[2]), by_hand, cancelled, caught_up, *promised)
 
 
 class Handed(NamedTuple):
@@ -155,9 +165,12 @@ class Entry:
         changed_us: when.
         cursor_us: fires planned until then are decided.
         next_us: when the next fire by time is to be decided, at the earliest; 0: none is.
+        held_us: times that had come by then and are not decided wait for a place among its jobs or runs: no planner missed them; 0: none
+            does.
         generation: number of its last job.
         failures: failed runs in a row.
         last_success_us: when its last successful run ended; 0: none did.
+        silent_us: when it was told of last that none has for too long; 0: never.
         launches_us: its latest launches, as many as rate limits look at.
         jobs: generation → job.
         runs: generation → run that has not ended.
@@ -177,9 +190,11 @@ class Entry:
     changed_us: int = 0
     cursor_us: int = 0
     next_us: int = 0
+    held_us: int = 0
     generation: int = 0
     failures: int = 0
     last_success_us: int = 0
+    silent_us: int = 0
     launches_us: tuple[int, ...] = ()
     jobs: dict[int, Job] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
@@ -201,6 +216,11 @@ class Entry:
         """Whether as many jobs wait as may; one that collects is none of them."""
         return sum(job.state != PENDING_TRIGGER for job in self.jobs.values()) >= MOST_JOBS
 
+    @property
+    def has_no_room(self) -> bool:
+        """Whether so many runs are active that no other is launched."""
+        return len(self.runs) >= MOST_RUNS
+
     def active(self) -> list[Run]:
         """Runs that policies count."""
         return [run for run in self.runs.values() if not run.by_hand and not run.cancelled]
@@ -212,6 +232,7 @@ class Entry:
             "jobs": [job.to_json() for job in self.jobs.values()],
             "runs": [run[:_RUN_FIELDS] for run in self.runs.values()],
             CAUGHT_UP: [generation for generation, run in self.runs.items() if run.caught_up],
+            PROMISED: [run[:1] + run[-2:] for run in self.runs.values() if any(run[-2:])],
             "seen_us": {str(leaf): at for leaf, at in self.seen_us.items()},
             "tables": {str(leaf): handed for leaf, handed in self.tables.items()},
         }
@@ -224,7 +245,11 @@ class Entry:
         entry.keys, entry.launches_us = tuple(entry.keys), tuple(entry.launches_us)
         entry.jobs = {job["generation"]: Job.of(job) for job in found.get("jobs", ())}
         caught_up = frozenset(found.get(CAUGHT_UP, ()))
-        entry.runs = {run[0]: Run.of(run, caught_up=run[0] in caught_up) for run in found.get("runs", ())}
+        promised = {number: by for number, *by in found.get(PROMISED, ())}
+        entry.runs = {
+            run[0]: Run.of(run, caught_up=run[0] in caught_up, promised=promised.get(run[0], (0, 0)))
+            for run in found.get("runs", ())
+        }
         entry.seen_us = {int(leaf): at for leaf, at in found.get("seen_us", {}).items()}
         entry.tables = {int(leaf): Handed.of(handed) for leaf, handed in found.get("tables", {}).items()}
         return entry

@@ -1,4 +1,4 @@
-"""`python -m scylla_spark.bench.bare_deployment FOLDER`: a broker and a Spark session on a folder, nothing else: the floor of a start."""
+"""`python -m scylla_spark.bench.start_floor FOLDER`: a broker and a Spark session on a folder, nothing else: the floor of a start."""
 
 from __future__ import annotations
 

@@ -4,16 +4,16 @@ import os
 
 import pytest
 
-from scylla_spark.executors import handler_surroundings
-from scylla_spark.executors.handler_surroundings import Surroundings
-from scylla_spark.executors.resources import setup
+from scylla_spark.executors import restore_process
+from scylla_spark.executors.restore_process import Surroundings
+from scylla_spark.executors.shared_resources import setup
 
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """This process's surroundings, which are as they are now when the test has ended."""
     before, folder = dict(os.environ), os.getcwd()
-    monkeypatch.setattr(handler_surroundings, "_ours", [])
+    monkeypatch.setattr(restore_process, "_ours", [])
     yield Surroundings()
     os.chdir(folder)
     os.environ.clear()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scylla_spark.core.plan.state.entry import Latch
+from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.triggers.tree import key_of
 from scylla_spark.core.plan.triggers.trigger import OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 

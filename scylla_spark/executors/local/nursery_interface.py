@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Protocol
 
 from scylla_spark.core.task import Invocation
+from scylla_spark.executors.local.received_notes import Heard
 
 
 class ChildEnd(Hashable, Protocol):
@@ -16,6 +17,7 @@ class ChildEnd(Hashable, Protocol):
     pid: int
     deaf: bool
     fault: str
+    heard: Heard
     sock: socket.socket
 
     @property

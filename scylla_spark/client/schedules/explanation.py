@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from scylla_spark.client.connection import Connection
-from scylla_spark.client.schedules import explain as schedule_explain
+from scylla_spark.client.schedules import explanation_words as schedule_explain
 from scylla_spark.client.schedules.history import ScheduleHistory, history
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.schedule_state import state_of
-from scylla_spark.core.plan.state.entry import Entry
 from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.errors import NotFoundError
 from scylla_spark.io.delta.plan_queries import Row
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from scylla_spark.core.plan.tables.changes import Cursor
 from scylla_spark.core.plan.tables.commit import Commit, Unreadable, read_commit
-from scylla_spark.core.plan.tables.header import Header
+from scylla_spark.core.plan.tables.table_metadata import Header
 from scylla_spark.core.plan.triggers.trigger import OnTable
 from scylla_spark.errors import ArgumentError
 from scylla_spark.io.delta.watched.log_files import (

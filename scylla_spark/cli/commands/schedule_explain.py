@@ -10,7 +10,7 @@ from scylla_spark.cli.context import Context, context, instant
 from scylla_spark.cli.output import printable
 
 if TYPE_CHECKING:
-    from scylla_spark.core.plan.state.entry import Entry
+    from scylla_spark.core.plan.state.schedule_entry import Entry
 
 Name = Annotated[str, typer.Argument(help="The schedule")]
 _INSTANTS = ("planned_at", "until_at", "decided_at", "scheduled_time")
@@ -28,7 +28,7 @@ def explain(
     at: Annotated[str | None, typer.Option(help="Of this time: an instant, or a local time of its trigger")] = None,
 ) -> None:
     """Say why a schedule ran or did not, and what it waits for."""
-    from scylla_spark.client.schedules.answers import explained
+    from scylla_spark.client.schedules.explanation import explained
     from scylla_spark.clock import now_us
 
     cli, now = context(ctx), now_us()
@@ -46,7 +46,7 @@ def fires(
     limit: Annotated[int, typer.Option(help="Most rows, to 10000")] = 100,
 ) -> None:
     """List what was decided about a schedule, the newest first: launched, skipped, missed and so on, and why."""
-    from scylla_spark.client.schedules.answers import gone
+    from scylla_spark.client.schedules.explanation import gone
     from scylla_spark.client.schedules.history import history
     from scylla_spark.io.delta.task_queries import check_limit
 

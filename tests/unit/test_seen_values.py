@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from scylla_spark.core.plan.state.entry import Latch
-from scylla_spark.core.plan.triggers.seen import all_by_name, held, last_of_each, partitions_with
+from scylla_spark.core.plan.state.schedule_entry import Latch
+from scylla_spark.core.plan.triggers.seen_values import all_by_name, held, last_of_each, partitions_with
 from scylla_spark.core.plan.triggers.trigger import AnyOf, OnEvent
 from tests.support.planner_harness import PlannerHarness
 

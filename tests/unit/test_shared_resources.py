@@ -6,14 +6,14 @@ import pytest
 
 from scylla_spark import handler, setup
 from scylla_spark.errors import ArgumentError
-from scylla_spark.executors import resources
+from scylla_spark.executors import shared_resources
 from scylla_spark.testing import call, world
 
 
 @pytest.fixture(autouse=True)
 def _nothing_else(monkeypatch):
-    monkeypatch.setattr(resources, "_declared", [])
-    monkeypatch.setattr(resources, "_open", [])
+    monkeypatch.setattr(shared_resources, "_declared", [])
+    monkeypatch.setattr(shared_resources, "_open", [])
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_it_is_made_by_the_first_call_and_torn_down_once_the_newest_first(said):
 
     assert said == []
     assert (client(), client(), server()) == ("client of server", "client of server", "server")
-    resources.end_all()
-    resources.end_all()
+    shared_resources.end_all()
+    shared_resources.end_all()
     assert said == ["server begins", "client ends", "server ends"]
 
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_made_is_tried_again_and_what_cannot_be_torn_down_keeps_n
     with pytest.raises(OSError, match="not yet"):
         late()
     assert (late(), broken()) == ("there", 1)
-    resources.end_all()
+    shared_resources.end_all()
     assert said == ["late ends"]
     assert "broken cannot be torn down" in caplog.text
 
@@ -98,7 +98,7 @@ def test_a_world_tears_down_at_its_end_and_handlers_are_called_as_elsewhere(said
         return connection()
 
     assert call(shares).result == {"open": True}
-    resources.end_all()
+    shared_resources.end_all()
     with world([shares]) as w:
         task = w.enqueue("shares")
         w.advance()

@@ -26,11 +26,12 @@ class Folded:
 
     def add(self, command: Command) -> None:
         """Joins one command; idempotent and commutative."""
-        if command.kind == ENQUEUE and (self.data is None or command.offset > self.data.offset):
-            self.data = command
-        if command.kind == ENQUEUE and (self.first is None or command.offset < self.first.offset):
-            self.first = command
-        if command.kind == CANCEL and (self.cancel is None or command.offset > self.cancel.offset):
+        if command.kind == ENQUEUE:
+            if self.data is None or command.offset > self.data.offset:
+                self.data = command
+            if self.first is None or command.offset < self.first.offset:
+                self.first = command
+        elif self.cancel is None or command.offset > self.cancel.offset:
             self.cancel = command
 
 

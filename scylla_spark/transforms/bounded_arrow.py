@@ -63,8 +63,7 @@ def chunks(items: Iterator[T], size_of: Callable[[T], int]) -> Iterator[list[T]]
 
 def most_bytes(*texts: str | None) -> int:
     """How large texts are together as UTF-8, at most."""
-    whole = "".join(filter(None, texts))
-    return len(whole) if whole.isascii() else 4 * len(whole)
+    return sum([len(text) if text.isascii() else 4 * len(text) for text in texts if text])
 
 
 def row_batch(rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> pa.RecordBatch:

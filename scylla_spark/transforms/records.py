@@ -261,8 +261,10 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[_Record]:
             batch = whole.slice(start, _SLICE_ROWS)
             appended = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
             columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+            if min(appended) < EARLIEST_US or max(appended) >= LATEST_US:
+                appended = [min(max(at, EARLIEST_US), LATEST_US - 1) for at in appended]
             for partition, offset, key, value, at in zip(*columns, appended, strict=True):
-                yield _Record(partition, offset, min(max(at, EARLIEST_US), LATEST_US - 1), key, value)
+                yield _Record(partition, offset, at, key, value)
 
 
 def _rejected(record: _Record, reason: str, detail: str) -> _Row:
@@ -393,6 +395,7 @@ def _entry_bytes(entry: _Entry) -> int:
     """How large a task's row is, at most."""
     (_, lane, unique), folded = entry
     data = folded.data
-    return FIXED_BYTES + (
-        most_bytes(lane, unique, data.payload, data.extra, *data.tags) if data else most_bytes(lane, unique)
-    )
+    if data is None:
+        return FIXED_BYTES + most_bytes(lane, unique)
+    size = FIXED_BYTES + most_bytes(lane, unique, data.payload)
+    return size + most_bytes(data.extra, *data.tags) if data.extra or data.tags else size

@@ -195,7 +195,8 @@ def validate(
         The command, or the reason why there is none.
     """
     try:
-        failpoint.reach("judge.command")
+        if failpoint.armed:
+            failpoint.reach("judge.command")
         return _command(partition, offset, append_us, key, value, rules)
     except _Refused as refusal:
         return Rejection(offset, *rejection_reason.said(refusal.reason, refusal.detail))
@@ -228,26 +229,29 @@ def _command(
         _check_time(time_us, enqueued_us, append_us, rules)
         if data is None:
             raise _Refused("missing_field", "taskData: Field required.")
-    tags = record.get("tags") if kind == ENQUEUE else None
-    unknown = {name: value for name, value in record.items() if name not in _FIELDS}
-    return Command(
-        kind=kind,
-        key=TaskKey(time_us, ordering_id, record["uniquenessKey"]),
-        offset=offset,
-        handler=record.get("handler") or rules.default_handler,
-        queue=record.get("queue", DEFAULT_QUEUE),
-        payload=_text("taskData", data or {}),
-        priority=record.get("priority", 0),
-        timeout_ms=record.get("timeout"),
-        retry=_terms(retry) if retry is not None else None,
-        enqueued_us=enqueued_us,
-        extra=_text("unknown fields", unknown) if unknown else None,
-        request_id=record.get("requestId"),
-        grace_ms=record.get("grace") if kind == CANCEL else None,
-        expires_ms=record.get("expires") if kind == ENQUEUE else None,
-        tags=tuple(dict.fromkeys(tags)) if tags else (),
-        traceparent=record.get("traceparent") if kind == ENQUEUE else None,
-        unique=kind == ENQUEUE and record.get("unique") == OPEN_NAME,
+    enqueues = kind == ENQUEUE
+    tags = record.get("tags") if enqueues else None
+    unknown = (
+        None if record.keys() <= _FIELDS else {name: value for name, value in record.items() if name not in _FIELDS}
+    )
+    return Command(  # by place, since names take half a microsecond
+        kind,
+        TaskKey(time_us, ordering_id, record["uniquenessKey"]),
+        offset,
+        record.get("handler") or rules.default_handler,
+        record.get("queue", DEFAULT_QUEUE),
+        _text("taskData", data or {}),
+        record.get("priority", 0),
+        record.get("timeout"),
+        _terms(retry) if retry is not None else None,
+        enqueued_us,
+        _text("unknown fields", unknown) if unknown else None,
+        record.get("requestId"),
+        record.get("grace") if not enqueues else None,
+        record.get("expires") if enqueues else None,
+        tuple(dict.fromkeys(tags)) if tags else (),
+        record.get("traceparent") if enqueues else None,
+        enqueues and record.get("unique") == OPEN_NAME,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scylla_spark.core.key import TaskKey
-from scylla_spark.core.records.command import CANCEL, ENQUEUE, Command
+from scylla_spark.core.records.command import ENQUEUE, Command
 
 
 class Folded:

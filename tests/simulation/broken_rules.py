@@ -26,7 +26,6 @@ RULES = {
     "facts of fenced-off owners are written to the tables": "ingest_ignores_fences",
     "a stored position forgets which fence holds there": "bare_positions",
     "an owner acts on a fact when its send returned": "acts_on_sends",
-    "an acknowledged record counts although not all before it was read": "counts_over_gaps",
     "a failed send is believed to have failed": "trusts_failed_sends",
     "tasks start without fresh membership": "starts_without_membership",
     "children of a frozen dispatcher start what it handed them": "late_starts",
@@ -191,10 +190,6 @@ def _for_good(_process: Process, method: Callable[..., Any], partition: Partitio
     partition.ended.since_us = since
 
 
-def _over_gaps(process: Process, _method: Callable[..., Any], tenure: Any, offset: int, record: Any, now: int) -> None:
-    process.engine.outcome_records(tenure, [(offset, record)], offset + 1, now)
-
-
 def _choke(process: Process, method: Callable[..., Any], *args: Any) -> None:
     method(*args)
     process.engine._unloading.choked = process.engine._unloading.pressed
@@ -299,7 +294,6 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
     "scan_ignores_far_records": _wrap("raise_horizon", lambda _p, method, *args: (method(*args), -2)[1]),
     "forgets_ended": _wrap("scanned", _forget_ended),
     "trusts_failed_sends": _wrap("sent", lambda _p, method, *args, ok, now: method(*args, ok=True, now=now)),
-    "counts_over_gaps": _wrap("landed", _over_gaps),
     "starts_without_membership": _certain,
     "ignores_clock_steps": _blind_to_clocks,
     "offers_of_other_partitions": _wrap("_ours", lambda *_: True, "_feed"),

@@ -164,7 +164,7 @@ def _last_runs(groups: list[Any]) -> None:
 
 
 def _promises(world: PlanWorld, groups: list[Any]) -> None:
-    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, and each late start and end is told of."""
+    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, each late start and end is told of."""
     starts = {
         int(fact.key.uniqueness_key.rsplit("/", 1)[1]): (number, offset)
         for number, log in enumerate(world.outcomes)

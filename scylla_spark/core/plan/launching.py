@@ -23,12 +23,12 @@ from scylla_spark.core.plan.schedule_policies import (
     is_parallel,
     lane_of,
     promised_us,
+    runs_each,
     since_us,
 )
 from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
-    MOST_RUNS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     Entry,
@@ -179,8 +179,10 @@ class Launching:
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, timed: Mapping[str, Any]
     ) -> None:
         policies, active = schedule.policies, entry.active()
-        if entry.has_no_room:
-            self._verdicts.say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
+        if entry.has_no_room and runs_each(schedule):
+            self._waiting.wait_for_place(entry, job, now, timed)
+        elif entry.has_no_room:
+            self._verdicts.say(entry, job, now, SKIPPED, f"{len(entry.runs)} runs are active", timed)
         elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
             self._verdicts.say(entry, job, now, SKIPPED, busy_words(active), timed)
         elif policies.overlap == "buffer_one" and active:

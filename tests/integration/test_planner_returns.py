@@ -8,6 +8,7 @@ from scylla_spark import Settings
 from scylla_spark.clock import now_us
 from scylla_spark.core.key import TaskKey, partition_of
 from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.state import plan_state
 from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fence
 from scylla_spark.io.host.broker import EmbeddedBroker
 from scylla_spark.io.kafka.plan_log_reader import PlanLogReader
@@ -83,6 +84,34 @@ def test_what_came_while_nobody_planned_is_known_before_anything_is_decided(sett
     assert found["paused"].paused
     assert found["paused"].cursor_us == before.entries["paused"].cursor_us, "nothing was caught up"
     assert len(found["ended"].runs) == 1, "the run of before has ended, so the last time that was missed has run"
+
+
+def test_what_cannot_be_applied_is_set_aside_and_all_else_goes_on(settings, monkeypatch):
+    made_put, made_fire = plan_state._WHOLE["put"], plan_state._OF_ENTRY["fire"]
+
+    def put(plan, change):
+        return 1 / 0 if change[1] == "poison" else made_put(plan, change)
+
+    def fire(plan, entry, change):
+        return 1 / 0 if entry.name == "ill" and change[2]["verdict"] == "launched" else made_fire(plan, entry, change)
+
+    monkeypatch.setitem(plan_state._WHOLE, "put", put)
+    monkeypatch.setitem(plan_state._OF_ENTRY, "fire", fire)
+    every = {"kind": "every", "period": "1s"}
+    with sending(settings) as send, planning(settings):
+        for names in (("ill", "well"), ("poison",), ("later",)):
+            definitions = [{"name": name, "handler": "h", "trigger": every, "overlap": "allow_all"} for name in names]
+            send(settings.topics.schedules, encode_command("put", schedules=definitions))
+        eventually(lambda: {name for name, _ in state(settings).runs.values()} == {"well", "later"}, PATIENCE)
+        eventually(lambda: state(settings).entries["ill"].paused, PATIENCE)
+        runs = len(state(settings).runs)
+        eventually(lambda: len(state(settings).runs) >= runs + 6, PATIENCE)
+    found = state(settings)
+    assert found.entries["ill"].note.startswith("paused for a defect of the planner: ZeroDivisionError")
+    assert found.entries.keys() == {"ill", "well", "later"}
+    assert not found.entries["well"].paused
+    assert not found.entries["later"].paused
+    assert found.commands == 3
 
 
 def end_of(send, settings, fence, key: TaskKey):

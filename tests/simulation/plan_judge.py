@@ -164,7 +164,7 @@ def _last_runs(groups: list[Any]) -> None:
 
 
 def _promises(world: PlanWorld, groups: list[Any]) -> None:
-    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, and each late one is told of."""
+    """What is not kept is told of once, whoever plans; no start that was read is told of as missing, each late start and end is told of."""
     starts = {
         int(fact.key.uniqueness_key.rsplit("/", 1)[1]): (number, offset)
         for number, log in enumerate(world.outcomes)
@@ -189,8 +189,10 @@ def _promises(world: PlanWorld, groups: list[Any]) -> None:
     _hold(set(told.values()) <= {1}, f"promises were told of more than once: {told.most_common(3)}")
     for run in world.engine.runs:
         name, planned, generation = run.key.uniqueness_key.split("/")
-        if name == "prompt" and run.begin_us > at(planned) + 4 * SECOND and run.end_us < world.now - 10 * SECOND:
-            _hold(told["late", int(generation)], f"it started late, and nothing says so: {run}")
+        if name == "prompt" and run.end_us < world.now - 10 * SECOND:
+            late, overdue = run.begin_us > at(planned) + 4 * SECOND, run.end_us > at(planned) + 8 * SECOND
+            _hold(told["late", int(generation)] or not late, f"it started late, and nothing says so: {run}")
+            _hold(told["overdue", int(generation)] or not overdue, f"it ended late, and nothing says so: {run}")
 
 
 def _launched(world: PlanWorld, fires: dict[str, list[dict[str, Any]]]) -> None:

@@ -10,6 +10,7 @@ from scylla_spark.clock import to_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.notice_proof import notice_key
 from scylla_spark.core.plan.commands.plan_command import encode_command
+from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.notices.notice import Channel, Channels
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
@@ -46,6 +47,7 @@ class PlannerHarness:
         self._facts = 0
         self._epoch = 0
         self.shadow = PlanState()
+        self.doubts = Doubts()
         self.restart()
 
     def restart(self, after_us: int = 0) -> None:
@@ -57,8 +59,11 @@ class PlannerHarness:
             group = plan_log.decode(value)
             assert not isinstance(group, Unreadable), group
             state.fold(group)
-        self.planner = Planner(state, Fence(self._epoch, "n"), self._ahead_us, self.now, channels=CHANNELS)
+        self.planner = Planner(
+            state, Fence(self._epoch, "n"), self._ahead_us, self.now, channels=CHANNELS, doubts=self.doubts
+        )
         self.turn()
+        self.doubts.are_paused()
 
     def put(self, name: str, trigger: dict[str, Any], **fields: Any) -> tuple[Any, ...]:
         """Stores a schedule; the answer."""

@@ -136,3 +136,99 @@ def test_older_readers_stop_before_promises_and_read_all_else() -> None:
     begin = len(plan.log)
     tells(plan, "started")
     assert json.loads(plan.log[begin])["v"] == 7
+
+
+# -- ends that are read when their time has passed --------------------------------------------------------------------------
+
+
+def ended(plan: PlannerHarness, after_s: float, outcome: str = "succeeded") -> None:
+    """The last run that was launched ended so many seconds after its time; that is read now."""
+    key = key_of(plan.sent[-1])
+    plan.ends(Fact(key, 1, outcome, key.time_us, key.time_us + round(after_s * SECOND), key.time_us, 1))
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "failed", "expired"])
+def test_a_run_that_ended_late_while_nobody_planned_is_told_of_once_with_how_late(outcome) -> None:
+    plan = launched(endWithin="1m")
+    plan.put("alarm", {"kind": "event", "name": "schedule.overdue", "where": {"schedule": "a"}})
+    plan.restart(after_us=300 * SECOND)
+    ended(plan, 95.5, outcome)
+    assert plan.verdicts("a") == ["launched", "overdue"]
+    assert plan.fires[1]["why"] == "it ended 95.5 s after its planned time"
+    assert plan.verdicts("alarm") == ["launched"]
+    plan.pass_s(600)
+    plan.restart(after_us=5 * SECOND)
+    plan.pass_s(600)
+    assert plan.verdicts("a") == ["launched", "overdue"]
+
+
+def test_a_run_that_ended_in_time_while_nobody_planned_is_not_told_of() -> None:
+    plan = launched(endWithin="1m")
+    plan.restart(after_us=300 * SECOND)
+    ended(plan, 60)
+    plan.pass_s(600)
+    assert plan.verdicts() == ["launched"]
+
+
+def test_a_run_that_was_told_of_as_overdue_is_not_told_of_again_when_it_ends() -> None:
+    plan = launched(endWithin="1m")
+    plan.pass_s(90)
+    plan.restart(after_us=5 * SECOND)
+    ended(plan, 120)
+    assert plan.verdicts() == ["launched", "overdue"]
+
+
+def test_a_run_that_was_asked_to_end_is_not_told_of_as_overdue() -> None:
+    plan = launched(endWithin="1m", overlap="cancel_other")
+    plan.event("nothing")
+    plan.to(START + 7_200 * SECOND)
+    assert plan.verdicts() == ["launched", "overdue", "launched"]
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="cancel_other", endWithin="90s")
+    plan.pass_s(120)
+    first = key_of(plan.sent[0])
+    plan.ends(Fact(first, 1, "cancelled", first.time_us, first.time_us + 100 * SECOND))
+    assert plan.verdicts() == ["launched", "launched"]
+
+
+# -- runs that are asked for later than their time --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", TAKES_OVER)
+def test_runs_of_a_backfill_have_no_deadlines(who) -> None:
+    plan = PlannerHarness()
+    plan.put("a", HOURLY, lateAfter="1m", endWithin="2m")
+    begin = START - 5 * 3_600 * SECOND
+    assert plan.ask("backfill", name="a", begin=begin, end=START)[0] == "ok"
+    takes_over(plan, who)
+    plan.pass_s(1_000)
+    for number in range(4):
+        plan.end(number)
+    assert plan.verdicts() == ["launched"] * 5
+
+
+def test_a_run_by_hand_has_deadlines_from_the_moment_that_it_is_asked_for() -> None:
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "event", "name": "e"}, lateAfter="1m", endWithin="2m")
+    plan.pass_s(500)
+    plan.ask("run", name="a")
+    plan.pass_s(59)
+    assert plan.verdicts() == ["launched"]
+    plan.pass_s(61)
+    assert plan.verdicts() == ["launched", "late", "overdue"]
+
+
+def test_a_run_that_is_launched_anew_keeps_what_is_left_of_its_promises() -> None:
+    plan = launched(lateAfter="1m", endWithin="3h")
+    plan.pass_s(120)
+    assert plan.verdicts() == ["launched", "late"]
+    begin = START - 2 * 3_600 * SECOND
+    plan.ask("backfill", name="a", begin=begin, end=begin + SECOND)
+    plan.restart(after_us=3_000 * SECOND)
+    for key in list(plan.planner.state.runs):
+        plan.planner.anew(key, {}, plan.now)
+    plan.turn()
+    plan.ask("pause", names=["a"])
+    plan.pass_s(4 * 3_600)
+    assert plan.verdicts() == ["launched", "late", "launched", "launched", "launched", "overdue"]
+    assert plan.fires[-1]["planned_us"] == START + 3_600 * SECOND

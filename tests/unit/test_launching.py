@@ -10,7 +10,7 @@ import pytest
 from scylla_spark.client.schedules.history import stored
 from scylla_spark.client.schedules.times_already_run import times_that_ran
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state import plan_log, schedule_entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.records.fact import Fact, Unreadable
 from scylla_spark.core.task import Failure
@@ -530,4 +530,72 @@ def test_a_restart_does_not_skip_times_that_wait_for_a_place() -> None:
         plan.restart()
     plan.pass_s(60)
     assert len(plan.launched()) == 130
+    assert "skipped" not in plan.verdicts()
+
+
+# -- so many runs that there is no place for another ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_runs(monkeypatch):
+    """No more than three runs of a schedule are active at once."""
+    monkeypatch.setattr(schedule_entry, "MOST_RUNS", 3)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("overlap", ["buffer_all", "allow_all"])
+def test_times_wait_where_each_is_promised_a_run_and_too_many_are_active(
+    three_runs, overlap: str, restarts: bool
+) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap=overlap, catchUp="none")
+    plan.pass_s(10 * 60 + 5)
+    assert plan.verdicts() == ["launched"] * 3
+    if restarts:
+        plan.restart(after_us=SECOND)
+    for number in range(10):
+        plan.end(number)
+        plan.pass_s(0)
+    assert plan.verdicts() == ["launched"] * 10
+    assert [fire["planned_us"] for fire in plan.fires] == [START + minute * 60 * SECOND for minute in range(1, 11)]
+
+
+@pytest.mark.parametrize("overlap", ["buffer_all", "allow_all"])
+def test_what_happens_waits_too_and_is_said_to(three_runs, overlap: str) -> None:
+    plan = PlannerHarness()
+    plan.put("a", ORDERS, overlap=overlap)
+    for _ in range(5):
+        plan.event("orders")
+    assert plan.verdicts() == ["launched"] * 3 + ["waiting"] * 2
+    assert plan.fires[-1]["why"] == "3 runs are active"
+    plan.restart()
+    plan.end(0)
+    assert plan.verdicts()[5:] == ["launched"]
+    plan.end(1)
+    assert plan.verdicts()[5:] == ["launched"] * 2
+    assert [fire["generation"] for fire in plan.fires[5:]] == [4, 5]
+
+
+def test_a_job_that_has_waited_for_its_constraints_waits_on_where_too_many_runs_are_active(three_runs) -> None:
+    plan = PlannerHarness()
+    plan.put("a", EVERY_MINUTE, overlap="allow_all", constraints=[{"kind": "delay", "delay": "150s"}])
+    plan.pass_s(9 * 60)
+    assert "skipped" not in plan.verdicts()
+    for number in range(4):
+        plan.end(number)
+        plan.pass_s(0)
+    plan.pass_s(160)
+    assert "skipped" not in plan.verdicts()
+    assert [fire["planned_us"] for fire in plan.fires if fire["verdict"] == "launched"] == [
+        START + minute * 60 * SECOND for minute in range(1, 8)
+    ]
+
+
+def test_no_more_jobs_wait_for_a_place_than_may(three_runs, monkeypatch) -> None:
+    monkeypatch.setattr(schedule_entry, "MOST_JOBS", 2)
+    plan = PlannerHarness()
+    plan.put("a", {"kind": "partitions", "dataset": "d", "atLeast": 1}, overlap="buffer_all")
+    for _ in range(9):
+        plan.ask("partitions", name="d", partitions=[{"count": 1}])
+    assert len(plan.planner.state.entries["a"].jobs) == 2
     assert "skipped" not in plan.verdicts()

@@ -3,10 +3,11 @@
 import pytest
 
 from scylla_spark import failpoint
-from scylla_spark.core.plan.state import plan_state
+from scylla_spark.core.plan.state import plan_log, plan_state
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.core.plan.tables.watch import Growth
-from tests.support.planner_harness import SECOND, PlannerHarness
+from scylla_spark.core.records.fact import Fact
+from tests.support.planner_harness import SECOND, PlannerHarness, key_of
 
 EVENT = {"kind": "event", "name": "e"}
 EVERY_MINUTE = {"kind": "cron", "expression": "* * * * *"}
@@ -262,3 +263,173 @@ def test_a_change_that_is_made_by_halves_ends_the_planner_and_the_next_one_goes_
     plan.pass_s(20)
     assert launched(plan) == [*NAMES]
     assert not any(entry.paused for entry in plan.planner.state.entries.values())
+
+
+# -- what brings the state in doubt each time ------------------------------------------------------------------------------
+
+
+def goes_on(plan: PlannerHarness, step, most: int = 9) -> list[float]:
+    """Takes a step as the service does: after a doubt another planner begins from the log, and takes it again; how long each waited, s."""
+    waits: list[float] = []
+    while len(waits) < most:
+        try:
+            step()
+            return waits
+        except StateInDoubt as doubt:
+            waits.append(plan.doubts.note(doubt))
+        while len(waits) < most:
+            try:
+                plan.restart(after_us=SECOND)
+                break
+            except StateInDoubt as doubt:
+                waits.append(plan.doubts.note(doubt))
+    return waits
+
+
+def breaks(monkeypatch, kind: str, concerns) -> None:
+    """Changes of a kind that are of somebody cannot be made, whoever makes them and however often."""
+    for changes in (plan_state._WHOLE, plan_state._OF_ENTRY):
+        if kind in changes:
+            made = changes[kind]
+
+            def fails(*args, made=made):
+                return 1 / 0 if concerns(args[-1]) else made(*args)
+
+            monkeypatch.setitem(changes, kind, fails)
+
+
+def is_launch_of(name: str):
+    return lambda change: change[1] == name and change[2]["verdict"] == "launched"
+
+
+def paused(plan: PlannerHarness) -> list[str]:
+    return [name for name, entry in plan.planner.state.entries.items() if entry.paused]
+
+
+def test_a_schedule_whose_step_brings_the_state_in_doubt_is_paused_and_all_others_go_on(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE, overlap="allow_all")
+    breaks(monkeypatch, "fire", is_launch_of("a-poison"))
+    assert goes_on(plan, lambda: plan.pass_s(70)) == [1]
+    assert goes_on(plan, lambda: plan.pass_s(120)) == []
+    assert paused(plan) == ["a-poison"]
+    note = plan.planner.state.entries["a-poison"].note
+    assert note.startswith("paused for a defect of the planner: ZeroDivisionError: division by zero\n")
+    assert launched(plan).count("z-fine") == launched(plan).count("a-fine-one") >= 3
+
+
+def test_a_schedule_that_is_told_of_an_event_is_set_aside_and_the_event_is_told_to_others(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    breaks(monkeypatch, "fire", is_launch_of("a-poison"))
+    assert goes_on(plan, lambda: plan.event("e")) == [1]
+    assert paused(plan) == ["a-poison"]
+    assert launched(plan) == ["a-fine-one", "z-fine"]
+    assert not plan.refused
+
+
+def test_a_command_that_brings_the_state_in_doubt_is_refused_as_a_defect(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE)
+    breaks(monkeypatch, "put", lambda change: change[1] == "b-poison")
+    assert goes_on(plan, lambda: plan.put("b-poison", EVERY_MINUTE)) == [1]
+    assert list(plan.answers.values())[-1][0] == "rejected"
+    assert [one[2] for one in plan.refused] == ["defect"]
+    assert "ZeroDivisionError" in plan.refused[0][3]
+    assert plan.put("other", EVERY_MINUTE)[0] == "ok"
+    assert not paused(plan)
+    plan.restart()
+    assert not plan.doubts.inputs, "the log is past it"
+
+
+def test_a_command_that_was_half_done_says_that_what_was_done_stands(monkeypatch) -> None:
+    plan = PlannerHarness()
+    names = [f"s{number:03}" for number in range(900)]
+    plan.ask("put", schedules=[{"name": name, "handler": "work", "trigger": EVENT} for name in names])
+    breaks(monkeypatch, "set", lambda change: change[1] == "s899")
+
+    def pause() -> None:
+        try:
+            plan.ask("pause", names=names, note="n" * 400)
+        except StateInDoubt:
+            for group in plan.planner._groups._groups:
+                plan.log.append(plan_log.encode(group))
+                plan.shadow.fold(plan_log.decode(plan.log[-1]))
+            raise
+
+    assert goes_on(plan, pause) == [1]
+    assert 0 < len(paused(plan)) < 900
+    assert list(plan.answers.values())[-1][2] == "What was done of it before that stands."
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a_fact_that_brings_the_state_in_doubt_stops_no_other(monkeypatch, only) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT, lateAfter="1s", constraints=ONE)
+    for name in NAMES[:2]:
+        plan.ask("run", name=name)
+    plan.event("e")
+    breaks(monkeypatch, "fire", lambda change: change[1] == "a-poison" and change[2]["verdict"] == "late")
+    if only:
+        breaks(monkeypatch, "end", lambda change: change[1] == "a-poison")
+    late = [Fact(key_of(one), 1, "succeeded", plan.now + 5 * SECOND, plan.now + 6 * SECOND) for one in plan.sent]
+
+    def ends() -> None:
+        facts = plan._facts
+        try:
+            plan.ends(*late)
+        except StateInDoubt:
+            plan._facts = facts
+            raise
+
+    assert goes_on(plan, ends) == ([1, 1, 1] if only else [1, 1])
+    assert paused(plan) == ["a-poison"]
+    entries = plan.planner.state.entries
+    assert bool(entries["a-poison"].runs) is only
+    assert plan.verdicts("a-fine-one")[-1] in ("late", "launched")
+
+
+def test_a_timer_of_a_paused_schedule_that_brings_the_state_in_doubt_is_passed_over(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT, endWithin="60s")
+    plan.event("e")
+    breaks(monkeypatch, "fire", lambda change: change[1] == "a-poison" and change[2]["verdict"] == "overdue")
+    assert goes_on(plan, lambda: plan.pass_s(70)) == [1, 1]
+    assert paused(plan) == ["a-poison"]
+    assert [one["name"] for one in plan.fires if one["verdict"] == "overdue"] == ["a-fine-one", "z-fine"]
+
+
+def test_a_schedule_that_cannot_be_stopped_without_a_doubt_is_only_paused(monkeypatch) -> None:
+    plan = PlannerHarness(ahead_us=10 * SECOND)
+    put_all(plan, {"kind": "every", "period": "6s"}, overlap="allow_all")
+    breaks(monkeypatch, "cancelled", lambda change: change[1] == "a-poison")
+    breaks(
+        monkeypatch,
+        "fire",
+        lambda change: is_launch_of("a-poison")(change) and change[2]["planned_us"] > plan.now + 9 * SECOND,
+    )
+    assert goes_on(plan, lambda: plan.pass_s(10)) == [1, 1]
+    assert paused(plan) == ["a-poison"]
+    assert not plan.cancelled
+    assert goes_on(plan, lambda: plan.pass_s(20)) == []
+
+
+def test_what_cannot_be_set_aside_is_tried_again_ever_later(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVERY_MINUTE)
+    breaks(monkeypatch, "fire", is_launch_of("a-poison"))
+    breaks(monkeypatch, "set", lambda change: change[1] == "a-poison")
+    assert goes_on(plan, lambda: plan.pass_s(70), most=11) == [1, 1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+    monkeypatch.undo()
+    assert goes_on(plan, lambda: plan.pass_s(70)) == []
+    plan.restart()
+
+
+def test_a_schedule_that_is_resumed_and_brings_the_state_in_doubt_again_is_paused_again(monkeypatch) -> None:
+    plan = PlannerHarness()
+    put_all(plan, EVENT)
+    breaks(monkeypatch, "fire", is_launch_of("a-poison"))
+    for _ in range(3):
+        assert goes_on(plan, lambda: plan.event("e")) == [1]
+        assert paused(plan) == ["a-poison"]
+        plan.ask("resume", names=["a-poison"])

@@ -9,7 +9,7 @@ from scylla_spark.client.schedules.explanation_words import end_of, last_run_us,
 from scylla_spark.client.schedules.history import last_of, stored
 from scylla_spark.client.schedules.selection import Selection, chosen, to_steer
 from scylla_spark.clock import iso
-from scylla_spark.core.plan.state import plan_log
+from scylla_spark.core.plan.state import plan_log, schedule_entry
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.errors import ArgumentError
 from scylla_spark.schemas import FIRES, JOBS, SCHEDULES
@@ -247,3 +247,20 @@ def test_rows_of_the_log_have_the_columns_of_their_table(hourly):
         "s/2026-03-01T01:00:00Z/1",
     )
     assert json.dumps(row)
+
+
+@pytest.mark.parametrize("bound", ["MOST_JOBS", "MOST_RUNS"])
+def test_times_that_wait_for_a_place_say_since_when_and_why(monkeypatch, bound):
+    monkeypatch.setattr(schedule_entry, bound, 2)
+    plan = PlannerHarness()
+    waits = {"constraints": [{"kind": "delay", "delay": "10h"}]} if bound == "MOST_JOBS" else {}
+    plan.put("s", EVERY_HOUR, overlap="buffer_all", **waits)
+    plan.to(START + 2 * HOUR)
+    assert not [sentence for sentence in now_of(plan) if "wait for a place" in sentence]
+    plan.to(START + 5 * HOUR + MINUTE)
+    why = "2 jobs wait already" if waits else "2 runs are active"
+    said = f"Its times from 2026-03-01T03:00:00Z on wait for a place, and are run when there is one: {why}."
+    assert said in now_of(plan)
+    assert about(plan, START + 3 * HOUR) == ["The trigger names this time, and no decision about it is recorded."]
+    plan.ask("pause", names=["s"])
+    assert said not in now_of(plan)

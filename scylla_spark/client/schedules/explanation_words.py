@@ -10,10 +10,11 @@ from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.clock import iso
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.constraint import Situation, decide
+from scylla_spark.core.plan.schedule_policies import no_place_words
 from scylla_spark.core.plan.schedule_state import state_of
 from scylla_spark.core.plan.state.schedule_entry import PENDING_CONSTRAINT, PENDING_TRIGGER, Entry, Job
 from scylla_spark.core.plan.times.fire_times import Calendars
-from scylla_spark.core.plan.times.planned_times import times_of
+from scylla_spark.core.plan.times.planned_times import planned_after, times_of
 from scylla_spark.core.plan.triggers.tree import described
 
 Row = Mapping[str, Any]
@@ -92,6 +93,7 @@ def standing(entry: Entry, calendars: Calendars, now: int, last_us: int | None =
         ran = "" if last_us is None else f"it has run for the last time at {iso(last_us)}, and "
         yield f"It is completed: {ran}its trigger can never fire again."
         return
+    yield from _waiting_times(entry, calendars, now)
     ahead = following(times_of(entry.schedule.trigger), calendars, now, 1)
     if ahead:
         yield f"It is due next at {iso(ahead[-1].at_us)}" + (f" ({ahead[-1].note})." if ahead[-1].note else ".")
@@ -149,6 +151,14 @@ def _waits(entry: Entry, job: Job, now: int) -> str:
     if job.state == PENDING_CONSTRAINT:
         return f"{since} for its constraints: {_unmet(entry, job, now)}; {planned}."
     return f"{since} for another run to end; {planned}."
+
+
+def _waiting_times(entry: Entry, calendars: Calendars, now: int) -> Iterator[str]:
+    """Since when times of a schedule wait until there is a place for them: nothing is decided about these, so no row tells of them."""
+    why = no_place_words(entry) if 0 < entry.next_us <= now else ""
+    first = next(planned_after(times_of(entry.schedule.trigger), entry.cursor_us, calendars), now) if why else now
+    if first < now:
+        yield f"Its times from {iso(first)} on wait for a place, and are run when there is one: {why}."
 
 
 def _unmet(entry: Entry, job: Job, now: int) -> str:

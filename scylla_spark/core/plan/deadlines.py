@@ -77,7 +77,7 @@ class Deadlines:
             self._note(entry, run, LATE, _late_words(run, started_us), now)
 
     def ended(self, entry: Entry, run: Run, fact: Fact, now: int) -> None:
-        """A run has ended: it may have started late, which its end alone tells where it was short.
+        """A run has ended: it may have started late, which its end alone tells where it was short, or ended late while nobody planned.
 
         Args:
             entry: the schedule.
@@ -87,6 +87,9 @@ class Deadlines:
         """
         if 0 < run.start_by_us < fact.started_us:
             self._note(entry, run, LATE, _late_words(run, fact.started_us), now)
+        if 0 < run.end_by_us < fact.finished_us and not run.cancelled:
+            why = f"it ended {_seconds(fact.finished_us - run.planned_us)} after its planned time"
+            self._note(entry, run, OVERDUE, why, now)
 
     def timer(self, entry: Entry, timer: Timer, now: int) -> None:
         """A timer of a promise has gone off.

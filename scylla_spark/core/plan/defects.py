@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from scylla_spark.core.bounded_text import cut
+from scylla_spark.core.plan.doubts import Met
 from scylla_spark.core.plan.state.schedule_entry import Entry
-from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal
+from scylla_spark.core.plan.state.unwritten_changes import GroupTooLargeError, Journal, StateInDoubt
 from scylla_spark.core.records import rejection_reason
 
 _MOST_KEPT: Final = 100  # that the shell has not told of yet
@@ -54,9 +55,14 @@ class Defects:
 
         Raises:
             MemoryError: memory is short, which is no defect of one schedule.
+            StateInDoubt: a change cannot be made; it says whose step that was.
         """
+        whom = name if self._is_active(name) else ""  # a pause would keep nothing from a schedule that has one
         try:
             step()
+        except StateInDoubt as doubt:
+            doubt.concerns(whom)
+            raise
         except MemoryError:
             raise
         except Exception as error:
@@ -72,10 +78,33 @@ class Defects:
         """
         if not isinstance(error, GroupTooLargeError):
             self._note(name, error)
+        self._pause(name, _reason(error), now, self._stop_or_pause)
+
+    def set_aside_in_doubt(self, name: str, met: Met, now: int) -> None:
+        """A step that concerns a schedule has brought the state of the planner before us in doubt: the schedule is paused.
+
+        Args:
+            name: of the schedule; one that is not there, or is paused, stays as it is.
+            met: the doubt; if it was met twice, taking back its runs is a part of it, and these stay.
+            now: microseconds since the epoch.
+        """
+        reason = _of_defect(met.error, met.stack)
+        self._pause(name, reason, now, self._stop_or_pause if met.times == 1 else self._only_pause)
+
+    def _is_active(self, name: str) -> bool:
         entry = self._journal.state.entries.get(name)
-        if entry is None or entry.paused:
+        return entry is not None and not entry.paused
+
+    def _pause(self, name: str, reason: str, now: int, pause: Callable[[Entry, str, int], None]) -> None:
+        if not self._is_active(name):
             return
-        why = cut(f"paused {_reason(error)}", _MOST_NOTE_BYTES)
+        try:
+            pause(self._journal.state.entries[name], cut(f"paused {reason}", _MOST_NOTE_BYTES), now)
+        except StateInDoubt as doubt:
+            doubt.concerns(name)
+            raise
+
+    def _stop_or_pause(self, entry: Entry, why: str, now: int) -> None:
         try:
             self._stop(entry, why, "planner", now)
         except MemoryError:
@@ -83,7 +112,7 @@ class Defects:
         except Exception as again:  # its runs that are ahead stay
             self._only_pause(entry, why, now)
             if not isinstance(again, GroupTooLargeError):
-                self._note(name, again)
+                self._note(entry.name, again)
 
     def take(self) -> list[Defect]:
         """What was met since the last time, for the shell to tell."""
@@ -107,5 +136,10 @@ class Defects:
 def _reason(error: Exception) -> str:
     if isinstance(error, GroupTooLargeError):
         return f"since {error}"
-    stack = rejection_reason.of_defect(error).detail[-_MOST_STACK_CHARS:]  # its end says where
-    return f"for a defect of the planner: {type(error).__name__}: {str(error)[:_MOST_WORDS_CHARS]}\n{stack}"
+    return _of_defect(f"{type(error).__name__}: {error}", rejection_reason.of_defect(error).detail)
+
+
+def _of_defect(error: str, stack: str) -> str:
+    return (
+        f"for a defect of the planner: {error[:_MOST_WORDS_CHARS]}\n{stack[-_MOST_STACK_CHARS:]}"  # its end says where
+    )

@@ -55,6 +55,22 @@ class EndedRuns:
         """
         self._defects.guarded(self._schedule_of(fact.key), partial(self._end, at, fact, now), now)
 
+    def only_end(self, fact: Fact, now: int) -> None:
+        """A task has ended, and what follows from that brought the state in doubt: its run is over, and nobody is told.
+
+        Args:
+            fact: the end.
+            now: microseconds since the epoch.
+        """
+        found = self._state.runs.get(fact.key)
+        if found is not None:
+            entry = self._state.entries[found[0]]
+            handler = self._conclude(entry, entry.runs[found[1]], fact)
+            self._room(handler, now, entry.name)
+        elif (gone := self._state.handlers.get(fact.key)) is not None:
+            self._journal.conclude(RUN_ENDED, fact.key)
+            self._room(gone, now)
+
     def go_on(self, at: Partly, fact: Fact, now: int) -> None:
         """Tells of an end that the planner before us has written, and then ended in the midst of telling. See `ended`."""
         if was_run(self._state, fact.key):
@@ -71,16 +87,22 @@ class EndedRuns:
             self._end_without_schedule(at, fact, now)
             return
         entry = self._state.entries[found[0]]
-        run, handler = entry.runs[found[1]], self._state.handlers.get(fact.key, entry.handler)
-        self._journal.conclude(
-            "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
-        )  # fmt: skip
-        self._answers.ended(fact.key)
+        run = entry.runs[found[1]]
+        handler = self._conclude(entry, run, fact)
         taken_back = run.cancelled and fact.outcome == "cancelled" and not fact.started_us
         self._defects.guarded(entry.name, partial(self._after, entry, run, fact, now), now)
         self._room(handler, now, entry.name)
         if not taken_back:
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
+
+    def _conclude(self, entry: Entry, run: Run, fact: Fact) -> str:
+        """Writes the end of a run; the handler that it was launched with."""
+        handler = self._state.handlers.get(fact.key, entry.handler)
+        self._journal.conclude(
+            "end", entry.name, run.generation, fact.outcome, fact.started_us, fact.finished_us, fact.key
+        )  # fmt: skip
+        self._answers.ended(fact.key)
+        return handler
 
     def _end_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
         """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""

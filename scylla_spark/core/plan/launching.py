@@ -23,12 +23,12 @@ from scylla_spark.core.plan.schedule_policies import (
     is_parallel,
     lane_of,
     promised_us,
+    runs_each,
     since_us,
 )
 from scylla_spark.core.plan.state.plan_log import CAUGHT_UP, PROMISED, RUNS_OF
 from scylla_spark.core.plan.state.plan_state import LAUNCHED
 from scylla_spark.core.plan.state.schedule_entry import (
-    MOST_RUNS,
     PENDING_CONSTRAINT,
     PENDING_LAUNCH,
     Entry,
@@ -55,6 +55,10 @@ from scylla_spark.duration import duration_ms
 from scylla_spark.errors import ArgumentError
 
 _MOST_WHY_BYTES: Final = 4_096
+_NO_PROMISE: Final = (
+    0,
+    0,
+)  # runs of a backfill wait for each other: no time is one by which each is to begin, or to end
 _CANCEL_GRACE_MS: Final = duration_ms("10s")  # as `cancel(running=True)` gives
 
 
@@ -65,6 +69,7 @@ class _Given(NamedTuple):
     lane: str = ""
     priority: int | None = None
     tags: tuple[str, ...] = ()
+    promised: tuple[int, int] | None = None
 
 
 class Backfilled(NamedTuple):
@@ -174,8 +179,10 @@ class Launching:
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, timed: Mapping[str, Any]
     ) -> None:
         policies, active = schedule.policies, entry.active()
-        if entry.has_no_room:
-            self._verdicts.say(entry, job, now, SKIPPED, f"{MOST_RUNS} runs are active", timed)
+        if entry.has_no_room and runs_each(schedule):
+            self._waiting.wait_for_place(entry, job, now, timed)
+        elif entry.has_no_room:
+            self._verdicts.say(entry, job, now, SKIPPED, f"{len(entry.runs)} runs are active", timed)
         elif policies.overlap == "skip" and starts_us <= now and len(active) >= policies.max_running:
             self._verdicts.say(entry, job, now, SKIPPED, busy_words(active), timed)
         elif policies.overlap == "buffer_one" and active:
@@ -245,7 +252,7 @@ class Launching:
         for number in range(tried, len(planned)):
             job = Job(entry.generation + 1, PENDING_LAUNCH, now, planned[number])
             lane = f"{BACKFILL}{entry.name}/{first}/{number % lanes}"
-            given = _Given(None, lane, priority, tags)
+            given = _Given(None, lane, priority, tags, _NO_PROMISE)
             self._launch(entry, entry.schedule, job, now, now + number, {"by_hand": True}, given)
             launched += job.generation in entry.runs
             yield Backfilled(number + 1, first, launched)
@@ -269,7 +276,8 @@ class Launching:
             self._verdicts.say(entry, job, now, SKIPPED, expired_words(entry.schedule), {})
             return
         more = {name: True for name in ("by_hand", CAUGHT_UP) if getattr(run, name)}
-        self._launch(entry, entry.schedule, job, now, now, more, _Given(payload))
+        left = (run.start_by_us, run.end_by_us)  # what was told of is not told of again
+        self._launch(entry, entry.schedule, job, now, now, more, _Given(payload, promised=left))
 
     def _launch(
         self, entry: Entry, schedule: Schedule, job: Job, now: int, starts_us: int, more: Mapping[str, Any],
@@ -292,7 +300,7 @@ class Launching:
             work.timeout_ms, work.retry, now, tags=tags_of_runs((*given.tags, *schedule.tags)),
             expires_ms=None if more.get("by_hand") else expires_ms(schedule, job, starts_us),
         )  # fmt: skip
-        promised = promised_us(schedule, job.planned_us)
+        promised = promised_us(schedule, job.planned_us) if given.promised is None else given.promised
         rated = not more.get("by_hand") and any(isinstance(one, Rate) for one in schedule.constraints)
         fire = fire_of(
             entry, generation=job.generation, planned_us=job.planned_us, at_us=now, verdict=LAUNCHED, why="", key=key,

@@ -24,6 +24,7 @@ from scylla_spark.core.plan.commands.runs_by_hand import RunsByHand
 from scylla_spark.core.plan.commands.tokens import TokenCommands
 from scylla_spark.core.plan.deadlines import Deadlines
 from scylla_spark.core.plan.defects import Defect, Defects
+from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.ended_runs import EndedRuns
 from scylla_spark.core.plan.handler_runs import HandlerRuns
 from scylla_spark.core.plan.launching import Launching
@@ -35,7 +36,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry, Run
 from scylla_spark.core.plan.state.snapshot_writer import SnapshotWriter
 from scylla_spark.core.plan.state.timers import Timer, Timers
-from scylla_spark.core.plan.state.unwritten_changes import Journal
+from scylla_spark.core.plan.state.unwritten_changes import Journal, StateInDoubt
 from scylla_spark.core.plan.tables.watch import Place, TableWatch, Wanted
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
@@ -56,6 +57,7 @@ class Planner:
         queues: name → start values of the settings, JSON values of definitions.
         channels: of the settings, for notifications; None: there are none.
         group_bytes: a group ends when it has so many, at the next step.
+        doubts: what planners before us of this process have met, and we set aside; None: nothing.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Planner:
         queues: Mapping[str, Mapping[str, Any]] | None = None,
         channels: Channels | None = None,
         group_bytes: int = SOFT_GROUP_BYTES,
+        doubts: Doubts | None = None,
     ) -> None:
         self.state = state
         self.fence = fence
@@ -88,6 +91,10 @@ class Planner:
         self.tables = TableWatch(journal, self._watching)
         rules = RuleCommands(journal, (channels or Channels()).known)
         self._obeying = self._obeying_with(QueueCommands(journal, queues or {}), TokenCommands(journal), rules)
+        self._doubts = doubts or Doubts()
+        self._doubts.begin(state)
+        for name, met in self._doubts.schedules.items():
+            self._defects.set_aside_in_doubt(name, met, now)
         for entry in state.entries.values():
             self._defects.guarded(entry.name, partial(self._load, entry), now)
 
@@ -133,7 +140,16 @@ class Planner:
         """
         if offset < self.state.commands:
             return
-        self._obeying.obey(offset, value, append_us, now)
+        place = Partly(COMMANDS, offset, 0, "")
+        met = self._doubts.inputs.get(place)
+        try:
+            if met is None:
+                self._obeying.obey(offset, value, append_us, now)
+            else:
+                self._obeying.refuse_in_doubt(offset, value, append_us, met)
+        except StateInDoubt as doubt:
+            doubt.input = place
+            raise
         self._groups.command_is_read(offset)
         self._groups.rest(now)
 
@@ -155,11 +171,22 @@ class Planner:
             at = Partly(partition, offset, item, "")
             if resumed is not None and resumed[:2] == at[:2] and item < resumed.item:
                 continue
-            if fact.terminal:
-                self._take_end(at, fact, resumed, now)
-            elif fact.started_us and fact.key in self.state.runs:
-                self._take_start(at, fact, now)
+            try:
+                self._take_fact(at, fact, resumed, now)
+            except StateInDoubt as doubt:
+                doubt.input = at
+                raise
         self._groups.outcome_is_read(partition, offset, after)
+
+    def _take_fact(self, at: Partly, fact: Fact, resumed: Partly | None, now: int) -> None:
+        met = self._doubts.inputs.get(at) if self._doubts.inputs else None
+        if met is not None:
+            if fact.terminal and met.times == 1:
+                self._ended.only_end(fact, now)
+        elif fact.terminal:
+            self._take_end(at, fact, resumed, now)
+        elif fact.started_us and fact.key in self.state.runs:
+            self._take_start(at, fact, now)
 
     def _take_end(self, at: Partly, fact: Fact, resumed: Partly | None, now: int) -> None:
         if resumed is not None and resumed[:3] == at[:3] and resumed.name:
@@ -188,10 +215,19 @@ class Planner:
     def tick(self, now: int) -> None:
         """Decides all that is due."""
         while (timer := self._timers.pop_due(now)) is not None:
-            name = "" if timer.kind in TIMERS else timer.name  # those are of rules
-            self._defects.guarded(name, partial(self._timer, timer, now), now)
-            self._telling.tell_later(None, now)
+            if timer in self._doubts.inputs:
+                continue
+            try:
+                self._goes_off(timer, now)
+            except StateInDoubt as doubt:
+                doubt.input = timer
+                raise
             self.rest(now)
+
+    def _goes_off(self, timer: Timer, now: int) -> None:
+        name = "" if timer.kind in TIMERS else timer.name  # those are of rules
+        self._defects.guarded(name, partial(self._timer, timer, now), now)
+        self._telling.tell_later(None, now)
 
     def looked(self, name: str, tell: Callable[[TableWatch], None], now: int) -> None:
         """Takes what was found at a table that a schedule watches.

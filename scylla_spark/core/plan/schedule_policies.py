@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from scylla_spark.core.plan.constraint import Concurrency, LastRun
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.state.schedule_entry import Entry, Job, Run
+from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Run
 from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.duration import duration_text
 
@@ -15,12 +15,27 @@ def can_be_ahead(schedule: Schedule) -> bool:
     """Whether a fire by time may be launched before its time: nothing that happens until then can change the decision."""
     if schedule.constraints or not all(isinstance(leaf, AtTimes) for leaf in leaves(schedule.trigger)):
         return False
-    return schedule.policies.overlap in ("allow_all", "buffer_all") or is_exclusive(schedule)
+    return runs_each(schedule) or is_exclusive(schedule)
 
 
 def may_wait_alone(schedule: Schedule) -> bool:
     """Whether of the jobs of a schedule one at most waits to be launched, and takes what comes meanwhile."""
     return schedule.policies.overlap in ("skip", "buffer_one")
+
+
+def runs_each(schedule: Schedule) -> bool:
+    """Whether each time, event or end that fires a schedule is promised a run, however many wait or are active."""
+    return schedule.policies.overlap in ("buffer_all", "allow_all")
+
+
+def no_place_words(entry: Entry) -> str:
+    """Why a time of a schedule waits before it is decided, for people; empty: there is a place for it."""
+    schedule = entry.schedule
+    if entry.has_no_room and (runs_each(schedule) or schedule.policies.catch_up == "all"):
+        return f"{len(entry.runs)} runs are active"
+    return (
+        f"{sum(job.state != PENDING_TRIGGER for job in entry.jobs.values())} jobs wait already" if entry.is_full else ""
+    )
 
 
 def asks_for_runs(schedule: Schedule) -> bool:

@@ -111,6 +111,19 @@ class WaitingJobs:
             return
         self._hold(entry, job, now, PENDING_LAUNCH, busy_words(active), timed)
 
+    def wait_for_place(self, entry: Entry, job: Job, now: int, timed: Mapping[str, Any]) -> None:
+        """Lets a job wait until fewer runs of its schedule are active; who hands it over has seen to it that it may. See `wait_for_runs`.
+
+        Args:
+            entry: its schedule.
+            job: the job.
+            now: microseconds since the epoch.
+            timed: fields of the decision that move the schedule's cursor.
+        """
+        known = entry.jobs.get(job.generation)
+        if known is None or known.state != PENDING_LAUNCH:
+            self._hold(entry, job, now, PENDING_LAUNCH, f"{len(entry.runs)} runs are active", timed)
+
     def _hold(self, entry: Entry, job: Job, now: int, state: str, why: str, timed: Mapping[str, Any]) -> None:
         held = job._replace(state=state)
         self._journal.note("job", entry.name, job.generation, held.to_json())

@@ -17,6 +17,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import boot_us, now_us, to_us
 from scylla_spark.config.settings import Settings
 from scylla_spark.core.key import TaskKey, partition_of
+from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.planner import Planner
 from scylla_spark.core.plan.state import plan_log
 from scylla_spark.core.plan.state.plan_log import Group, Position
@@ -52,12 +53,14 @@ class PlanTenure:
         settings: with the broker's address.
         holder: of the right.
         metrics: takes what is counted.
+        doubts: what tenures before this one have met, and this one sets aside.
     """
 
-    def __init__(self, settings: Settings, holder: SoleHolder, metrics: PlanMetrics) -> None:
+    def __init__(self, settings: Settings, holder: SoleHolder, metrics: PlanMetrics, doubts: Doubts) -> None:
         self._settings = settings
         self._holder = holder
         self._metrics = metrics
+        self._doubts = doubts
         self._consumer: KafkaConsumer = consumer(settings, fetch_max_wait_ms=500)
         self._producer: KafkaProducer = producer(settings)
         self._log = PlanLogReader(settings, self._consumer)
@@ -111,11 +114,20 @@ class PlanTenure:
         queues = {name: queue.definition(name) for name, queue in self._settings.queues.items()}
         ahead_us = duration_us(self._settings.plan.ahead)
         channels = channels_of(self._settings)
-        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues, channels)
+        self.planner = Planner(self._log.state, fence, ahead_us, self._now, queues, channels, doubts=self._doubts)
+        self._write_pauses()
         self._tail()
         self._tables.start()
         for number, texts in sorted(self.planner.state.unsent.items()):
             self._launch(number, [text for text in texts if not self._is_too_late(text)])
+
+    def _write_pauses(self) -> None:
+        """What earlier tenures were in doubt about is set aside before anything else is done: another doubt must not take that back."""
+        if self._doubts.schedules:
+            self._write()
+            self._producer.flush(timeout=15)
+            self._producer_failed()
+            self._doubts.are_paused()
 
     def _is_too_late(self, text: str) -> bool:
         """Whether a command that may not have been sent would be refused by now; its run is launched anew, if there is no such task."""

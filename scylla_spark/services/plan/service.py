@@ -9,6 +9,7 @@ import structlog
 from kafka.errors import KafkaError
 
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.plan.doubts import Doubts
 from scylla_spark.core.plan.state.unwritten_changes import StateInDoubt
 from scylla_spark.errors import ConfigError, SchedulerError
 from scylla_spark.io.kafka.single_writer import SoleHolder
@@ -40,6 +41,7 @@ class PlanService:
         self._server = server
         self._stop = threading.Event()
         self._tenure: PlanTenure | None = None
+        self._doubts = Doubts()
         self._waits = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
@@ -82,13 +84,23 @@ class PlanService:
                 except (SchedulerError, KafkaError) as error:
                     log.warning("planning begins again", why=str(error))
                     self._stop.wait(_AGAIN_S)
-                except StateInDoubt:
-                    self._metrics.met_defect()
-                    log.exception("a defect of scylla-spark: planning begins again from its log")
-                    self._stop.wait(_AGAIN_S)
+                except StateInDoubt as doubt:
+                    self._begin_again(doubt)
         except BaseException as error:
             self._failure = error
             log.exception("the planner ended")
+
+    def _begin_again(self, doubt: StateInDoubt) -> None:
+        """Remembers what was being done, for the next tenure to set it aside."""
+        self._metrics.met_defect()
+        wait_s = self._doubts.note(doubt)
+        log.exception(
+            "a defect of scylla-spark: planning begins again from its log, and sets aside what it was at",
+            schedule=doubt.schedule,
+            input=doubt.input,
+            wait_s=wait_s,
+        )
+        self._stop.wait(wait_s)
 
     def _hold(self) -> None:
         """Waits for the right to plan, and plans until it is lost."""
@@ -104,7 +116,7 @@ class PlanService:
             holder.release()
 
     def _plan(self, holder: SoleHolder) -> None:
-        tenure = PlanTenure(self._settings, holder, self._metrics)
+        tenure = PlanTenure(self._settings, holder, self._metrics, self._doubts)
         self._tenure = tenure
         try:
             tenure.run(self._stop)

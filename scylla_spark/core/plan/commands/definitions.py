@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from scylla_spark.core.key import TaskKey
+from scylla_spark.core.plan.commands.circles import Circles
 from scylla_spark.core.plan.commands.plan_command import PlanCommand
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
@@ -24,7 +25,7 @@ from scylla_spark.core.plan.tables.handing_over import leaves_kept, parts_let_go
 from scylla_spark.core.plan.triggers.due_times import Timing
 from scylla_spark.core.plan.triggers.observations import Watching
 from scylla_spark.core.plan.triggers.tree import keys_of
-from scylla_spark.core.plan.triggers.trigger import AtTimes, OnRuns, leaves
+from scylla_spark.core.plan.triggers.trigger import AtTimes, leaves
 from scylla_spark.core.plan.triggers.without_deleted import without_work
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 
@@ -55,6 +56,7 @@ class Definitions:
         self._timing = timing
         self.listeners: dict[str, set[str]] = defaultdict(set)  # key → names of schedules
         self._indexed: dict[str, tuple[str, ...]] = {}
+        self._circles = Circles(self._state, self.listeners)
         self._listens: bool | None = None  # not known since the last change
         journal.watchers.append(self._watch)
 
@@ -96,7 +98,7 @@ class Definitions:
         if taken and command.fields.get("ifAbsent"):
             raise ConflictError(f"There is a schedule {taken[0]!r} already.", hint="Update it, or choose another name.")
         self._check_expected(command, last)
-        self._check_circles(schedule for schedule, _ in read)
+        self._circles.check(schedule for schedule, _ in read)
         todo: dict[str, tuple[Schedule, str] | None] = dict.fromkeys(self._pruned(command, set(names)))
         todo |= {one[0].name: one for one in read}
         done: dict[str, Any] = {name: "stored" for name in names if name <= last}
@@ -310,49 +312,6 @@ class Definitions:
             found = entry.changed_us if entry is not None else 0
             if found != changed_us and name > last:
                 raise ConflictError(f"The schedule {name!r} was changed meanwhile.", hint="Look at it, and ask again.")
-
-    def _check_circles(self, schedules: Iterable[Schedule]) -> None:
-        """Refuses schedules whose runs would, by way of others, fire themselves."""
-        new = {schedule.name: schedule for schedule in schedules}
-        for name in new:
-            path = self._circle(name, new)
-            if path:
-                raise ArgumentError(
-                    f"These schedules fire each other in a circle: {' → '.join(path)}.",
-                    hint="Leave out one of their `after` triggers.",
-                )
-
-    def _circle(self, start: str, new: Mapping[str, Schedule]) -> list[str]:
-        seen: set[str] = set()
-        todo = [(start, [start])]
-        while todo:
-            name, path = todo.pop()
-            for cause in self._causes(name, new):
-                if cause == start:
-                    return [cause, *reversed(path)]
-                if cause not in seen:
-                    seen.add(cause)
-                    todo.append((cause, [*path, cause]))
-        return []
-
-    def _causes(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
-        """Schedules whose runs fire a schedule; that their absence does is no circle, since each round of it takes time."""
-        works = self._works(name, new)
-        if not works:
-            return set()
-        causes = works & (new.keys() | self._state.entries.keys())
-        causes |= {one.name for one in new.values() if one.work.handler in works}
-        for work in works:
-            causes |= {one for one in self.listeners.get(f"runs:{work}", ()) if one not in new}
-        return causes
-
-    def _works(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
-        """Handlers and schedules after whose runs a schedule runs."""
-        schedule, entry = new.get(name), self._state.entries.get(name)
-        if schedule is None and entry is not None and any(key.startswith("work:") for key in entry.keys):
-            schedule = entry.schedule
-        found = leaves(schedule.trigger) if schedule is not None else []
-        return {leaf.work for leaf in found if isinstance(leaf, OnRuns)}
 
     def _watch(self, change: Change) -> None:
         """Keeps the index of who listens to what."""

@@ -11,6 +11,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.commands.answers import Answers
 from scylla_spark.core.plan.commands.definitions import Steps
 from scylla_spark.core.plan.commands.plan_command import PlanCommand, Refused, read_command
+from scylla_spark.core.plan.doubts import Met
 from scylla_spark.core.plan.state.audit_entry import AUDIT
 from scylla_spark.core.plan.state.group_writer import COMMANDS, GroupWriter
 from scylla_spark.core.plan.state.plan_log import Partly
@@ -78,6 +79,20 @@ class Obeying:
             )
         except Exception as error:  # a defect of ours that this command meets must not stop all others
             self._refuse(offset, append_us, value, Refused(*rejection_reason.of_defect(error), found.id))
+
+    def refuse_in_doubt(self, offset: int, value: bytes | None, append_us: int, met: Met) -> None:
+        """Refuses a record that has brought the state of the planner before us in doubt. See `obey`.
+
+        Args:
+            offset: of the record.
+            value: its bytes.
+            append_us: the broker's time of it.
+            met: the doubt.
+        """
+        refused, resume = Refused(rejection_reason.DEFECT, met.stack, read_command(value).id), self._groups.resume
+        is_begun = resume is not None and resume[:2] == (COMMANDS, offset)
+        hint = "What was done of it before that stands." if is_begun else "Nothing was changed."
+        self._refuse(offset, append_us, value, refused, hint)
 
     def _carry_out(self, offset: int, command: PlanCommand, now: int) -> None:
         failpoint.reach("plan.command")

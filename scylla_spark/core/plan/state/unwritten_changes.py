@@ -10,10 +10,12 @@ from scylla_spark.core.plan.state.plan_log import (
     MOST_RECORD_BYTES,
     SOFT_GROUP_BYTES,
     Change,
+    Partly,
     change_bytes,
 )
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import Entry
+from scylla_spark.core.plan.state.timers import Timer
 
 _LARGE_BYTES: Final = 32 * 1024
 _RESERVE_BYTES: Final = 512 * 1024  # for what ends a step that is too large: a refusal and answers
@@ -27,7 +29,21 @@ class StateInDoubt(BaseException):
     """A change was made by halves: the state is no longer what the log says, and the planner must begin again from the log.
 
     It is no `Exception`, so that no guard of one schedule, command or rule takes it for a defect of theirs.
+
+    Attributes:
+        schedule: whose step it was; empty: nobody's, or that of one that was paused before; None: nobody has said yet.
+        input: the place of the command or fact, or the timer, in whose midst it was; None: it was none.
     """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.schedule: str | None = None
+        self.input: Partly | Timer | None = None
+
+    def concerns(self, schedule: str) -> None:
+        """Takes note of whose step it was, if no step within that one has said so before."""
+        if self.schedule is None:
+            self.schedule = schedule
 
 
 class Journal:

@@ -8,7 +8,7 @@ from scylla_spark import failpoint
 from scylla_spark.clock import iso
 from scylla_spark.core.plan.launching import Launching
 from scylla_spark.core.plan.schedule import Schedule
-from scylla_spark.core.plan.schedule_policies import can_be_ahead
+from scylla_spark.core.plan.schedule_policies import can_be_ahead, runs_each
 from scylla_spark.core.plan.state.plan_log import Change
 from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Job, Latch
 from scylla_spark.core.plan.state.timers import Timer, Timers
@@ -116,9 +116,10 @@ class Timing:
 
     def _waits_for_room(self, entry: Entry, schedule: Schedule, due: Planned) -> bool:
         """Whether a time has to wait until fewer runs are active, or fewer jobs wait: it is decided then, as if it came then."""
-        if entry.has_no_room and self._all_run(entry, schedule, due):
+        own = _has_jobs_of_their_own(schedule)
+        if entry.has_no_room and (self._all_run(entry, schedule, due) or (own and runs_each(schedule))):
             return True
-        if entry.is_full and _has_jobs_of_their_own(schedule):
+        if entry.is_full and own:
             self._held.add(entry.name)
             return True
         return False
@@ -128,7 +129,7 @@ class Timing:
         return entry.held_us < due.starts_us < self._since_us
 
     def room(self, entry: Entry, now: int) -> None:
-        """A run has ended: goes on with what was missed, where so much of it runs already that the rest waits for that."""
+        """A run has ended: goes on with times for which there was no place, where so many runs were active."""
         if not entry.paused and 0 < entry.next_us <= now:
             self._timers.add(Timer(now, entry.name, "time"))
 

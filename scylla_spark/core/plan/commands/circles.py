@@ -1,0 +1,70 @@
+"""Schedules that would fire each other in a circle, for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from scylla_spark.core.plan.schedule import Schedule
+from scylla_spark.core.plan.state.plan_state import PlanState
+from scylla_spark.core.plan.triggers.trigger import OnRuns, leaves
+from scylla_spark.errors import ArgumentError
+
+
+class Circles:
+    """Finds them before they are stored.
+
+    Args:
+        state: with the schedules that are.
+        listeners: key of what happens → names of schedules.
+    """
+
+    def __init__(self, state: PlanState, listeners: Mapping[str, set[str]]) -> None:
+        self._entries = state.entries
+        self._listeners = listeners
+
+    def check(self, schedules: Iterable[Schedule]) -> None:
+        """Refuses schedules whose runs would, by way of others, fire themselves.
+
+        Raises:
+            ArgumentError: some would.
+        """
+        new = {schedule.name: schedule for schedule in schedules}
+        for name in new:
+            path = self._circle(name, new)
+            if path:
+                raise ArgumentError(
+                    f"These schedules fire each other in a circle: {' → '.join(path)}.",
+                    hint="Leave out one of their `after` triggers.",
+                )
+
+    def _circle(self, start: str, new: Mapping[str, Schedule]) -> list[str]:
+        seen: set[str] = set()
+        todo = [(start, [start])]
+        while todo:
+            name, path = todo.pop()
+            for cause in self._causes(name, new):
+                if cause == start:
+                    return [cause, *reversed(path)]
+                if cause not in seen:
+                    seen.add(cause)
+                    todo.append((cause, [*path, cause]))
+        return []
+
+    def _causes(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
+        """Schedules whose runs fire a schedule; that their absence does is no circle, since each round of it takes time."""
+        works = self._works(name, new)
+        if not works:
+            return set()
+        causes = works & (new.keys() | self._entries.keys())
+        causes |= {one.name for one in new.values() if one.work.handler in works}
+        for work in works:
+            causes |= {one for one in self._listeners.get(f"runs:{work}", ()) if one not in new}
+        return causes
+
+    def _works(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
+        """Handlers and schedules after whose runs a schedule runs."""
+        schedule, entry = new.get(name), self._entries.get(name)
+        if schedule is None and entry is not None and any(key.startswith("work:") for key in entry.keys):
+            schedule = entry.schedule
+        found = leaves(schedule.trigger) if schedule is not None else []
+        return {leaf.work for leaf in found if isinstance(leaf, OnRuns)}

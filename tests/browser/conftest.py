@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -28,10 +29,11 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    keys = fill(f"{tmp_path}/tables")
-    site = Site(str(tmp_path))
+@contextmanager
+def filled(folder: Path) -> Iterator[Site]:
+    """A site that has a bit of everything."""
+    keys = fill(f"{folder}/tables")
+    site = Site(str(folder))
     site.keys = keys
     told = gathered([("http://127.0.0.1:1", {"handlers": [row(name="remind", payload=SCHEMA, about="Reminds.")]})])
     site.app.state.api.handlers._look = lambda: told
@@ -40,6 +42,19 @@ def site(tmp_path: Path) -> Iterator[Site]:
         for name in ("nightly", SCHEDULE):
             fields = {"handler": "report", "cron": "30 2 * * *", "tz": "Europe/Berlin"}
             httpx.put(f"{address}/v1/schedules/{segment(name)}", json=fields).raise_for_status()
+        yield site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with filled(tmp_path) as site:
+        yield site
+
+
+@pytest.fixture(scope="package")
+def looked_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site for tests that only look at it."""
+    with filled(tmp_path_factory.mktemp("looked-at")) as site:
         yield site
 
 

@@ -60,25 +60,34 @@ def path_of(site, screen):
     return SCREENS[screen].format(**{name: id_of(key) for name, key in site.keys.items()})
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(visit, site, screen):
-    visit.expected = REFUSED
-    for width, scheme in ((1280, "light"), (1280, "dark"), (400, "light"), (400, "dark")):
-        visit.look(width, scheme)
-        visit.open(path_of(site, screen))
-        assert visit.page.title().endswith("scylla-spark")
-        assert not visit.is_too_wide(), (width, scheme)
-        assert visit.hindrances() == [], (width, scheme)
-        assert visit.faults == []
+@pytest.fixture
+def look(browser, looked_at):
+    """A visit of the site that all screens share."""
+    with Visit.begun(browser, looked_at.address) as visit:
+        yield visit
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_with_all_that_it_loads_is_light(visit, site, screen):
+def test_a_screen_keeps_the_policy_fits_and_hinders_nobody(look, looked_at, screen):
+    look.expected = REFUSED
+    for width in (1280, 400):
+        look.look(width, "light")
+        look.open(path_of(looked_at, screen))
+        assert look.page.title().endswith("scylla-spark")
+        for scheme in ("light", "dark"):  # colours follow the scheme while a page is open
+            look.look(width, scheme)
+            assert not look.is_too_wide(), (width, scheme)
+            assert look.hindrances() == [], (width, scheme)
+        assert look.faults == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_with_all_that_it_loads_is_light(look, looked_at, screen):
     bodies: dict[str, bytes] = {}
-    visit.page.on("response", lambda answer: bodies.update({answer.url: b""}))
-    visit.open(path_of(site, screen))
+    look.page.on("response", lambda answer: bodies.update({answer.url: b""}))
+    look.open(path_of(looked_at, screen))
     loaded = [url for url in bodies if "/ui/live" not in url and "/lines" not in url]
-    weight = sum(len(gzip.compress(visit.page.request.get(url).body())) for url in loaded)
+    weight = sum(len(gzip.compress(look.page.request.get(url).body())) for url in loaded)
     assert 0 < weight <= _MOST_BYTES
 
 

@@ -66,7 +66,8 @@ class Visit:
 
     def hindrances(self) -> list[str]:
         """What axe-core finds that hinders people seriously."""
-        self.page.evaluate(f"() => {{ {_AXE} }}")
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(f"() => {{ {_AXE} }}")
         found = self.page.evaluate("tags => axe.run({runOnly: tags, resultTypes: ['violations']})", _TAGS)
         return [
             f"{one['id']}: {node['html'][:200]}"

@@ -18,7 +18,7 @@ from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
-    from scylla_spark.core.attempt_note import WorkNote
+    from scylla_spark.core.attempt_note import LastError, WorkNote
     from tests.simulation.process import Process
 
 RULES = {
@@ -311,8 +311,11 @@ _BREAKS: dict[str, Callable[[Process], None]] = {
 }
 
 
-def _by_number_only(self: Entry, attempt: int, used: int, next_us: int, work: WorkNote | None) -> bool:
+def _by_number_only(
+    self: Entry, attempt: int, used: int, next_us: int, work: WorkNote | None, error: LastError | None = None
+) -> bool:
     if attempt <= self.attempt:
         return False
-    self.attempt, self.used, self.work, self.next_us = attempt, used, work, max(next_us, self.key.time_us)
+    self.attempt, self.used, self.work, self.error = attempt, used, work, error
+    self.next_us = max(next_us, self.key.time_us)
     return True

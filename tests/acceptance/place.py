@@ -36,6 +36,8 @@ SETTINGS = (
     "dispatch.session_timeout=6s",
     "dispatch.spark_slots=0",
 )
+# A deployment of a test lives for a minute or two: code that is compiled well costs more there than it saves.
+JAVA = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 SECOND = 1_000_000
 PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
 KEY = ("scheduled_time", "ordering_id", "uniqueness_key")
@@ -110,6 +112,7 @@ class Place:
             "ACCEPTANCE_DATA": str(self.data),
             "PYTHONPATH": str(ROOT),
             journal_handlers.JOURNAL: str(self.journal),
+            "SCYLLASPARK_SPARK__OPTIONS": json.dumps(JAVA),
             "SCYLLASPARK_DISPATCH__PASS_ENVIRONMENT": '["ACCEPTANCE_*", "FAULTS_*"]',
         }
 

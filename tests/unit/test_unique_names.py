@@ -246,8 +246,8 @@ def test_a_holder_that_may_have_ended_is_looked_up_before_it_refuses_anybody(wor
 # -- takes ------------------------------------------------------------------------------------------------------------------
 
 
-def taken(rows, stored):
-    """A partition that was just taken, with these rows of the tables."""
+def taken(rows, stored, read=lambda world: None):
+    """A partition that was just taken, with these rows of the tables; its tail has read something before."""
     world = Harness.__new__(Harness)
     Harness.__init__(world)
     tenure = world.tenure = world.engine.assign(0, Mark(50, 0), NOW)
@@ -256,6 +256,7 @@ def taken(rows, stored):
     world.engine.raise_horizon(tenure, NOW + 300 * SECOND)
     world.engine.noted_end(tenure, 0, NOW)
     world.pump()
+    read(world)
     world.engine.confirmed(tenure, world.fence, 0, NOW)
     world.engine.rows(tenure, rows, Basis(50, 0), NOW)
     world.engine.scanned(tenure, NOW + 300 * SECOND, {}, Mark(50, 0), NOW)
@@ -298,6 +299,23 @@ def test_after_a_take_nothing_unique_starts_before_the_tables_have_told_who_bear
     world.tell_names(item)
     (lookup_free,) = world.pump() or world.at(0.1)
     assert lookup_free.key == key_at(0)
+
+
+def test_after_a_take_a_task_that_was_enqueued_before_without_asking_for_a_unique_name_is_no_duplicate():
+    def read(world):
+        world.offset = 50
+        world.command("enqueue", key_at(30), handler="h")
+        world.command("enqueue", key_at(200), handler="h", unique=True)  # an update: the tables know an enqueue at offset 24
+
+    world = taken([], [], read)
+    world.tells_names = False
+    world.tell_names(asked(world))  # they tell of nobody by themselves, since nobody in them asked for a unique name
+    item = asked(world)
+    assert item.names == [Name("a", "u")]
+    world.stored = [bearer(30, 50, unique=False), bearer(200, 24, unique=False)]
+    world.tell_names(item)
+    world.pump()
+    assert ends(world) == []
 
 
 def test_a_task_that_has_begun_before_a_take_had_its_name():

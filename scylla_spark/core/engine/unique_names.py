@@ -126,12 +126,9 @@ class UniqueNames:
         self._decide(partition, [name for name in fit if name not in partition.names.pending], found, now)
         self._ask(partition, told.difference(fit))
         for lane in list(partition.lanes.values()):
-            alone = [
-                entry for entry in (*lane.entries.values(), *lane.beyond.values())
-                if entry.undecided and entry.first < basis.tasks_offset and name_of(entry.key) not in told
-            ]  # fmt: skip
+            alone = _alone(lane, told, basis)
             if alone:
-                self._decide(partition, [name_of(entry.key) for entry in alone], (), now)
+                self._decide(partition, alone, (), now)
         self._ask_undecided(partition)
 
     # -- what is decided ------------------------------------------------------------------------------------------------
@@ -218,6 +215,22 @@ class UniqueNames:
     def _settle(self, partition: Partition, lane: Lane, now: int) -> None:
         if lane.state in IDLE:
             self._waiting.settle(partition, lane, now)
+
+
+def _alone(lane: Lane, told: Collection[Name], basis: Basis) -> list[Name]:
+    """Names of loaded tasks that nobody else bears, neither here nor in the tables.
+
+    Where several that are loaded bear one, the tables are asked: they may know an earlier enqueue of one of them, and tell nothing by
+    themselves if that did not ask for a unique name.
+    """
+    bearers: dict[Name, list[Entry]] = defaultdict(list)
+    for entry in (*lane.entries.values(), *lane.beyond.values()):
+        bearers[name_of(entry.key)].append(entry)
+    return [
+        name
+        for name, (first, *others) in bearers.items()
+        if not others and first.undecided and first.first < basis.tasks_offset and name not in told
+    ]
 
 
 def _loaded(lane: Lane | None, uniques: set[str]) -> Mapping[str, list[Entry]]:

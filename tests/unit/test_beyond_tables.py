@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from scylla_spark.core.key import TaskKey
@@ -12,7 +10,6 @@ from scylla_spark.core.records.fact import Fact, Fence, encode_facts, encode_fen
 from scylla_spark.core.table_progress import Mark
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.api.follow.recent_records import BeyondTables, Raw
-from scylla_spark.services.api.follow.records_tail import LogTail
 from scylla_spark.services.api.follow.stream_positions import Position, positions_text, read_positions
 from scylla_spark.services.api.follow.stream_replay import _Fences
 from tests.support.delta_tables import at
@@ -148,20 +145,3 @@ def test_who_comes_back_without_an_epoch_believes_the_highest_that_has_written()
     assert [fences.admit(record) for record in (five, six, five, seven, six)] == [True, True, False, True, False]
     assert fences.admit(decode(encode_fence(Fence(8, "m"), "", 0)))
     assert not fences.admit(seven)
-
-
-def test_who_only_enqueues_has_nothing_followed_and_waits_for_nobody(memory):
-    tail = LogTail(None)
-    assert tail.knows_no_end(KEY, 0)
-    assert not tail._wanted.is_set()
-    tail._memory = memory
-    assert tail.knows_no_end(KEY, 0)
-    said(memory, 20, Fact(KEY, 1, "succeeded"))
-    assert not tail.knows_no_end(KEY, 0)
-    found = []
-    with tail._lock:  # it is being written
-        asking = threading.Thread(target=lambda: found.append(tail.knows_no_end(KEY._replace(uniqueness_key="v"), 0)))
-        asking.start()
-        asking.join()
-    assert found == [False]
-    assert tail.knows_no_end(KEY._replace(uniqueness_key="v"), 0)

@@ -96,20 +96,9 @@ class LogTail:
     def ended(self, key: TaskKey, partition: int) -> Fact | None:
         """The completion of a key, if it is known here."""
         with self._lock:
-            return _end_in(self._asked(), key, partition)
-
-    def knows_no_end(self, key: TaskKey, partition: int) -> bool:
-        """Whether no completion of a key is known here by now. It waits for nobody: False where the memory is being written.
-
-        Nothing is followed for that: who only enqueues would have this process read back all that he sends, which takes a sixth of
-        each call.
-        """
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            return _end_in(self._memory, key, partition) is None
-        finally:
-            self._lock.release()
+            memory = self._asked()
+            found = memory.facts(key, partition) if memory is not None else []
+        return next((fact for fact in found if fact.terminal), None)
 
     def owner(self, partition: int) -> str:
         """Where the owner of a partition serves its state, if it took it since the tables were written; "" otherwise."""
@@ -301,8 +290,3 @@ def _raw(record: object) -> Raw:
 def answers(happened: Happened) -> list[Fact]:
     """The facts of a record that answer a cancel as too late."""
     return [fact for fact in happened.facts if fact.outcome == TOO_LATE]
-
-
-def _end_in(memory: BeyondTables | None, key: TaskKey, partition: int) -> Fact | None:
-    found = memory.facts(key, partition) if memory is not None else []
-    return next((fact for fact in found if fact.terminal), None)

@@ -76,10 +76,6 @@ class TaskReader:
         except NotFoundError:  # it was purged a moment ago
             return None
 
-    def may_have_ended(self, key: TaskKey, now: int) -> bool:
-        """Whether `ended` is to be asked, which may take a while; that it need not be is said at once."""
-        return key.time_us <= now or not self._tail.knows_no_end(key, self.partition(key))
-
     def command(self, key: TaskKey) -> Command:
         """The newest enqueue of a key; whether its name is unique is what the first one said.
 

@@ -199,9 +199,7 @@ def _without_others(said: dict[str, Any]) -> dict[str, Any]:
 
 async def _put(api: Api, command: Command, wait: str, wait_ms: int) -> Response:
     """Sends a command unless its key has ended: it would run nothing, and what is shown of the task would be about no run of it."""
-    now, ended = now_us(), None
-    if api.tasks.may_have_ended(command.key, now):
-        ended = await run_in_threadpool(api.tasks.ended, command.key, now)
+    ended = await run_in_threadpool(api.tasks.ended, command.key, now_us())
     if ended is None:
         return await _open_put(api, command, wait, wait_ms)
     if wait == "done":

@@ -305,7 +305,9 @@ def test_after_a_take_a_task_that_was_enqueued_before_without_asking_for_a_uniqu
     def read(world):
         world.offset = 50
         world.command("enqueue", key_at(30), handler="h")
-        world.command("enqueue", key_at(200), handler="h", unique=True)  # an update: the tables know an enqueue at offset 24
+        world.command(
+            "enqueue", key_at(200), handler="h", unique=True
+        )  # an update: the tables know an enqueue at offset 24
 
     world = taken([], [], read)
     world.tells_names = False

@@ -18,7 +18,8 @@ from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
 
 if TYPE_CHECKING:
-    from scylla_spark.core.attempt_note import LastError, WorkNote
+    from scylla_spark.core.attempt_note import WorkNote
+    from scylla_spark.core.task import LastError
     from tests.simulation.process import Process
 
 RULES = {

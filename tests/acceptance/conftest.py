@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ class Shared(Place):
 
     process: Process | None = None
     kafka = metrics = api = ""
+    java = ""  # it lives for many minutes, in which code that is compiled well pays
 
     def start(self) -> None:
         self.process = self.up()
@@ -29,10 +30,24 @@ class Shared(Place):
             eventually(lambda: not self.left(), 10, "nothing is left after a stop", self.left)
 
 
+_shared: list[Shared] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """The shared deployment rests while tests of other folders run: its JVM would take half a core from them."""
+    result = yield
+    if nextitem is not None and not _is_here(nextitem):
+        for one in _shared:
+            one.stop()
+    return result
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """The shared deployment, which runs only while tests ask for it."""
     found = Shared(tmp_path_factory.mktemp("shared"))
+    _shared.append(found)
     yield found
     try:
         found.stop()

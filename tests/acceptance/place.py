@@ -37,7 +37,7 @@ SETTINGS = (
     "dispatch.spark_slots=0",
 )
 # A deployment of a test lives for a minute or two: code that is compiled well costs more there than it saves.
-JAVA = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+JAVA = "-XX:TieredStopAtLevel=1"
 SECOND = 1_000_000
 PATIENCE = 180.0  # a deadline, not a wait: machines that run tests may be busy
 KEY = ("scheduled_time", "ordering_id", "uniqueness_key")
@@ -100,6 +100,8 @@ class Place:
         folder: holds the data, the handlers' journal and the processes' output.
     """
 
+    java = JAVA
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = folder / "data"
@@ -112,7 +114,7 @@ class Place:
             "ACCEPTANCE_DATA": str(self.data),
             "PYTHONPATH": str(ROOT),
             journal_handlers.JOURNAL: str(self.journal),
-            "SCYLLASPARK_SPARK__OPTIONS": json.dumps(JAVA),
+            "SCYLLASPARK_SPARK__OPTIONS": json.dumps({"spark.driver.extraJavaOptions": self.java}),
             "SCYLLASPARK_DISPATCH__PASS_ENVIRONMENT": '["ACCEPTANCE_*", "FAULTS_*"]',
         }
 

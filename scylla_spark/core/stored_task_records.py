@@ -53,6 +53,7 @@ class Bearer(NamedTuple):
         unique: whether that asked for the name to be unique.
         queue: its queue.
         handler: its handler.
+        tags: its tags.
     """
 
     key: TaskKey
@@ -60,3 +61,4 @@ class Bearer(NamedTuple):
     unique: bool
     queue: str
     handler: str | None
+    tags: tuple[str, ...] = ()

@@ -195,6 +195,7 @@ ends = st.builds(
     st.none() | notes,
     st.none() | st.sampled_from(WORK_NAMES),
     st.none() | st.sampled_from(WORK_NAMES),
+    st.none() | st.sampled_from([("night",), ("a", "é" * 64), tuple(map(str, range(16)))]),
 )
 waits = st.builds(
     lambda fact, outcome, next_us: fact._replace(outcome=outcome, next_us=next_us),
@@ -232,6 +233,7 @@ COLUMNS = {
     "started_us": f"[{NOW}]", "finished_us": f"[{NOW}]", "planned_us": f"[{NOW}]", "used": "[1]", "next_us": f"[{NOW}]",
     "result": "[null]", "failure": '[{"kind":"E","message":"m","stack":"s"}]', "request_id": '["r"]', "colour": '["blue"]',
     "work": '[{"worker":"w","lease":"a","lease_ms":1,"progress":0.5}]', "queue": '["mail"]', "handler": "[null]",
+    "tags": '[["night","eu"]]',
 }  # fmt: skip
 COUNTS = ["-1", "2147483647", "2147483648"]
 MOMENTS = [*map(str, INSTANTS), "1.5", "null"]
@@ -239,6 +241,7 @@ CELLS = {
     **dict.fromkeys(("attempt", "used"), COUNTS),
     **dict.fromkeys(("time_us", "started_us", "finished_us", "planned_us", "next_us"), MOMENTS),
     **dict.fromkeys(("ordering_id", "uniqueness_key", "request_id", "result", "outcome", "failure"), TEXTS),
+    "tags": ["[]", "null", '[" a"]', '[""]', '["\\ud800"]', "[" + ",".join(f'"{number}"' for number in range(17)) + "]", '"a"'],
 }  # fmt: skip
 COLUMN_EXTREMES = {name: [f"[{cell}]" for cell in cells] for name, cells in CELLS.items()} | {
     "used": ["[]", "[1,2]", "[2147483648]"]

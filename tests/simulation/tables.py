@@ -183,7 +183,9 @@ class ModelTables:
         tasks = self._tasks(number, LATEST_US, mark.folded_until_us)
         rows = [row for row in self._open(number, mark, LATEST_US) if tasks[row.command.key].data is not None]
         bearers = [
-            Bearer(row.command.key, row.first, row.command.unique, row.command.queue, row.command.handler)
+            Bearer(
+                row.command.key, row.first, row.command.unique, row.command.queue, row.command.handler, row.command.tags
+            )
             for row in rows
         ]
         if names is None:

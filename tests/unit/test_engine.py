@@ -216,6 +216,17 @@ def test_a_cancelled_task_never_starts_and_frees_its_lane(world):
     assert [(fact.queue, fact.handler) for fact in world.facts if fact.key == first] == [("default", "h")]
 
 
+def test_ends_tell_the_tags_of_their_tasks_and_attempts_that_are_followed_by_others_do_not(world):
+    world.enqueue(unique="1", tags=("night",))
+    cancelled = world.enqueue(unique="2", due=9, tags=("night", "eu"))
+    world.finish(*world.pump(), outcome=FAILED)
+    world.command("cancel", cancelled)
+    world.finish(*world.at(5))
+    world.pump()
+    told = [(fact.outcome, fact.tags) for fact in world.facts if fact.outcome != "started"]
+    assert told == [(FAILED, None), (CANCELLED, ("night", "eu")), (SUCCEEDED, ("night",))]
+
+
 def test_a_cancel_of_a_running_task_is_too_late_but_stops_its_retries(world):
     key = world.enqueue()
     (invocation,) = world.pump()

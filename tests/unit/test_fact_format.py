@@ -200,6 +200,15 @@ def test_a_defect_of_ours_is_a_reason_with_its_stack(monkeypatch):
     assert "InjectedFault" in record.detail
 
 
+def test_tags_of_a_task_go_with_its_end_and_the_version_stays():
+    """An older reader leaves out what it does not know, and nothing that it tells depends on tags."""
+    ends = (Fact(KEY, 1, "succeeded", tags=("night", "eu")), Fact(KEY._replace(uniqueness_key="c"), 1, "failed"))
+    (value,) = encode_facts(FENCE, ends)
+    assert (json.loads(value)["v"], decode(value).facts) == (2, ends)
+    (value,) = encode_facts(FENCE, [Fact(KEY, 1, "succeeded", tags=(" no tag", "a"))])
+    assert decode(value).facts[0].tags == ("a",)
+
+
 # -- sizes --------------------------------------------------------------------------------------------------------------
 
 WORST = ("\x01", "😀", "\\", "é", "\ud800")
@@ -211,10 +220,11 @@ def test_one_fact_always_fits(letter):
     key = TaskKey(LATEST_US - 1, name * 1024, name * 1024)
     failure = Failure(letter * 100_000, letter * 500_000, letter * 500_000)
     fact = Fact(key, 2**31 - 1, "failed", T, T, T, 7, T, letter * MAX_RESULT_BYTES, failure, name * 1024)
+    fact = fact._replace(tags=tuple(f"{number:02}" + "😀" * 62 for number in range(16)))
     (value,) = encode_facts(Fence(2**62, "n" * 200), [fact])
     assert len(value) <= MAX_RECORD_BYTES
     (read,) = decode(value).facts
-    assert (read.key, read.request_id) == (fact.key, fact.request_id)
+    assert (read.key, read.request_id, read.tags) == (fact.key, fact.request_id, fact.tags)
     assert read.failure.message.count("[...]") == read.failure.stack.count("[...]") == 1
 
 

@@ -45,11 +45,11 @@ def test_a_later_task_of_an_open_name_ends_as_a_duplicate_and_is_told_who_has_it
     holder = world.enqueue(due=60)
     world.enqueue(due=30, unique="u")  # plain: keys of different times do not concern each other
     world.enqueue(due=90, **{"unique": "u"} | {"handler": "h"})
-    world.command("enqueue", key_at(120), handler="h", queue="mail", unique=True)
+    world.command("enqueue", key_at(120), handler="h", queue="mail", unique=True, tags=("night",))
     assert world.pump() == []
     (fact,) = world.facts
     assert (fact.key, fact.outcome, fact.attempt, fact.used) == (key_at(120), DUPLICATE, 0, 0)
-    assert (fact.queue, fact.handler, fact.failure.kind) == ("mail", "h", DUPLICATE)
+    assert (fact.queue, fact.handler, fact.tags, fact.failure.kind) == ("mail", "h", ("night",), DUPLICATE)
     assert str(holder) in fact.failure.message
 
 

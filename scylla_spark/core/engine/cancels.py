@@ -175,7 +175,7 @@ class Cancels:
         work = entry.work if entry.leased else None  # of an earlier owner's lease, which ends with it
         fact = Fact(entry.key, entry.attempt, CANCELLED, finished_us=now, used=entry.used, request_id=first, work=work)
         if entry.data.offset != STUB:  # who is told of the ends of a queue or a handler is told of this one, too
-            fact = fact._replace(queue=entry.data.queue, handler=entry.data.handler)
+            fact = fact.of(entry.data)
         self._recorder.record(partition, fact, now)
         self._recorder.answer(partition, entry.key, entry.requests[1:], now)
         entry.requests = ()
@@ -193,8 +193,7 @@ class Cancels:
             self._state.counts["retries_exhausted"] += 1
         entry.stage = CLOSING
         fact = Fact(entry.key, entry.attempt, outcome, finished_us=now, used=entry.used, failure=failure)
-        named = fact._replace(queue=entry.data.queue, handler=entry.data.handler)
-        self._recorder.record(partition, named, now)
+        self._recorder.record(partition, fact.of(entry.data), now)
 
 
 def requests_of(commands: Iterable[Command]) -> tuple[str, ...]:

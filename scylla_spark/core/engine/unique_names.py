@@ -201,7 +201,7 @@ class UniqueNames:
             entry.stage = CLOSING
         failure = Failure(DUPLICATE, f"{holder} has its name.")
         fact = Fact(key, 0, DUPLICATE, finished_us=now, failure=failure)
-        self._recorder.record(partition, fact._replace(queue=known.bearer.queue, handler=known.bearer.handler), now)
+        self._recorder.record(partition, fact.of(known.bearer), now)
         if entry is not None and entry.requests:
             self._recorder.answer(partition, key, entry.requests, now)
             entry.requests = ()
@@ -255,6 +255,6 @@ def _bearers(
             found[bearer.key] = _Known(bearer, entry, stored=True)
     for entry in loaded:
         data = entry.data
-        bearer = Bearer(entry.key, entry.first, entry.unique, data.queue, data.handler)
+        bearer = Bearer(entry.key, entry.first, entry.unique, data.queue, data.handler, data.tags)
         found[entry.key] = _Known(bearer, entry, stored=entry.key in found)
     return found

@@ -11,7 +11,7 @@ record whether it counts, and a fence or a resignation acts whatever else it say
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -33,6 +33,7 @@ from scylla_spark.core.task import (
     Failure,
     LastError,
 )
+from scylla_spark.core.task_tags import MOST_TAGS, is_tag
 from scylla_spark.name import is_name
 
 VERSION: Final = 4
@@ -67,6 +68,17 @@ class Fence(NamedTuple):
 NO_FENCE: Final = Fence(0, "")
 
 
+class _Named(Protocol):
+    """What is known of a task by who ends it."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def handler(self) -> str | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
 class Fact(NamedTuple):
     """Something that happened to a task.
 
@@ -84,6 +96,7 @@ class Fact(NamedTuple):
         work: who had it, and what it left behind.
         queue: of the task, where its end was decided by who had the task; null: not said.
         handler: of the task, likewise.
+        tags: of the task, likewise; null also where it has none.
     """
 
     key: TaskKey
@@ -100,6 +113,15 @@ class Fact(NamedTuple):
     work: WorkNote | None = None
     queue: str | None = None
     handler: str | None = None
+    tags: tuple[str, ...] | None = None
+
+    def of(self, task: _Named) -> Fact:
+        """This fact with what those who are told of ends go by.
+
+        Args:
+            task: that it concerns.
+        """
+        return self._replace(queue=task.queue, handler=task.handler, tags=task.tags or None)
 
     @property
     def brief_error(self) -> LastError | None:
@@ -208,7 +230,7 @@ def _groups(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
     group: list[Fact] = []
     size = 0
     for fact in facts:
-        length = _FACT_CHARS
+        length = _FACT_CHARS if fact.tags is None else _FACT_CHARS + sum(map(len, fact.tags))
         result, failure, work = fact.result, fact.failure, fact.work
         if result is not None or failure is not None or work is not None:
             plain = failure is None and work is None
@@ -260,6 +282,8 @@ def _dump(fence: Fence, facts: list[Fact]) -> bytes:
     for name in ("queue", "handler"):
         if any(each is not None and not is_name(each) for each in set(columns.get(name, ()))):
             columns[name] = [each if is_name(each) else None for each in columns[name]]
+    if "tags" in columns:
+        columns["tags"] = [each and [tag for tag in each if is_tag(tag)][:MOST_TAGS] for each in columns["tags"]]
     return to_json(_envelope(fence, FACTS, _version_for(columns["outcome"])) | {"facts": columns})
 
 
@@ -380,6 +404,8 @@ def _facts(value: bytes) -> OutcomeRecord:
         columns["failure"] = [each and Failure(**each) for each in columns["failure"]]
     if "work" in columns:
         columns["work"] = [each and WorkNote(**each) for each in columns["work"]]
+    if "tags" in columns:
+        columns["tags"] = [tuple(each) if each else None for each in columns["tags"]]
     get = columns.get
     keys = map(TaskKey, columns["time_us"], columns["ordering_id"], columns["uniqueness_key"])
     if not _GO_ON.isdisjoint(columns["outcome"]):
@@ -388,6 +414,7 @@ def _facts(value: bytes) -> OutcomeRecord:
         Fact, keys, get("attempt", zeros), columns["outcome"], get("started_us", zeros), get("finished_us", zeros),
         get("planned_us", zeros), get("used", zeros), get("next_us", nulls), get("result", nulls), get("failure", nulls),
         get("request_id", nulls), get("work", nulls), get("queue", nulls), get("handler", nulls),
+        get("tags", nulls),
     )  # fmt: skip
     return OutcomeRecord(Fence(record["epoch"], record["nonce"]), FACTS, tuple(facts))
 

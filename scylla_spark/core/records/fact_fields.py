@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, Required
 from pydantic import ConfigDict, FailFast, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 
+from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US
 
 MAX_EPOCH: Final = 2**62
@@ -22,7 +23,7 @@ NUMBERS: Final = {
     "attempt": MAX_COUNT, "started_us": LATEST_US - 1, "finished_us": LATEST_US - 1, "planned_us": LATEST_US - 1, "used": MAX_COUNT,
 }  # fmt: skip
 """Columns of numbers, none of which is null or negative: name → the largest. One of nothing but zeros is left out."""
-NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work", "queue", "handler")
+NULLABLE: Final = ("next_us", "result", "failure", "request_id", "work", "queue", "handler", "tags")
 """Columns that are left out where they hold nothing but nulls."""
 
 _Instant = Annotated[int, Field(ge=EARLIEST_US, lt=LATEST_US)]
@@ -88,6 +89,7 @@ class _Columns(TypedDict, total=False):
     work: Annotated[list[_Work | None], FailFast()]
     queue: Annotated[list[_Name | None], FailFast()]
     handler: Annotated[list[_Name | None], FailFast()]
+    tags: Annotated[list[Tags | None], FailFast()]
 
 
 @with_config(_STRICT)

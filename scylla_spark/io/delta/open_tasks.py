@@ -141,8 +141,11 @@ class OpenTasksReader:
         if names is None:
             rows = rows.filter(pl.len().over(_NAME) > 1)
         first, unique = first_offset().alias("first"), pl.col("unique_open").fill_null(value=False)
-        found = in_us(rows.select(*IDENTITY, first, unique, "queue", "handler")).collect()
-        return [Bearer(TaskKey(*row[:3]), row[3], row[4], row[5] or DEFAULT_QUEUE, row[6]) for row in found.iter_rows()]
+        found = in_us(rows.select(*IDENTITY, first, unique, "queue", "handler", "tags")).collect()
+        return [
+            Bearer(TaskKey(*row[:3]), row[3], row[4], row[5] or DEFAULT_QUEUE, row[6], tuple(row[7] or ()))
+            for row in found.iter_rows()
+        ]
 
     def lanes(
         self, partition: int, wanted: Mapping[str, tuple[TaskKey, int]], until_us: int, mark: Mark

@@ -1,4 +1,4 @@
-"""Tags of tasks: short texts by which tasks are found; they change nothing else."""
+"""Tags of tasks: short texts by which tasks are found, and counted as a batch; they change nothing about the tasks themselves."""
 
 from __future__ import annotations
 

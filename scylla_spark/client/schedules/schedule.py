@@ -135,6 +135,18 @@ class Trigger:
         return cls({"kind": "after", "work": work, "on": sorted(on), "atLeast": at_least})
 
     @classmethod
+    def batch(cls, tag: str, size: int) -> Trigger:
+        """Fires when so many tasks that carry a tag have ended, each once and however it did; then counting begins anew.
+
+        Templates know how they did: `{{ batch.failed }}`, and `succeeded`, `cancelled`, `ended`.
+
+        Args:
+            tag: as tasks are enqueued with.
+            size: how many tasks the batch has.
+        """
+        return cls({"kind": "batch", "tag": tag, "size": size})
+
+    @classmethod
     def table(
         cls, table: str, *, min_rows: int | None = None, min_commits: int | None = None, operations: Sequence[str] | None = None,
         where: Iterable[tuple[str, str, Any]] | None = None, settle: _Duration | None = None,

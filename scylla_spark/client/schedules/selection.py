@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from scylla_spark.core.plan.state.schedule_entry import Entry
 
 MOST_NAMES: Final = 2_000  # in one record, however long they are
-KINDS: Final = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
+KINDS: Final = {
+    "time": "time",
+    "event": "event:",
+    "partitions": "dataset:",
+    "table": "table:",
+    "after": "work:",
+    "batch": "tag:",
+}
 """To what a schedule listens → how its keys begin."""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from scylla_spark.client.schedules.trigger_words import in_words
 from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, Latch
 from scylla_spark.core.plan.triggers.tree import holds
-from scylla_spark.core.plan.triggers.trigger import AnyOf, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import AnyOf, OnBatch, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
 
 class Branch(NamedTuple):
@@ -72,6 +72,8 @@ def _seen(leaf: Trigger, latch: Latch) -> str:
             wanted = ((latch.seen, leaf.min_commits, "commits"), (latch.rows, leaf.min_rows, "rows"), (0, 0, ""))
         case OnRuns(at_least=at_least) if at_least > 1:
             wanted = ((latch.seen, at_least, "runs"), (0, 0, ""), (0, 0, ""))
+        case OnBatch(_, size):
+            wanted = ((latch.seen, size, "tasks"), (0, 0, ""), (0, 0, ""))
         case _:
             return ""
     return ", ".join(f"{seen:,} of {needed:,} {what}" for seen, needed, what in wanted if needed)

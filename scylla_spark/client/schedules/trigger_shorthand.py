@@ -9,12 +9,12 @@ from scylla_spark.errors import ArgumentError, shown
 
 BY_KEY: Final = {
     "cron": "expression", "every": "period", "at": "times", "rrule": "rule", "event": "name", "partitions": "dataset",
-    "table": "table", "after": "work", "absent": "of", "any": "of", "all": "of",
+    "table": "table", "after": "work", "batch": "tag", "absent": "of", "any": "of", "all": "of",
 }  # fmt: skip
 """Key of a trigger in short → the field that its value goes to."""
 OPTIONS: Final = frozenset({
     "tz", "gap", "fold", "phase", "start", "startAt", "endAt", "count", "jitter", "calendar", "onHoliday", "blackout", "where", "atLeast",
-    "rows", "bytes", "minRows", "minCommits", "operations", "settle", "atMostEvery", "per", "on", "within",
+    "rows", "bytes", "minRows", "minCommits", "operations", "settle", "atMostEvery", "per", "on", "size", "within",
 })  # fmt: skip
 """What may stand beside such a key."""
 _MOST_DEEP: Final = 60

@@ -16,6 +16,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     AtTimes,
     Ended,
     OnAbsence,
+    OnBatch,
     OnEvent,
     OnPartitions,
     OnRuns,
@@ -43,6 +44,8 @@ def brief(trigger: Trigger) -> str:
             return f"no {brief(of)} for {span(within_us)}"
         case OnRuns(work, at_least=at_least):
             return f"after:{work}" + (f" {at_least} times" if at_least > 1 else "")
+        case OnBatch(tag, size):
+            return f"batch:{tag} of {size}"
         case _:
             return key_of(trigger)
 
@@ -72,6 +75,8 @@ def in_words(trigger: Trigger) -> str:
                 if at_least == 1
                 else f"after {at_least} runs of {work!r} have {ends}"
             )
+        case OnBatch(tag, size):
+            return f"when {_many(size, 'task')} with the tag {tag!r} {'has' if size == 1 else 'have'} ended"
         case OnAbsence(OnRuns(work, on), within_us):
             return f"when no run of {work!r} has {_ended(on)} for {span(within_us)}"
         case OnAbsence(of, within_us):

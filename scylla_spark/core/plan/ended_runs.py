@@ -94,6 +94,7 @@ class EndedRuns:
         self._room(handler, now, entry.name)
         if not taken_back:
             self._tell(at, entry.name, iso(run.planned_us), fact, now, handler)
+            self._tell_batches(at, fact, now)
 
     def _conclude(self, entry: Entry, run: Run, fact: Fact) -> str:
         """Writes the end of a run; the handler that it was launched with."""
@@ -106,6 +107,10 @@ class EndedRuns:
 
     def _end_without_schedule(self, at: Partly, fact: Fact, now: int) -> None:
         """The end of a task that nobody launched, or of a run whose schedule is gone, though one of its name may have come."""
+        self._tell_singly(at, fact, now)
+        self._tell_batches(at, fact, now)
+
+    def _tell_singly(self, at: Partly, fact: Fact, now: int) -> None:
         handler = self._state.handlers.get(fact.key)
         if handler is not None:
             self._journal.conclude(RUN_ENDED, fact.key)
@@ -144,3 +149,12 @@ class EndedRuns:
         self._telling.tell(at, happened, now)
         if name != handler:
             self._telling.tell(at, happened._replace(key=both[1], also=both[0]), now, SECOND)
+
+    def _tell_batches(self, at: Partly, fact: Fact, now: int) -> None:
+        """Tells who waits for a batch of the end of a task that carries its tag; last, since many ends are of none."""
+        for number, tag in enumerate(fact.tags or ()):
+            key = f"tag:{tag}"
+            if key in self._telling.listeners:
+                ended = ENDS.get(fact.outcome, "")
+                one = Occurrence(key, {}, ended=ended, rows=int(ended == "failed"), size=int(ended == "cancelled"))
+                self._telling.tell(at, one, now, SECOND * (2 + number))

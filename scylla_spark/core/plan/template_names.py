@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from scylla_spark.core.plan.payload_template import Place
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, nodes
+from scylla_spark.core.plan.triggers.trigger import (
+    OnAbsence,
+    OnBatch,
+    OnEvent,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    Trigger,
+    nodes,
+)
 from scylla_spark.errors import ArgumentError
 
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("planned", "started", "schedule", "revision", "generation"), frozenset[str]()),
     "absent": frozenset({"of", "since"}),
+    "batch": frozenset({"tag", "ended", "succeeded", "failed", "cancelled"}),
     "partitions": frozenset({"dataset", "values", "all", "more", "count", "rows", "bytes"}),
     "table": frozenset(
         {"name", "table_id", "from_version", "to_version", "rows", "commits", "bytes", "partition", "alone"}
@@ -25,6 +35,7 @@ _OF_KIND: Final[dict[type, tuple[str, ...]]] = {
     OnPartitions: ("partitions", "datasets"),
     OnEvent: ("event", "events"),
     OnRuns: ("upstream", "upstreams"),
+    OnBatch: ("batch", "batches"),
     OnAbsence: ("absent",),
 }
 """What templates may name: with any trigger, and with one that waits for such a thing."""

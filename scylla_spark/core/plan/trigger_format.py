@@ -21,6 +21,7 @@ from scylla_spark.core.plan.triggers.trigger import (
     Condition,
     Ended,
     OnAbsence,
+    OnBatch,
     OnEvent,
     OnPartitions,
     OnRuns,
@@ -104,6 +105,13 @@ class _Runs(TypedDict, total=False):
 
 
 @with_config(STRICT)
+class _Batch(TypedDict):
+    kind: Literal["batch"]
+    tag: Text
+    size: int
+
+
+@with_config(STRICT)
 class _Absent(TypedDict):
     kind: Literal["absent"]
     of: Annotated[_Table | _Partitions | _Event | _Runs, Field(discriminator="kind")]
@@ -116,6 +124,7 @@ _LEAVES: Final[dict[str, TypeAdapter[Any]]] = {
     "partitions": TypeAdapter(_Partitions),
     "event": TypeAdapter(_Event),
     "after": TypeAdapter(_Runs),
+    "batch": TypeAdapter(_Batch),
     "absent": TypeAdapter(_Absent),
 }
 
@@ -207,6 +216,8 @@ def _leaf(found: Mapping[str, Any]) -> Trigger:
         return OnEvent(found["name"], tuple(sorted(found.get("where", {}).items())))
     if kind == "after":
         return OnRuns(found["work"], frozenset(found.get("on", ["succeeded"])), found.get("atLeast", 1))
+    if kind == "batch":
+        return OnBatch(found["tag"], found["size"])
     of = _leaf(found["of"])
     assert isinstance(of, OnTable | OnPartitions | OnEvent | OnRuns)
     return OnAbsence(of, found["within"])

@@ -5,7 +5,6 @@ Ingest and dispatch judge every record with the one `validate` of this module, s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Required
@@ -16,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
 from scylla_spark import failpoint
 from scylla_spark.clock import iso, to_us
 from scylla_spark.core.key import TaskKey, place_of
-from scylla_spark.core.records import rejection_reason
+from scylla_spark.core.records import fast_json, rejection_reason
 from scylla_spark.core.records.tags_field import Tags
 from scylla_spark.core.storable_instants import EARLIEST_US, LATEST_US, is_storable
 from scylla_spark.core.task import MAX_PAYLOAD_BYTES
@@ -285,12 +284,9 @@ def _check_time(time_us: int, enqueued_us: int, append_us: int, rules: Rules) ->
         raise _Refused(TOO_OLD, f"scheduledTime {iso(time_us)} is older than the retention.")
 
 
-_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-
-
 def _text(what: str, value: object) -> str:
     try:
-        text = _compact(value)
+        text = fast_json.text(value)
     except ValueError as error:
         raise _Refused("not_finite", f"{what}: {error}.") from None
     if len(text) > MAX_PAYLOAD_BYTES or (not text.isascii() and len(text.encode()) > MAX_PAYLOAD_BYTES):
@@ -325,7 +321,7 @@ def encode(command: Command, *, with_stamp: bool = True) -> bytes:
         terms = command.retry
         optional["retry"] = {"maxRetries": terms.max_retries, "base": f"{terms.base_ms}ms", "cap": f"{terms.cap_ms}ms"}
     record |= {name: value for name, value in optional.items() if value is not None}
-    head = _compact(record)
+    head = fast_json.text(record)
     if command.kind == CANCEL:
         return head.encode()
     return f'{head[:-1]},"taskData":{command.payload}}}'.encode()

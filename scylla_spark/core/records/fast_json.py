@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from json import encoder
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -26,3 +28,21 @@ def load(data: bytes) -> Any:
         return from_json(data)
     except ValueError:  # an escaped lone surrogate somewhere, perhaps
         return json.loads(data)
+
+
+def _text_writer() -> Callable[[Any], str]:
+    plain = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    make = getattr(encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    parts = make(None, plain.default, encoder.encode_basestring, None, ":", ",", False, False, False)
+    join = "".join
+    return lambda value: join(parts(value, 0))
+
+
+text: Callable[[Any], str] = _text_writer()
+"""Compact JSON of a dict that holds no circle, as `json.dumps` writes it: that makes an encoder for each call, four fifths of its time.
+
+Raises:
+    ValueError: a number is not finite.
+"""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from scylla_spark.core.plan.schedule import Schedule
 from scylla_spark.core.plan.state.plan_state import PlanState
-from scylla_spark.core.plan.triggers.trigger import OnRuns, leaves
+from scylla_spark.core.plan.triggers.trigger import OnBatch, OnRuns, leaves
+from scylla_spark.core.task_tags import tags_of_runs
 from scylla_spark.errors import ArgumentError
 
 
@@ -34,7 +35,7 @@ class Circles:
             if path:
                 raise ArgumentError(
                     f"These schedules fire each other in a circle: {' → '.join(path)}.",
-                    hint="Leave out one of their `after` triggers.",
+                    hint="Leave out one of their `after` or `batch` triggers.",
                 )
 
     def _circle(self, start: str, new: Mapping[str, Schedule]) -> list[str]:
@@ -52,19 +53,25 @@ class Circles:
 
     def _causes(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
         """Schedules whose runs fire a schedule; that their absence does is no circle, since each round of it takes time."""
-        works = self._works(name, new)
-        if not works:
+        works, tags = self._works(name, new)
+        if not works and not tags:
             return set()
         causes = works & (new.keys() | self._entries.keys())
         causes |= {one.name for one in new.values() if one.work.handler in works}
         for work in works:
             causes |= {one for one in self._listeners.get(f"runs:{work}", ()) if one not in new}
+        if tags:
+            known = {one: entry.schedule for one, entry in self._entries.items() if '"tags"' in entry.text}
+            causes |= {
+                one for one, schedule in {**known, **new}.items() if not tags.isdisjoint(tags_of_runs(schedule.tags))
+            }
         return causes
 
-    def _works(self, name: str, new: Mapping[str, Schedule]) -> set[str]:
-        """Handlers and schedules after whose runs a schedule runs."""
+    def _works(self, name: str, new: Mapping[str, Schedule]) -> tuple[set[str], set[str]]:
+        """Handlers and schedules after whose runs a schedule runs, and tags of tasks whose ends it counts."""
         schedule, entry = new.get(name), self._entries.get(name)
-        if schedule is None and entry is not None and any(key.startswith("work:") for key in entry.keys):
+        if schedule is None and entry is not None and any(key.startswith(("work:", "tag:")) for key in entry.keys):
             schedule = entry.schedule
         found = leaves(schedule.trigger) if schedule is not None else []
-        return {leaf.work for leaf in found if isinstance(leaf, OnRuns)}
+        works = {leaf.work for leaf in found if isinstance(leaf, OnRuns)}
+        return works, {leaf.tag for leaf in found if isinstance(leaf, OnBatch)}

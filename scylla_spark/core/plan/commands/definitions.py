@@ -62,10 +62,12 @@ class Definitions:
 
     @property
     def listens_to_handlers(self) -> bool:
-        """Whether a schedule waits for the end of work that is no schedule, and may thus be enqueued by anybody."""
+        """Whether a schedule waits for the end of work that is no schedule, or of tasks with a tag, which anybody may enqueue."""
         if self._listens is None:
             works = (key.removeprefix("work:") for key in self.listeners if key.startswith("work:"))
-            self._listens = any(work not in self._state.entries for work in works)
+            self._listens = any(work not in self._state.entries for work in works) or any(
+                key.startswith("tag:") and names for key, names in self.listeners.items()
+            )
         return self._listens
 
     def load(self, entry: Entry) -> None:

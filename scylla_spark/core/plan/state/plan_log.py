@@ -17,12 +17,12 @@ from typing_extensions import TypedDict
 from scylla_spark.core.records import rejection_reason
 from scylla_spark.core.records.fact import Fence, Unreadable
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The newest version of groups. 3: schedules and watched tables told in parts. 4: runs that outlive their schedule; a definition that
 takes the place of another, and says which leaves go on where one of before stands with its table. 5: runs of times that were missed,
 which later ones do not cancel. 6: triggers that count ends of runs, or wait for their absence. 7: by when runs are
 to start and end, and which have started in time; of a schedule that is told again, when its silence was told of, and which times wait for
-a place. A group is written as the lowest version
+a place. 8: triggers that wait for a batch. A group is written as the lowest version
 that knows all its changes, at least 2; older readers read it, and stop before a newer one."""
 _COMMON: Final = 2
 PLAN: Final = "plan"
@@ -53,6 +53,7 @@ _SINCE: Final = {ENTRY_PART: 3, ENTRY_JOB: 3, TABLE_PART: 3, RUNS_OF: 4, RUN_END
 _SINCE_FIELD: Final = {CAUGHT_UP: 5, PROMISED: 7, SILENT_US: 7, HELD_US: 7}
 _LEAVES_KEPT: Final = 4
 _ENDS_COUNTED: Final = 6
+_BATCHES: Final = 8
 
 Change = Sequence[Any]
 """What changed: its kind, and fields as `plan_state` reads them; JSON values only."""
@@ -155,32 +156,34 @@ def _version_of(change: Change) -> int:
     version = _SINCE.get(kind, _COMMON)
     if kind == "put" and len(change) > 3:
         version = _LEAVES_KEPT
-    if kind != "fire" and _counts_ends(fields.get("text", "")):
-        version = _ENDS_COUNTED
+    if kind != "fire":
+        version = max(version, _version_of_trigger(fields.get("text", "")))
     return max([version, *(since for field, since in _SINCE_FIELD.items() if field in fields)])
 
 
-def _counts_ends(text: str) -> bool:
-    """Whether a definition has a trigger that older planners cannot read: so many ends of runs, or the absence of any.
+def _version_of_trigger(text: str) -> int:
+    """The version that a definition needs whose trigger older planners cannot read: so many ends of runs, the absence of any, a batch.
 
     Args:
         text: the definition, a JSON object; empty: there is none.
     """
-    if '"after"' not in text or not ('"atLeast"' in text or '"absent"' in text):
-        return False  # there may be a hundred thousand of them
-    todo: list[Any] = [from_json(text).get("trigger")]
+    counts = '"after"' in text and ('"atLeast"' in text or '"absent"' in text)
+    if not counts and '"batch"' not in text:
+        return _COMMON  # there may be a hundred thousand of them
+    version, todo = _COMMON, [from_json(text).get("trigger")]
     while todo:
         node = todo.pop()
         if isinstance(node, list):
             todo += node
         elif isinstance(node, dict):
-            of = node.get("of")
-            if node.get("kind") == "after" and "atLeast" in node:
-                return True
-            if node.get("kind") == "absent" and isinstance(of, dict) and of.get("kind") == "after":
-                return True
+            kind, of = node.get("kind"), node.get("of")
+            if kind == "batch":
+                return _BATCHES
+            of_runs = kind == "absent" and isinstance(of, dict) and of.get("kind") == "after"
+            if of_runs or (kind == "after" and "atLeast" in node):
+                version = _ENDS_COUNTED
             todo.append(of)
-    return False
+    return version
 
 
 def change_bytes(change: Change) -> int:

@@ -31,9 +31,9 @@ class Latch(NamedTuple):
 
     Attributes:
         fired: it holds.
-        seen: partitions, or commits.
-        rows: of partitions or commits.
-        size: their bytes.
+        seen: partitions, commits, or ends of runs or of tasks of a batch.
+        rows: of partitions or commits; of a batch: tasks that have failed.
+        size: their bytes; of a batch: tasks that were cancelled, or ended unrun.
         values: what templates may know of it.
     """
 

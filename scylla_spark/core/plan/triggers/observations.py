@@ -13,9 +13,18 @@ from scylla_spark.core.plan.state.schedule_entry import PENDING_TRIGGER, Entry, 
 from scylla_spark.core.plan.state.timers import Timer, Timers
 from scylla_spark.core.plan.state.unwritten_changes import Journal
 from scylla_spark.core.plan.tables.handing_over import claim_of, goes_on, gone_on, is_open
-from scylla_spark.core.plan.triggers.seen_values import held, partitions_with
+from scylla_spark.core.plan.triggers.seen_values import batch_values, held, partitions_with
 from scylla_spark.core.plan.triggers.tree import holds, key_of
-from scylla_spark.core.plan.triggers.trigger import OnAbsence, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import (
+    OnAbsence,
+    OnBatch,
+    OnEvent,
+    OnPartitions,
+    OnRuns,
+    OnTable,
+    Trigger,
+    leaves,
+)
 from scylla_spark.core.plan.verdicts import OBSOLETE, WAITED_TOO_LONG
 
 _NO_LATCH = Latch()
@@ -30,8 +39,8 @@ class Occurrence(NamedTuple):
         fields: what events are compared by.
         ended: for a run: how.
         seen: for partitions: how many.
-        rows: … with so many rows.
-        size: … and bytes.
+        rows: … with so many rows; for a task of a batch: 1 if it has failed.
+        size: … and bytes; for a task of a batch: 1 if it was cancelled, or ended unrun.
         also: another key of the same: who listens to both is told once.
     """
 
@@ -335,6 +344,9 @@ def _both(before: Latch, latch: Latch) -> Latch:
     both = latch._replace(
         fired=True, seen=before.seen + latch.seen, rows=before.rows + latch.rows, size=before.size + latch.size
     )
+    batch = (latch.values or {}).get("batch")
+    if batch is not None:
+        return both._replace(values=batch_values(batch["tag"], both))
     last = (latch.values or {}).get("partitions")
     if last is None:
         return both
@@ -351,6 +363,8 @@ def _counted(before: Latch, leaf: Trigger, occurrence: Occurrence) -> Latch:
     )  # fmt: skip
     if isinstance(leaf, OnRuns):
         return latch._replace(fired=latch.seen >= leaf.at_least)
+    if isinstance(leaf, OnBatch):
+        return latch._replace(fired=latch.seen >= leaf.size, values=batch_values(leaf.tag, latch))
     if isinstance(leaf, OnPartitions):
         enough = latch.seen >= leaf.at_least and latch.rows >= leaf.rows and latch.size >= leaf.bytes
         last = occurrence.values.get("partitions", {})
@@ -371,7 +385,7 @@ def _matches(leaf: Trigger, occurrence: Occurrence) -> bool:
             return all(_same(occurrence.fields.get(field), value) for field, value in where)
         case OnRuns(on=on):
             return occurrence.ended in on
-        case OnPartitions() | OnTable():
+        case OnPartitions() | OnTable() | OnBatch():
             return True
     return False
 

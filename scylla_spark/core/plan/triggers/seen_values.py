@@ -8,9 +8,15 @@ from typing import Any, Final
 
 from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.triggers.tree import key_of
-from scylla_spark.core.plan.triggers.trigger import OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
+from scylla_spark.core.plan.triggers.trigger import OnBatch, OnEvent, OnPartitions, OnRuns, OnTable, Trigger, leaves
 
-BY_NAME: Final = {"event": "events", "upstream": "upstreams", "table": "tables", "partitions": "datasets"}
+BY_NAME: Final = {
+    "event": "events",
+    "upstream": "upstreams",
+    "table": "tables",
+    "partitions": "datasets",
+    "batch": "batches",
+}
 """What the last of a kind is called → what all of the kind are called."""
 _MOST_PARTITIONS: Final = 100
 _MOST_PARTITION_CHARS: Final = 8 * 1024  # they are written with each that comes
@@ -85,12 +91,31 @@ def partitions_with(before: Mapping[str, Any] | None, come: Sequence[Any]) -> di
     return {"all": kept, "more": more}
 
 
+def batch_values(tag: str, latch: Latch) -> dict[str, Any]:
+    """How the tasks of a batch have ended.
+
+    Args:
+        tag: that they carry.
+        latch: of the leaf that counts them.
+    """
+    succeeded = latch.seen - latch.rows - latch.size
+    return {
+        "batch": {
+            "tag": tag,
+            "ended": latch.seen,
+            "succeeded": succeeded,
+            "failed": latch.rows,
+            "cancelled": latch.size,
+        }
+    }
+
+
 def _size(latch: Latch) -> int:
     return len(json.dumps(latch.values)) if latch.values else 0
 
 
 def _name(leaf: Trigger) -> str:
     match leaf:
-        case OnEvent(name) | OnPartitions(name) | OnRuns(name) | OnTable(name):
+        case OnEvent(name) | OnPartitions(name) | OnRuns(name) | OnTable(name) | OnBatch(name):
             return name
     return key_of(leaf)

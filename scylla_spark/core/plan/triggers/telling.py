@@ -15,7 +15,8 @@ from scylla_spark.core.plan.state.schedule_entry import Entry
 from scylla_spark.core.plan.triggers.observations import Occurrence, Watching
 
 SECOND: Final = "~"
-"""Begins the names in places of an input that tells of two things, at the second; it is greater than all that names begin with."""
+"""Begins the names in places of an input that tells of several things, at the second, and once more at each after that; it is greater
+than all that names begin with."""
 
 
 class Telling:

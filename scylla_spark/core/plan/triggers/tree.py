@@ -8,6 +8,7 @@ from scylla_spark.core.plan.state.schedule_entry import Latch
 from scylla_spark.core.plan.triggers.trigger import (
     AnyOf,
     OnAbsence,
+    OnBatch,
     OnEvent,
     OnPartitions,
     OnRuns,
@@ -53,6 +54,8 @@ def key_of(leaf: Trigger) -> str:
             return f"dataset:{dataset}"
         case OnRuns(work):
             return f"work:{work}"
+        case OnBatch(tag):
+            return f"tag:{tag}"
         case OnTable(table):
             return f"table:{table}"
         case OnAbsence(of):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from scylla_spark.core.plan.times.fire_times import FireTimes
+from scylla_spark.core.task_tags import MAX_TAG_CHARS, is_tag
 from scylla_spark.errors import ArgumentError
 from scylla_spark.name import RULE, is_name
 
@@ -111,6 +112,19 @@ class OnRuns:
 
 
 @dataclass(frozen=True, slots=True)
+class OnBatch:
+    """Fires when so many tasks that carry a tag have ended, however they did; then counting begins anew.
+
+    Attributes:
+        tag: of the tasks.
+        size: how many.
+    """
+
+    tag: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnyOf:
     """Holds when so many of its branches have fired since the last launch.
 
@@ -123,7 +137,7 @@ class AnyOf:
     at_least: int = 1
 
 
-Trigger = AtTimes | OnTable | OnPartitions | OnEvent | OnAbsence | OnRuns | AnyOf
+Trigger = AtTimes | OnTable | OnPartitions | OnEvent | OnAbsence | OnRuns | OnBatch | AnyOf
 
 
 def nodes(trigger: Trigger) -> Iterator[tuple[Trigger, int]]:
@@ -197,6 +211,13 @@ def _check(node: Trigger) -> None:
                     hint="Choose among succeeded, failed and cancelled.",
                 )
             _within("at_least", at_least, 1, _MOST)
+        case OnBatch(tag, size):
+            if not is_tag(tag):
+                raise ArgumentError(
+                    f"{tag[:100]!r} cannot be a tag of tasks.",
+                    hint=f"A tag has 1 to {MAX_TAG_CHARS} printable characters.",
+                )
+            _within("size", size, 1, _MOST)
 
 
 def _within(what: str, value: int, least: int, most: int) -> None:

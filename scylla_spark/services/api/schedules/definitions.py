@@ -17,6 +17,7 @@ from scylla_spark.client.schedules import sets as schedule_sets
 from scylla_spark.client.schedules.explanation import missing
 from scylla_spark.client.schedules.files import definition_of
 from scylla_spark.client.schedules.schedule import Schedule
+from scylla_spark.client.schedules.selection import KINDS
 from scylla_spark.clock import now_us
 from scylla_spark.core.plan.commands.definitions import text_of
 from scylla_spark.core.plan.commands.removal import Loss, losses
@@ -98,9 +99,7 @@ def page(
     state: Annotated[str | None, Query(pattern="^(active|paused|completed)$")] = None,
     tag: Annotated[str | None, Query(description="Only those with this tag")] = None,
     owner: Annotated[str | None, Query(description="Only those of this owner")] = None,
-    kind: Annotated[
-        str | None, Query(pattern="^(time|event|partitions|table|after)$", description="To what they listen")
-    ] = None,
+    kind: Annotated[str | None, Query(pattern=f"^({'|'.join(KINDS)})$", description="To what they listen")] = None,
     after: Annotated[str | None, Query(description="Only names after this one")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
 ) -> Response:
@@ -344,11 +343,8 @@ def _key(kind: str, value: str | None) -> str:
     return f"{kind}:{value}" if value is not None else ""
 
 
-_BEGINS = {"time": "time", "event": "event:", "partitions": "dataset:", "table": "table:", "after": "work:"}
-
-
 def _listens(entry: Entry, kind: str) -> bool:
-    return any(key.startswith(_BEGINS[kind]) for key in entry.keys)
+    return any(key.startswith(KINDS[kind]) for key in entry.keys)
 
 
 def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -234,24 +234,55 @@ def test_a_client_that_takes_nothing_of_its_answer_is_let_go_of(site):
 
 
 @pytest.mark.slow
-def test_one_connection_too_many_is_told_to_come_again_and_room_comes_back(port):
+def test_the_longest_idle_connection_makes_way_for_a_new_one_and_is_told_so(port):
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(line(port, f"127.0.0.{1 + n % 4}")) for n in range(MOST + 10)]
         answers = [rest(one) for one in held]
-    kinds = [problem(answer) for answer in answers if answer]
-    assert "/problems/busy" in kinds
-    assert kinds.count("/problems/too-slow") >= MOST - 2
+    kinds = [problem(answer) for answer in answers]
+    assert kinds == ["/problems/busy"] * 10 + ["/problems/too-slow"] * MOST
     assert quick(port)
 
 
-def test_one_address_cannot_take_all_connections(port):
+@pytest.mark.parametrize("said", [b"", b"POST /v1/leases:ex"], ids=["silent", "half a request"])
+def test_no_hoard_of_idle_connections_keeps_a_newcomer_out(site, said):
+    with contextlib.ExitStack() as stack:
+        for n in range(3 * MOST):
+            stack.enter_context(line(site.port, f"127.0.0.{1 + n % 4}")).sendall(said)
+        assert quick(site.port)
+        extended = ask(site.port, "/v1/leases:extend", method="POST", body=b"{}")
+        assert extended == (200, b"2")
+        assert len(site.connections) <= MOST
+
+
+def test_a_hoard_of_the_address_of_others_keeps_them_out_no_more(port):
     with contextlib.ExitStack() as stack:
         mine = [stack.enter_context(line(port)) for _ in range(OF_ONE + 1)]
-        assert problem(rest(mine[-1])) == "/problems/busy"
+        assert problem(rest(mine[0])) == "/problems/busy"
+        assert quick(port)
         with line(port, "127.0.0.2") as other:
             other.sendall(GET + b"Connection: close\r\n\r\n")
             assert rest(other).startswith(b"HTTP/1.1 200")
-    assert holds(lambda: ask(port)[0] == 200), "its room comes back"
+
+
+def test_a_connection_between_two_requests_makes_way_and_one_that_waits_for_its_answer_does_not(port):
+    with contextlib.ExitStack() as stack:
+        waits = [stack.enter_context(line(port)) for _ in range(OF_ONE - 1)]
+        for one in waits:
+            one.sendall(GET.replace(b"/ ", b"/stream ", 1) + b"\r\n")
+            assert one.recv(1)
+        between = stack.enter_context(line(port))
+        between.sendall(GET + b"\r\n")
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += between.recv(65_536)
+        newcomer = stack.enter_context(line(port))
+        newcomer.sendall(GET.replace(b"/ ", b"/stream ", 1) + b"\r\n")
+        assert newcomer.recv(1)
+        assert rest(between) == b"", "it is closed without an answer that nobody has asked for"
+        with line(port) as refused:
+            assert problem(rest(refused)) == "/problems/busy"
+        waits[0].close()
+        assert holds(lambda: ask(port)[0] == 200), "its room comes back"
 
 
 def test_many_idle_connections_slow_nobody(port):

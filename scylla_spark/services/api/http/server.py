@@ -7,7 +7,6 @@ import json
 import logging
 import resource
 import socket
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from scylla_spark.config.settings import Api, Settings
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.app import create_app
 from scylla_spark.services.api.http.draining import Draining
+from scylla_spark.services.api.http.room import Room
 from scylla_spark.services.api.problems import Kind
 
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -31,24 +31,20 @@ _OTHER_FILES: Final = 512  # of tables, brokers, desks
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended, and one too many is turned away."""
+    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; where there are too many, the longest idle one makes way."""
 
-    most = 512
-    most_of_one = 512
-    of_one: Counter[str]
+    room: Room
 
     def connection_made(self, transport: Any) -> None:
-        """Takes a connection, if there is room."""
+        """Takes a connection, if there is room or another one makes way."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._taken_by: asyncio.TimerHandle | None = None
-        self._address = self.client[0] if self.client else ""
-        self.of_one[self._address] += 1
-        if len(self.connections) > self.most or self.of_one[self._address] > self.most_of_one:
+        if self.room.take(self, self.client[0] if self.client else ""):
+            self._await_headers()
+        else:
             transport.write(_raw(problems.BUSY, "Too many connections are open."))
             transport.close()
-        else:
-            self._await_headers()
 
     def data_received(self, data: bytes) -> None:
         """Takes what came; the headers of a request must be complete in time."""
@@ -59,6 +55,27 @@ class BoundedProtocol(H11Protocol):
             self._forget_deadline()
         elif self._deadline is None and not self.transport.is_closing():
             self._await_headers()
+
+    def handle_events(self) -> None:
+        """Reads what came; from the end of its headers on, a request is under way."""
+        super().handle_events()
+        if self._is_at_work():
+            self.room.work(self)
+
+    def on_response_complete(self) -> None:
+        """A request has been answered; the next one may have come meanwhile."""
+        super().on_response_complete()
+        if not self._is_at_work():
+            self.room.rest(self)
+
+    def make_way(self) -> None:
+        """Ends at once. Who has never been answered is told why; to others, that an idle connection is closed is nothing new."""
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.write(_raw(problems.BUSY, "Too many connections are open."))
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The client does not take what is sent; it must go on in time."""
@@ -74,15 +91,13 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Lets go."""
-        self.of_one[self._address] -= 1
-        if not self.of_one[self._address]:
-            del self.of_one[self._address]
+        self.room.leave(self)
         self._forget_deadline()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override] # asyncio allows it
         """A client that says that it sends no more may still take its answer, if it has asked for one."""
-        asked = self.cycle is not None and not self.cycle.response_complete
+        asked = self._is_at_work()
         if asked:
             self.cycle.keep_alive = False
         return asked
@@ -98,6 +113,9 @@ class BoundedProtocol(H11Protocol):
         kind = problems.HEADERS_TOO_LARGE if large else problems.BAD_REQUEST
         self.transport.write(_raw(kind, msg))
         self.transport.close()
+
+    def _is_at_work(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _await_headers(self) -> None:
         self._deadline = self.loop.call_later(HEADERS_S, self._end_late)
@@ -165,8 +183,7 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
         settings: its bounds.
     """
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    bounds = {"most": settings.max_connections, "most_of_one": settings.max_per_address, "of_one": Counter()}
-    protocol = type("Protocol", (BoundedProtocol,), bounds)
+    protocol = type("Protocol", (BoundedProtocol,), {"room": Room(settings.max_connections, settings.max_per_address)})
     return Config(
         Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
         server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),

@@ -313,7 +313,9 @@ class Api(Section):
         description="most bytes of a request; of a bulk, which is read as it comes, of one line or batch",
     )
     max_bulk: int = Field(256 * 1024 * 1024, ge=1024, description="most bytes of a bulk")
-    max_connections: int = Field(1024, ge=1, description="connections at once; for further ones the longest idle ones are closed")
+    max_connections: int = Field(
+        1024, ge=1, description="connections at once; for further ones the longest idle ones are closed"
+    )
     max_per_address: int = Field(
         768,
         ge=1,

@@ -148,7 +148,7 @@ class Scarcity(NamedTuple):
         ready: about how many lanes of it could be worked on now.
         oldest_us: the scheduled time of the most urgent of them, microseconds since the epoch; None: there is none.
         limit: why none may be handed out although there are some: paused, concurrency, rate or group; push: they are not for
-            workers; empty: nothing.
+            workers; tables: what is due waits for a scan of the tables; empty: nothing.
     """
 
     queue: str

@@ -3,9 +3,11 @@
 import pytest
 
 from scylla_spark.core.engine.queue import QueueLimits
+from scylla_spark.core.key import TaskKey
+from scylla_spark.core.table_progress import Mark
 from scylla_spark.core.task import RATE_LIMITED, YIELDED, Failure
 from scylla_spark.services.dispatch.describe import explain
-from tests.support.engine_harness import SECOND, Harness
+from tests.support.engine_harness import NOW, SECOND, Harness
 
 
 @pytest.fixture
@@ -63,3 +65,46 @@ def test_what_waits_for_a_rate_limit_says_so(world):
     told = explain(world.engine, world.now, waiting)["conditions"]
     assert [one["name"] for one in told if not one["met"]] == ["no rate limit that it shares is waited for"]
     assert "api.acme" in next(one["detail"] for one in told if not one["met"])
+
+
+def unmet(told):
+    return {one["name"]: one["detail"] for one in told["conditions"] if not one["met"]}
+
+
+def behind(world):
+    """A world whose tables were last scanned up to 300 s; the next scan waits for a record that ingest has not written."""
+    world.enqueue("far", "far", due=900)
+    world.engine.raise_horizon(world.tenure, world.now + 600 * SECOND)
+    return world
+
+
+def test_what_is_due_before_the_tables_have_been_scanned_so_far_says_so(world):
+    behind(world)
+    key = world.enqueue(due=310)
+    world.at(310)
+    told = explain(world.engine, world.now, key)
+    assert told["why"].startswith("It is due, but the tables may hold tasks of its lane that go before it")
+    assert "scanned up to 2023-11-14T22:18:20" in told["why"]
+    assert "ingest, which was 1 record behind" in told["why"]
+    assert list(unmet(told)) == ["the tables have been scanned up to its time"]
+    world.engine.scanned(world.tenure, world.now + 600 * SECOND, {}, Mark(tasks_offset=9), world.now)
+    assert unmet(explain(world.engine, world.now, key)) == {"somebody can run it": "it waits for room in the executor"}
+    world.pump()
+    assert "It is running" in why(world, key)
+
+
+def test_a_task_that_is_not_loaded_waits_for_what_its_dispatcher_says(world):
+    beyond = TaskKey(NOW + 900 * SECOND, "x", "u")
+    assert "comes within the look-ahead, which ends at 2023-11-14T22:18:20" in why(world, beyond)
+    behind(world)
+    stored = TaskKey(NOW + 310 * SECOND, "x", "u")
+    assert "reads it from the tables: they have been scanned up to 2023-11-14T22:18:20" in why(world, stored)
+    assert list(unmet(explain(world.engine, world.now, stored))) == [
+        "the tables have been scanned up to its time",
+        "its dispatcher has loaded it",
+    ]
+    world.partition.leave("left", 3)
+    left = TaskKey(NOW, "left", "u")
+    assert "has left it in the tables" in why(world, left)
+    assert "its lane is not left in the tables" in unmet(explain(world.engine, world.now, left))
+    assert "its record has not been read yet" in why(world, TaskKey(NOW, "x", "u"))

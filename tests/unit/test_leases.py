@@ -162,6 +162,17 @@ def test_tasks_that_wait_for_a_slot_of_their_group_are_why_an_answer_is_empty():
     assert world.engine.scarcity("gpu", world.now)[1:] == (1, NOW, "")
 
 
+def test_tasks_that_wait_for_a_scan_of_the_tables_are_why_an_answer_is_empty(world):
+    world.engine.raise_horizon(world.tenure, world.now + 600 * SECOND)
+    world.put(due=310)
+    assert world.answer(world.once(1)).queues[0][1:] == (0, None, "")
+    world.at(310)
+    assert world.answer(world.once(1)).queues[0][1:] == (0, None, "tables")
+    assert world.engine.scarcity("another", world.now).limit == "push"
+    world.engine.scanned(world.tenure, world.now + SECOND, {}, Mark(), world.now)
+    assert world.engine.scarcity("gpu", world.now)[1:] == (1, NOW + 310 * SECOND, "")
+
+
 def test_a_waiting_call_is_answered_empty_when_its_time_is_over(world):
     number = world.once(1, wait=3)
     world.at(2.9)

@@ -163,8 +163,13 @@ def _told_conditions(asked: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _known_conditions(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """What is known without its dispatcher."""
+    """What is known of a task that its dispatcher does not hold: without the dispatcher, and then what that one tells."""
     due = status.next_attempt_at or status.key.scheduled_time
+    loaded = {
+        "name": "its dispatcher has loaded it",
+        "met": False,
+        "detail": "it does when it comes within the look-ahead",
+    }
     return [
         {"name": "Kafka answers", "met": status.fresh, "detail": ""},
         {"name": "a dispatcher owns its partition", "met": bool(address), "detail": address},
@@ -174,7 +179,7 @@ def _known_conditions(status: TaskStatus, address: str, asked: dict[str, Any] | 
             "met": status.state != SCHEDULED and status.state != RETRY_WAIT,
             "detail": iso(to_us(due)),
         },
-        {"name": "its dispatcher has loaded it", "met": False, "detail": "it does when it comes within the look-ahead"},
+        *(_told_conditions(asked or {}) or [loaded]),
     ]
 
 
@@ -195,4 +200,7 @@ def _why(status: TaskStatus, address: str, asked: dict[str, Any] | None) -> str:
         return (
             f"{texts[status.state]} The dispatcher at {address} owns its partition but does not answer; it may be gone."
         )
-    return f"{texts[status.state]} Its dispatcher loads it when it comes within the look-ahead."
+    told = asked.get("why")
+    if type(told) is not str or not told:
+        told = "Its dispatcher loads it when it comes within the look-ahead."
+    return f"{texts[status.state]} {told}"

@@ -18,6 +18,7 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dispatch.describe_attempt import describe_attempt
 from scylla_spark.services.dispatch.describe_handlers import describe_handlers
+from scylla_spark.services.dispatch.describe_reading import describe_unheld, why_unscanned
 from scylla_spark.services.dispatch.dispatcher import Dispatcher
 from scylla_spark.services.dispatch.metrics import STALE_US
 from scylla_spark.services.dispatch.task_start_conditions import conditions
@@ -165,12 +166,7 @@ def explain(engine: Engine, now: int, key: TaskKey) -> dict[str, Any]:
             return {
                 "key": str(key), "known": True, "state": str(lane.state), "attempts": entry.attempt, "why": why, "conditions": told,
             }  # fmt: skip
-    return {
-        "key": str(key),
-        "known": False,
-        "state": "unknown",
-        "why": "This dispatcher does not hold it: it is not open, or due after the look-ahead.",
-    }
+    return {"key": str(key), "known": False, "state": "unknown"} | describe_unheld(engine, key)
 
 
 def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
@@ -207,6 +203,8 @@ def _why(engine: Engine, partition: Partition, lane: Lane, now: int) -> str:
     }
     if head.undecided:
         return "The tables are asked whether an earlier task that is open has its name, which is to be unique."
+    if lane.state is LaneState.WAITING and head.next_us <= now and head.key.time_us > partition.complete_us:
+        return why_unscanned(partition)
     if lane.state is LaneState.WAITING:
         cause = f"attempt {head.attempt} did not succeed; the next starts" if head.attempt else "it is scheduled"
         return f"{cause[0].upper()}{cause[1:]} at {iso(head.next_us)}, in {max(head.next_us - now, 0) / 1e6:.1f} s."

@@ -8,6 +8,7 @@ from scylla_spark.clock import iso
 from scylla_spark.core.engine.engine import Engine
 from scylla_spark.core.engine.lane import Entry, Lane, LaneState
 from scylla_spark.core.engine.partition import Partition, PartitionState
+from scylla_spark.services.dispatch.describe_reading import scan_condition
 
 
 def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, now: int) -> list[dict[str, Any]]:
@@ -27,6 +28,7 @@ def conditions(engine: Engine, partition: Partition, lane: Lane, entry: Entry, n
     found = [
         _condition("its partition is served", partition.state is PartitionState.ACTIVE, f"{partition.number} is {partition.state}"),
         _condition("it is due", entry.next_us <= now, iso(entry.next_us)),
+        scan_condition(partition, entry.key),
         _condition("it is the head of its lane", is_head, "" if is_head or head is None else f"before it: {head.key}"),
         *(_condition(name, met, detail) for name, met, detail in gate.conditions(lane.ordering_id, now)),
         _condition("no rate limit that it shares is waited for", limit is None, "" if limit is None else str(limit)),

@@ -5,6 +5,7 @@ A lease is a fact before it is an answer: here it is decided and announced, `Lea
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from scylla_spark.core.attempt_note import WorkNote
@@ -12,7 +13,7 @@ from scylla_spark.core.engine import action
 from scylla_spark.core.engine.bounds import LEASED, retry_of
 from scylla_spark.core.engine.cancels import Cancels
 from scylla_spark.core.engine.external_rate_limits import RateLimits
-from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, Entry, Lane
+from scylla_spark.core.engine.lane import LOOKUP, READY, RECORDING, WAITING, Entry, Lane
 from scylla_spark.core.engine.leases.book import LeaseBook
 from scylla_spark.core.engine.leases.demand import Demand, Demands
 from scylla_spark.core.engine.leases.ready_for_workers import PullQueues
@@ -31,6 +32,7 @@ from scylla_spark.core.task import Invocation
 MOST_ANSWER_BYTES: Final = (
     8 * 1024 * 1024
 )  # of all that one answer tells of its leases; written as JSON it may be some times that
+_MOST_LOOKED_AT: Final = 100  # lanes of a partition, because every worker that finds nothing asks
 _LEASE_BYTES: Final = 512  # of a lease without its texts
 
 
@@ -85,9 +87,21 @@ class Leasing:
     def scarcity(self, name: str, now: int) -> Scarcity:
         """What a queue has for workers here."""
         pull, gate = self._pulls.get(name), self._gates.of(name)
-        if pull is None:
-            return Scarcity(name, 0, None, gate.withheld())
-        return Scarcity(name, pull.size, pull.oldest_us(), gate.limit(now))
+        if pull is not None and pull.size:
+            return Scarcity(name, pull.size, pull.oldest_us(), gate.limit(now))
+        limit = gate.withheld() if pull is None else gate.limit(now)
+        if not limit and self._is_unscanned(name):
+            limit = gate.limit(now) or "tables"
+        return Scarcity(name, 0, None, limit)
+
+    def _is_unscanned(self, name: str) -> bool:
+        """Whether tasks of a queue are due and wait until the tables have been scanned up to their times; a look at some of them."""
+        for partition in self._state.partitions.values():
+            for lane in islice(partition.unscanned, _MOST_LOOKED_AT):
+                head = lane.head() if lane.state is WAITING else None
+                if head is not None and head.data.queue == name and head.key.time_us > partition.complete_us:
+                    return True
+        return False
 
     def _serve(self, name: str, now: int) -> None:
         """Leases what waits in a queue to those who want it, the first first."""

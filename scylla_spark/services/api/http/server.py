@@ -31,7 +31,7 @@ _OTHER_FILES: Final = 512  # of tables, brokers, desks
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; where there are too many, the longest idle one makes way."""
+    """HTTP/1.1 in which a connection that does nothing, or too slowly, is ended; the longest idle one makes way for a new one."""
 
     room: Room
 

@@ -325,7 +325,7 @@ class ScaleView(BaseModel):
         str | None,
         Field(
             description="paused, concurrency, rate, group: more workers would not help; push: dispatchers run what names a handler; "
-            "null: nothing"
+            "tables: what is due waits until the tables have been scanned up to its time; null: nothing"
         ),
     ]
 

@@ -119,7 +119,7 @@ class Connection:
 
         Args:
             key: of the task.
-            grace_ms: end what runs, too, after so long; None: leave it alone.
+            grace_ms: end what a dispatcher runs, too, after so long; None: leave it alone.
         """
         request_id = new_key(now_us())
         self.send(Command(CANCEL, key, 0, enqueued_us=now_us(), request_id=request_id, grace_ms=grace_ms))

@@ -223,6 +223,12 @@ def pauses_and_resumes_schedules(client, site, keys):
     assert entries[FOREIGN].changed_us <= now
 
 
+def deletes_schedules(client, site, keys):
+    told = asked(client, "POST", "/v1/schedules:delete", json={"changed_from": "2020-01-01T00:00:00Z"})
+    assert told["changes"] == {"mine": "removed"}
+    assert list(site.connection.plan.state().entries) == [FOREIGN]
+
+
 OWN = {
     "list_handlers": tells_of_handlers,
     "get_a_handler": tells_of_handlers,
@@ -241,6 +247,7 @@ OWN = {
     "list_schedules": lists_schedules,
     "pause_schedules": pauses_and_resumes_schedules,
     "resume_schedules": pauses_and_resumes_schedules,
+    "delete_schedules": deletes_schedules,
     "list_the_decisions_about_all_schedules": lists_decisions,
 }
 

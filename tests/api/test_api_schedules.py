@@ -369,6 +369,22 @@ def test_schedules_of_a_tag_are_paused_and_resumed_together(client):
     assert client.get("/v1/schedules/nightly").json()["state"] == "active"
 
 
+def test_schedules_with_a_tag_are_deleted_together_and_those_that_waited_for_them_are_told(client, site):
+    client.put("/v1/schedules/a", json=NIGHTLY | {"tags": ["x"]})
+    client.put("/v1/schedules/b", json=NIGHTLY | {"tags": ["x"]})
+    client.put("/v1/schedules/behind", json={"handler": "h", "after": "a"})
+    expected = {"a": "removed", "b": "removed", "behind": "removed"}
+    assert client.post("/v1/schedules:delete", json={"tag": "x", "dry_run": True}).json() == {
+        "changes": expected,
+        "dry_run": True,
+    }
+    assert client.get("/v1/schedules/a").status_code == 200
+    assert client.post("/v1/schedules:delete", json={"tag": "x"}).json() == {"changes": expected, "dry_run": False}
+    assert sorted(site.connection.plan.state().entries) == ["nightly"]
+    assert client.post("/v1/schedules:delete", json={"tag": "x"}).json()["changes"] == {}
+    assert kind(client.post("/v1/schedules:delete", json={})) == "/problems/invalid"
+
+
 def test_what_was_paused_in_a_window_goes_on_and_nothing_else(client, site):
     for name in "abc":
         client.put(f"/v1/schedules/{name}", json=NIGHTLY)

@@ -328,6 +328,20 @@ def test_all_of_a_filter_is_counted_then_cancelled(client, site):
     assert b'"type":"cancel"' in site.connection.sender.records[0].value
 
 
+@pytest.mark.parametrize(
+    ("asked", "grace"), [("&running=true&grace_ms=1500", "1500ms"), ("&running=true", "10000ms"), ("", None)]
+)
+def test_a_cancel_of_all_of_a_filter_ends_what_runs_if_it_is_asked_to(client, site, asked, grace):
+    assert client.post(f"/v1/tasks:cancel?filter=state:open{asked}").json()["sent"] == 1
+    assert json.loads(site.connection.sender.records[0].value).get("grace") == grace
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks:cancel?filter=state:open&", "/v1/queues/mail:clear?"])
+def test_a_grace_for_what_is_not_to_be_ended_is_refused_for_many_too(client, site, path):
+    assert kind(client.post(f"{path}grace_ms=1500")) == "/problems/invalid"
+    assert site.connection.sender.records == []
+
+
 def test_all_of_a_filter_is_retried(client, site):
     assert client.post("/v1/tasks:retry", params={"filter": "error:timeout"}).json()["sent"] == 1
     record = json.loads(site.connection.sender.records[0].value)

@@ -142,8 +142,14 @@ def stats(
 def clear(
     ctx: typer.Context,
     name: Name,
-    running: Annotated[bool, typer.Option("--running", help="End what runs, too, after --grace")] = False,
-    grace: Annotated[str, typer.Option(help="How long it may go on")] = "10s",
+    running: Annotated[
+        bool,
+        typer.Option(
+            "--running",
+            help="End what a dispatcher runs, too, after --grace; what workers have leased ends at once anyway",
+        ),
+    ] = False,
+    grace: Annotated[str, typer.Option(help="How long what a dispatcher runs may go on")] = "10s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:

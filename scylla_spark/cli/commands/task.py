@@ -235,11 +235,17 @@ def cancel(
     stop: Stop = None,
     chosen: Chosen = None,
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer")] = "10s",
-    grace: Annotated[str | None, typer.Option(help="End also what runs: ask it to, and kill it after so long")] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(
+            help="End also what a dispatcher runs: ask it to, and kill it after so long; "
+            "what workers have leased ends anyway, at once"
+        ),
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """End a task without running it again (drop it); or all open tasks that the options choose."""
+    """End a task without running it again (drop it); or all open tasks that the options choose. What workers have leased ends, too."""
     cli = context(ctx)
     grace_ms = None if grace is None else duration_ms(grace)
     if chosen is not None:

@@ -132,8 +132,10 @@ class QueueHandle:
     def clear(self, *, running: bool = False, grace: object = "10s", dry_run: bool = False) -> Cleared:
         """Ends all its open tasks that the tables show, without running them (again): sends a cancel for each, and waits for no answer.
 
+        What workers have leased ends at once, with or without `running`.
+
         Args:
-            running: end also what runs: it is asked to, and killed after the grace.
+            running: end also what a dispatcher runs: it is asked to, and killed after the grace.
             grace: how long that may go on (duration).
             dry_run: only count.
 

@@ -66,7 +66,7 @@ class QueueTasks:
         """Sends a cancel for each open task that the tables show; what comes meanwhile is left alone, and so is who waits for answers.
 
         Args:
-            grace_ms: end what runs, too, after so long; None: leave it alone.
+            grace_ms: end what a dispatcher runs, too, after so long; None: leave it alone.
             dry_run: only count.
 
         Raises:

@@ -111,16 +111,16 @@ class TaskHandle(Generic[R_co]):
         return value
 
     def cancel(self, timeout: object = "10s", *, running: bool = False, grace: object = "10s") -> str:
-        """Ends the task without running it (again), and waits for the owner's answer.
+        """Ends the task without running it (again), and waits for the owner's answer. One that a worker has leased ends at once, too.
 
         Args:
             timeout: how long to wait for the answer (duration).
-            running: end it also where it runs: it is asked to (`ctx.cancelled`; `async def` handlers get a CancelledError), and
-                killed after the grace. Tasks of batch handlers are left alone all the same.
-            grace: how long it may go on (duration); it is waited for that, too.
+            running: end it also where a dispatcher runs it: it is asked to (`ctx.cancelled`; `async def` handlers get a
+                CancelledError), and killed after the grace. Tasks of batch handlers are left alone all the same.
+            grace: how long it may go on (duration); it is waited for that, too. A leased task has no grace.
 
         Returns:
-            "cancelled", or "too_late" where it runs on or has ended otherwise.
+            "cancelled", or "too_late" where it runs on in a dispatcher or has ended otherwise.
 
         Raises:
             WaitTimeoutError: no answer in time; the cancel stands and is honoured when a dispatcher runs.

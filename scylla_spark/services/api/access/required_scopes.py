@@ -109,6 +109,7 @@ NEEDS: Final[dict[str, Need]] = {
     "store_a_set_of_schedules": _SCHEDULES,
     "pause_schedules": Need(SCHEDULES_WRITE, About.OWN),
     "resume_schedules": Need(SCHEDULES_WRITE, About.OWN),
+    "delete_schedules": Need(SCHEDULES_WRITE, About.OWN),
     "pause_a_schedule": _STEERS_SCHEDULE,
     "resume_a_schedule": _STEERS_SCHEDULE,
     "run_a_schedule_now": _STEERS_SCHEDULE,

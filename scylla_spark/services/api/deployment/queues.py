@@ -23,6 +23,7 @@ from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_of, router
 from scylla_spark.services.api.revisions import ANY, ask, check, etag
 from scylla_spark.services.api.schedules.definitions import Author, IfMatch, name_of
+from scylla_spark.services.api.tasks.actions import Grace, Running, grace_of
 from scylla_spark.services.simulate.what_if import Question
 
 routes = router()
@@ -202,12 +203,15 @@ async def clear(
     api: Asked,
     name: Name,
     dry_run: Annotated[bool, Query(description="Only count what would be done")] = False,
-    running: Annotated[bool, Query(description="End what runs, too: it is asked to, then killed")] = False,
-    grace_ms: Annotated[int, Query(ge=1, le=3_600_000, description="How long it may go on")] = 10_000,
+    running: Running = False,
+    grace_ms: Grace = None,
 ) -> Response:
-    """End all open tasks of a queue that the tables show: sends a cancel for each; it does not wait for the ends."""
-    tasks = _tasks(api, name)
-    done = await api.slowly(lambda: tasks.clear(grace_ms if running else None, dry_run=dry_run))
+    """End all open tasks of a queue that the tables show: sends a cancel for each; it does not wait for the ends.
+
+    What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
+    """
+    tasks, grace = _tasks(api, name), grace_of(grace_ms, running=running)
+    done = await api.slowly(lambda: tasks.clear(grace, dry_run=dry_run))
     return answer(done._asdict() | {"dry_run": dry_run})
 
 

@@ -338,7 +338,9 @@ class CommandView(BaseModel):
         Field(description="drain: take nothing more, finish what is held, and end; stop: give it back, and end"),
     ]
     lease: str | None = None
-    grace_ms: int | None = None
+    grace_ms: Annotated[
+        int | None, Field(description="Of a cancel: always 0, because the task has ended already; drop it")
+    ] = None
 
 
 class SyncView(BaseModel):

@@ -22,11 +22,11 @@ from scylla_spark.core.key import TaskKey
 from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.times.fire_times import Calendars, FireTimes
 from scylla_spark.core.plan.times.planned_times import times_of
-from scylla_spark.core.scopes import QueueBounds
+from scylla_spark.core.scopes import ALL_QUEUES, QueueBounds
 from scylla_spark.errors import ArgumentError, NotFoundError
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Asked, Body, Instant, Own, answer, answers, router
-from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, name_of
+from scylla_spark.services.api.schedules.definitions import Author, ChangesView, Name, losses_of, name_of
 from scylla_spark.services.api.schedules.plan_mirror import StoredText, excerpt
 from scylla_spark.services.api.schedules.views import FireView, PlannedView, fire_view, instants, planned_view
 from scylla_spark.services.api.tasks.views import KeyView, key_view
@@ -169,6 +169,27 @@ async def resume_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "
 
 
 @routes.post(
+    "/v1/schedules:delete", operation_id="delete_schedules",
+    responses=answers({200: ChangesView}, problems.INVALID, problems.NOT_JSON, problems.CONFLICT, problems.TIMED_OUT),
+)  # fmt: skip
+async def delete_many(api: Asked, own: Own, wanted: ManyBody, author: Author = "") -> Response:
+    """Forget all schedules that have a tag, or were changed last in some time; others that wait for them lose that branch, or go too."""
+    names = await _meant(api, own, "delete", wanted)
+    also = await api.planned(lambda: losses_of(api, own, names))
+    expected = {name: loss.becomes for name, loss in also.items()} | dict.fromkeys(names, "removed")
+    if wanted.dry_run or not names:
+        return answer({"changes": expected, "dry_run": wanted.dry_run})
+    plan = api.scheduler.connection.plan
+    done = await api.planned(lambda: steer(plan, "delete", names, author))
+    return answer(
+        {
+            "changes": {name: said for name, said in done.items() if name in expected or own == ALL_QUEUES},
+            "dry_run": False,
+        }
+    )
+
+
+@routes.post(
     "/v1/schedules/{name}:run",
     operation_id="run_a_schedule_now",
     status_code=201,
@@ -261,18 +282,20 @@ async def fires(
 
 async def _steered(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody, author: str, **more: Any) -> Response:
     """Pauses or resumes those of the caller's that are meant; name → what became of it, or would."""
-
-    def meant(plan: PlanState) -> list[StoredText]:
-        return [StoredText.of(entry) for entry in to_steer(plan.entries, kind, wanted.selection())]
-
-    def look() -> list[str]:
-        return [one.name for one in api.plan.ask(meant) if one.is_of(own)]
-
-    names, said = await api.planned(look), f"{kind}d"
+    names, said = await _meant(api, own, kind, wanted), f"{kind}d"
     if wanted.dry_run:
         return answer({"changes": dict.fromkeys(names, said), "dry_run": True})
     plan = api.scheduler.connection.plan
     return answer({"changes": await api.planned(lambda: steer(plan, kind, names, author, **more)), "dry_run": False})
+
+
+async def _meant(api: Asked, own: QueueBounds, kind: str, wanted: ManyBody) -> list[str]:
+    """Names of those of the caller's that are meant."""
+
+    def meant(plan: PlanState) -> list[StoredText]:
+        return [StoredText.of(entry) for entry in to_steer(plan.entries, kind, wanted.selection())]
+
+    return await api.planned(lambda: [one.name for one in api.plan.ask(meant) if one.is_of(own)])
 
 
 async def _there(api: Asked, key: TaskKey) -> None:

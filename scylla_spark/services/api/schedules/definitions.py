@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -290,7 +290,7 @@ def _deleted(api: Api, own: QueueBounds, name: str, if_match: str | None, author
     if stored.text is None:
         raise missing(name)
     expect = {name: stored.changed_us} if if_match not in (None, ANY) else None
-    seen = None if own == ALL_QUEUES else _losses(api, own, name).keys()  # while those that will be gone are there
+    seen = None if own == ALL_QUEUES else losses_of(api, own, [name]).keys()  # while those that will be gone are there
     done = ask(api, "delete", expect=expect, names=[name], author=author or None)
     also = {other: became for other, became in done.items() if other != name and (seen is None or other in seen)}
     return answer(_removal(name, also))
@@ -299,15 +299,21 @@ def _deleted(api: Api, own: QueueBounds, name: str, if_match: str | None, author
 def _would_go(api: Api, own: QueueBounds, name: str) -> Response:
     if _stored(api, name).text is None:
         raise missing(name)
-    also = {other: loss.becomes for other, loss in _losses(api, own, name).items()}
+    also = {other: loss.becomes for other, loss in losses_of(api, own, [name]).items()}
     return answer(_removal(name, also, dry_run=True))
 
 
-def _losses(api: Api, own: QueueBounds, name: str) -> dict[str, Loss]:
-    """What others of the caller's own queues lose with a schedule; that there are more is nothing that he may know."""
+def losses_of(api: Api, own: QueueBounds, names: Sequence[str]) -> dict[str, Loss]:
+    """What others of the caller's own queues lose with some schedules; that there are more is nothing that he may know.
+
+    Args:
+        api: to ask through.
+        own: queues of the caller.
+        names: of the schedules that would go.
+    """
 
     def look(plan: PlanState) -> tuple[dict[str, Loss], PlanState]:
-        found = losses(plan.entries, [name])
+        found = losses(plan.entries, names)
         return found, outline(plan, found)
 
     found, others = api.plan.ask(look)

@@ -36,10 +36,16 @@ Grace = Annotated[
     Query(
         ge=1,
         le=MOST_GRACE_MS,
-        description="With `running`: how long it is only asked to end, in milliseconds; else 10000",
+        description="With `running`: how long it is only asked to end, in milliseconds; else 10000. No leased task has that time",
     ),
 ]
-Running = Annotated[bool, Query(description="End it also where it runs: it is asked to, and killed after the grace")]
+Running = Annotated[
+    bool,
+    Query(
+        description="End also what a dispatcher runs: it is asked to, and killed after the grace. What a worker has leased ends at once, "
+        "with or without it"
+    ),
+]
 _OF_ONE = (problems.INVALID, problems.NOT_FOUND, problems.CONFLICT, problems.TIMED_OUT)
 
 
@@ -71,14 +77,24 @@ class MoveBody(Body):
 async def cancel(
     api: Asked, key: TaskId, wait_ms: Patience = 5_000, running: Running = False, grace_ms: Grace = None
 ) -> Response:
-    """End a task without running it again; 409 if it runs or has ended, 202 if nobody has answered yet.
+    """End a task without running it again; 409 if a dispatcher runs it or it has ended, 202 if nobody has answered yet.
 
-    It also holds for a key that is not there yet. With `running`, one that runs is answered when it has ended; one that returns
-    all the same has succeeded, which is a 409.
+    It also holds for a key that is not there yet. A task that a worker has leased ends at once, and its worker is told to drop it.
+    With `running`, one that a dispatcher runs is answered when it has ended; one that returns all the same has succeeded, which is
+    a 409.
+    """
+    return await cancelled(api, key_of(key), wait_ms, grace_of(grace_ms, running=running))
+
+
+def grace_of(grace_ms: int | None, *, running: bool) -> int | None:
+    """How long what runs is only asked to end, in milliseconds; None: it is left alone.
+
+    Raises:
+        Problem: a grace is given for what is not to be ended.
     """
     if grace_ms is not None and not running:
         raise Problem(problems.INVALID, "`grace_ms` is given without `running`.", hint="Add running=true.")
-    return await cancelled(api, key_of(key), wait_ms, (grace_ms or _GRACE_MS) if running else None)
+    return (grace_ms or _GRACE_MS) if running else None
 
 
 @routes.post(
@@ -119,10 +135,10 @@ async def cancelled(api: Api, key: TaskKey, wait_ms: int, grace_ms: int | None =
         api: to ask through.
         key: of the task.
         wait_ms: how long, at most.
-        grace_ms: what runs is ended, too, after it was asked to for so long; None: it is left alone.
+        grace_ms: what a dispatcher runs is ended, too, after it was asked to for so long; None: it is left alone.
 
     Raises:
-        Problem: it runs or has ended.
+        Problem: a dispatcher runs it, or it has ended.
     """
     state, heard = await _asked_to_end(api, key, wait_ms, grace_ms)
     if state == CANCELLED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -22,6 +23,7 @@ from scylla_spark.io.delta.task_commands import stored_commands
 from scylla_spark.io.delta.task_pages import Urgency
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.context import Api, Asked, Instant, Own, answer, answers, iso_us, router
+from scylla_spark.services.api.tasks.actions import Grace, Running, grace_of
 from scylla_spark.services.api.tasks.ids import id_of, key_of
 from scylla_spark.services.api.tasks.views import RunView, State, run_view
 
@@ -147,11 +149,21 @@ def totals(api: Asked, own: Own, filter: Filter = "", as_of: AsOf = None) -> Res
     operation_id="cancel_all_tasks_of_a_filter",
     responses=answers({200: DoneView}, problems.INVALID),
 )
-async def cancel_all(api: Asked, own: Own, filter: NeededFilter, dry_run: DryRun = False) -> Response:
-    """End all open tasks that a filter chooses, without running them again: sends a cancel for each; it does not wait for the ends."""
-    now = now_us()
+async def cancel_all(
+    api: Asked,
+    own: Own,
+    filter: NeededFilter,
+    dry_run: DryRun = False,
+    running: Running = False,
+    grace_ms: Grace = None,
+) -> Response:
+    """End all open tasks that a filter chooses, without running them again: sends a cancel for each; it does not wait for the ends.
+
+    What workers have leased ends at once; what a dispatcher runs goes on, unless `running` says that it is to end, too.
+    """
+    now, grace = now_us(), grace_of(grace_ms, running=running)
     wanted = _with_states(_wanted(filter, own, now), OPEN)
-    done = await api.slowly(lambda: _done(api, wanted, now, _cancels, dry_run=dry_run))
+    done = await api.slowly(lambda: _done(api, wanted, now, partial(_cancels, grace), dry_run=dry_run))
     return answer(done | {"undo": _undo(filter, now) if done["sent"] else None})
 
 
@@ -224,8 +236,8 @@ def _undo(text: str, now: int) -> str:
     return f"{kept} state:cancelled ended:>={iso(now - _CLOCKS_US)}".strip()
 
 
-def _cancels(_api: Api, keys: list[TaskKey]) -> Iterator[Command]:
-    return (Command(CANCEL, key, 0, enqueued_us=now_us()) for key in keys)
+def _cancels(grace_ms: int | None, _api: Api, keys: list[TaskKey]) -> Iterator[Command]:
+    return (Command(CANCEL, key, 0, enqueued_us=now_us(), grace_ms=grace_ms) for key in keys)
 
 
 def _copies(api: Api, keys: list[TaskKey]) -> Iterator[Command]:

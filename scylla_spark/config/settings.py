@@ -294,7 +294,8 @@ class Api(Section):
     )
     tokens: Literal["when_defined", "always"] = Field(
         "when_defined",
-        description="who needs a token: everybody once one is stored, or also before (then another address than loopback is fine)",
+        description="who needs a token: everybody once one is stored, or also before "
+        "(then other addresses than loopback are fine, with an https public_url)",
     )
     token_rate: float = Field(
         100, gt=0, allow_inf_nan=False, description="requests per second of one token, in each process of the API"
@@ -305,7 +306,8 @@ class Api(Section):
         description="more names by which it may be asked (Host header), besides addresses, localhost and this machine's name",
     )
     public_url: str | None = Field(
-        None, description="where people reach it, such as https://tasks.example.com; messages then hold links to tasks"
+        None,
+        description="where people reach it, such as https://tasks.example.com (so TLS is there); messages then hold links to tasks",
     )
     max_body: int = Field(
         1024 * 1024,

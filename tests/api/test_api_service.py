@@ -20,7 +20,16 @@ def test_an_address_that_others_reach_is_refused_unless_it_is_said_to_be_trusted
     with pytest.raises(ConfigError, match="whoever reaches it"):
         check_address(Api(host=host))
     check_address(Api(host=host, trusted_network=True))
-    check_address(Api(host=host, tokens="always"))
+    check_address(Api(host=host, tokens="always", public_url="https://tasks.example.com"))
+
+
+@pytest.mark.parametrize("url", [None, "", "http://tasks.example.com", "tasks.example.com", "ftp://https"])
+def test_an_address_that_others_reach_needs_tls_that_is_declared(url):
+    with pytest.raises(ConfigError, match="travel in clear") as refused:
+        check_address(Api(host="0.0.0.0", tokens="always", public_url=url))
+    assert "api.public_url" in (refused.value.hint or "")
+    check_address(Api(host="0.0.0.0", tokens="always", public_url=url, trusted_network=True))
+    check_address(Api(host="127.0.0.1", tokens="always", public_url=url))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

@@ -16,6 +16,7 @@ import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -139,20 +140,32 @@ class ApiService:
 
 
 def check_address(settings: Api) -> None:
-    """Refuses an address that others reach without a token.
+    """Refuses an address that others reach without a token, or to which tokens would travel in clear.
+
+    TLS cannot be seen from here, because a proxy ends it, so that there is one has to be said: by an `https` address at which
+    people reach the API, or by `trusted_network`.
 
     Raises:
-        ConfigError: it is no loopback address, tokens are not always needed, and nothing is said to stand before it.
+        ConfigError: it is no loopback address, nothing is said to stand before it, and tokens are not always needed or no TLS is
+            declared.
     """
     try:
         loopback = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         loopback = False
-    if not loopback and not settings.trusted_network and settings.tokens != "always":
+    if loopback or settings.trusted_network:
+        return
+    if settings.tokens != "always":
         raise ConfigError(
             f"The API would listen at {settings.host}, where whoever reaches it may do everything while no token is stored.",
-            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always"; or say that a proxy with TLS and a login '
-            "stands before it: api.trusted_network = true.",
+            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always", with an https api.public_url; or say that a proxy '
+            "with TLS and a login stands before it: api.trusted_network = true.",
+        )
+    if urlsplit(settings.public_url or "").scheme != "https":
+        raise ConfigError(
+            f"The API would listen at {settings.host}, and nothing says that TLS is there: tokens would travel in clear.",
+            hint='Say at which https address people reach it: api.public_url = "https://tasks.example.com"; or that the network between '
+            "it and its clients is trusted: api.trusted_network = true.",
         )
 
 

@@ -158,8 +158,8 @@ def check_address(settings: Api) -> None:
     if settings.tokens != "always":
         raise ConfigError(
             f"The API would listen at {settings.host}, where whoever reaches it may do everything while no token is stored.",
-            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always", with an https api.public_url; or say that a proxy '
-            "with TLS and a login stands before it: api.trusted_network = true.",
+            hint='Leave api.host on loopback, or let in tokens only: api.tokens = "always", with an https api.public_url; or say that '
+            "a proxy with TLS and a login stands before it: api.trusted_network = true.",
         )
     if urlsplit(settings.public_url or "").scheme != "https":
         raise ConfigError(

@@ -93,6 +93,24 @@ def test_a_request_that_is_told_apart_by_its_name_needs_the_name_of_its_worker(c
     assert crowded.post(path, json={"request_id": "1", "worker": "http"}).status_code != 422
 
 
+TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [({"lease_ms": TEN_YEARS_MS}, "lease_ms"), ({"lease_ms": -1}, "lease_ms"), ({"wait_ms": TEN_YEARS_MS}, "wait_ms"),
+     ({"max": -1}, "max"), ({"max": 0}, "max"), ({"max": 1_001}, "max"), ({"max": 2**63}, "max"), ({"max": 1.5}, "max")],
+)  # fmt: skip
+def test_a_lease_of_ten_years_or_of_less_than_one_task_is_refused(client: Client, work: NoWork, body, place) -> None:
+    refused = client.post("/v1/queues/gpu/leases", json=body)
+    assert kind(refused) == "/problems/invalid"
+    assert [one["place"] for one in refused.json()["errors"]] == [f"body.{place}"]
+    if place != "wait_ms" and body != {"max": 0}:  # a session wants nothing while it has no room
+        wanted = {"want": [{"queue": "gpu"} | body]}
+        assert kind(sync(client, "w", wait_ms=0, **wanted)) == "/problems/invalid"
+    assert work.calls == []
+
+
 @pytest.mark.parametrize(
     "more", [{"held": {"count": 1}}, {"results": [TOKEN | {"outcome": "succeeded"}]}, {"progress": [TOKEN]}]
 )

@@ -235,6 +235,14 @@ def test_weighted_groups_take_turns():
     assert "small" in first[:4]
 
 
+@pytest.mark.parametrize(("weights", "first"), [(None, "aaaabbbb"), ({"any": 1}, "abababab")])
+def test_groups_take_turns_once_any_has_a_weight(weights, first):
+    world = PullWorld(weights=weights)
+    for lane in [f"{group}:{n}" for group in "ab" for n in range(4)]:
+        world.put(lane)
+    assert "".join(lease.key.ordering_id[0] for lease in world.leases(world.once(8))) == first
+
+
 def test_waiting_counts_like_priority_where_a_queue_ages():
     world = PullWorld(ageing=True)
     world.put("a", "old", due=-100, priority=0)

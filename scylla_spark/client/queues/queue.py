@@ -32,7 +32,7 @@ class Queue:
         paused: nothing of it starts.
         group_concurrency: most tasks at once of one group of lanes, per dispatcher; default: no limit.
         group_separator: lanes whose ordering ids agree up to the first of these are a group; default ":".
-        weights: group → its share where several wait, 1 to 1,000; of others 1.
+        weights: group → its share where several wait, 1 to 1,000; of others 1. Without any, groups take no turns.
         ageing: tasks become more urgent while they wait.
         lease: how long a lease lasts without a sign of life (duration); default 10 s; 0: delivered once, and gone when handed out.
         max_run: longest that a lease may be extended to (duration) of a task that says no `timeout` of its own; default 1 h.

@@ -309,7 +309,11 @@ class StatusView(BaseModel):
 
     lease: str
     status: Annotated[
-        str, Field(description="ok, or lease_lost, lease_ended, lease_of_another_worker, task_cancelled, unavailable")
+        str,
+        Field(
+            description="ok, also of a report whose lease was reported with this outcome before: the first one counts; or lease_lost, "
+            "lease_ended, lease_of_another_worker, task_cancelled, unavailable"
+        ),
     ]
 
 

@@ -285,6 +285,14 @@ def test_a_connection_between_two_requests_makes_way_and_one_that_waits_for_its_
         assert holds(lambda: ask(port)[0] == 200), "its room comes back"
 
 
+def test_a_flood_is_accepted_in_portions_that_leave_files_to_the_process():
+    at_once = bounded(app, Api()).backlog
+    rounds = (
+        4  # of the loop, from the moment that a connection is accepted until the one that makes way for it is closed
+    )
+    assert at_once * rounds <= server._OTHER_FILES // 2, "else accept fails, and asyncio accepts nobody for a second"
+
+
 def test_many_idle_connections_slow_nobody(port):
     with contextlib.ExitStack() as stack:
         for _ in range(OF_ONE - 5):

@@ -27,7 +27,9 @@ HEADERS_S: Final = 10.0  # from the first byte of a request, or from the connect
 IDLE_S: Final = 15.0  # between two requests
 SEND_S: Final = 30.0  # until a client has taken a piece of its answer
 _DRAIN_S: Final = 3
-_OTHER_FILES: Final = 512  # of tables, brokers, desks
+_OTHER_FILES: Final = 512  # of tables, brokers, desks, and of connections that are being accepted or closed
+_ACCEPTED_AT_ONCE: Final = 64  # all of a flood that were accepted at once would be more files than a process may have
+_UNACCEPTED: Final = 2048  # connections that the system keeps until they are accepted
 
 
 class BoundedProtocol(H11Protocol):
@@ -143,7 +145,7 @@ def _raw(kind: Kind, detail: str) -> bytes:
 
 
 class _Server(Server):
-    """A server that tells when it serves."""
+    """A server that tells when it serves, and takes newcomers in portions, however many the system keeps for it."""
 
     def __init__(self, config: Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -151,6 +153,8 @@ class _Server(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_UNACCEPTED)  # asyncio has told the system to keep no more than it accepts at once
         if self.started:
             self._ready()
 
@@ -186,6 +190,6 @@ def bounded(app: ASGIApp, settings: Api) -> Config:
     protocol = type("Protocol", (BoundedProtocol,), {"room": Room(settings.max_connections, settings.max_per_address)})
     return Config(
         Draining(app), http=protocol, ws="none", loop="asyncio", lifespan="on", log_config=None, access_log=False, proxy_headers=False,
-        server_header=False, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
+        server_header=False, backlog=_ACCEPTED_AT_ONCE, h11_max_incomplete_event_size=MAX_HEADER_BYTES, timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=_DRAIN_S,
     )  # fmt: skip

@@ -149,7 +149,9 @@ class _Commands:
     def refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
         """Reads all; gives the rows of rejected records, and an end row per partition."""
         for record in _records(batches):
-            partition, offset, appended_us, key, value = record  # most are no more needed, and a name for each field takes time
+            partition, offset, appended_us, key, value = (
+                record  # most are no more needed, and a name for each field takes time
+            )
             if offset < self._marks.get(partition, 0):
                 continue
             self.ends[partition] = offset + 1, appended_us

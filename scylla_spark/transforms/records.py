@@ -100,7 +100,7 @@ def judge_facts(marks: Mapping[int, Mark], partitions: int | None = None) -> _Ju
         logs: dict[int, _FactLog] = {}
 
         def rows() -> Iterator[_Row]:
-            for record in _records(batches):
+            for record in map(_Record._make, _records(batches)):
                 number = record.partition
                 log = logs.get(number)
                 if log is None:
@@ -149,13 +149,15 @@ class _Commands:
     def refused(self, batches: Iterator[pa.RecordBatch]) -> Iterator[_Row]:
         """Reads all; gives the rows of rejected records, and an end row per partition."""
         for record in _records(batches):
-            partition, offset, appended_us, key, value = record
+            partition, offset, appended_us, key, value = (
+                record  # most are no more needed, and a name for each field takes time
+            )
             if offset < self._marks.get(partition, 0):
                 continue
             self.ends[partition] = offset + 1, appended_us
             verdict = validate(partition, offset, appended_us, key, value, self._rules)
             if isinstance(verdict, Rejection):
-                yield _rejected(record, verdict.reason, verdict.detail)
+                yield _rejected(_Record(*record), verdict.reason, verdict.detail)
             else:
                 self._add(partition, verdict)
         for partition, (end, appended_us) in self.ends.items():
@@ -252,8 +254,8 @@ def _without_collector(run: _Judge) -> _Judge:
     return quiet
 
 
-def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[_Record]:
-    """Records in order; only some of a batch are Python values at a time."""
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int, bytes | None, bytes | None]]:
+    """Fields of `_Record` in order; only some of a batch are Python values at a time."""
     import pyarrow as pa
 
     for whole in batches:
@@ -263,8 +265,8 @@ def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[_Record]:
             columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
             if min(appended) < EARLIEST_US or max(appended) >= LATEST_US:
                 appended = [min(max(at, EARLIEST_US), LATEST_US - 1) for at in appended]
-            for partition, offset, key, value, at in zip(*columns, appended, strict=True):
-                yield _Record(partition, offset, at, key, value)
+            partitions, offsets, keys, values = columns
+            yield from zip(partitions, offsets, appended, keys, values, strict=True)
 
 
 def _rejected(record: _Record, reason: str, detail: str) -> _Row:

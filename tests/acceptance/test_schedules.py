@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from scylla_spark import Constraint, Schedule, Trigger
+from scylla_spark import Constraint, Retry, Schedule, Trigger
 from scylla_spark.clock import iso
 from scylla_spark.errors import ArgumentError, ConflictError, NotFoundError
 from scylla_spark.testing.history import NEVER
@@ -187,6 +187,20 @@ def test_the_end_of_a_task_that_somebody_enqueued_fires_what_comes_after_its_han
     handle = scheduler.enqueue("add", {"numbers": [1, 2]}, ordering_id="by-hand")
     eventually(lambda: marks(deployment, "report") == [str(handle.key)], PATIENCE)
     scheduler.schedule("report").delete()
+
+
+def test_when_all_tasks_of_a_batch_have_ended_a_schedule_runs_once_and_knows_how_they_did(deployment, scheduler):
+    said = {"mark": "{{ batch.ended }} of {{ batch.tag }}: {{ batch.failed }} failed, {{ batch.cancelled }} cancelled"}
+    scheduler.put_schedules(Schedule("summary", "work", Trigger.batch("load-7", 4), payload=said))
+    never = Retry(max_retries=0)
+    for lane in ("a", "b"):
+        scheduler.enqueue("add", {"numbers": [1]}, ordering_id=f"batch-{lane}", tags=["load-7"])
+    scheduler.enqueue("work", {"failures": 1}, ordering_id="batch-c", tags=["load-7", "eu"], retry=never)
+    waits = scheduler.enqueue("add", {"numbers": [1]}, ordering_id="batch-d", delay="2m", tags=["load-7"])
+    scheduler.enqueue("add", {"numbers": [1]}, ordering_id="batch-e")
+    assert not holds(lambda: marks(deployment, "summary"), 2), "one of them has not ended"
+    waits.cancel()
+    eventually(lambda: marks(deployment, "summary") == ["4 of load-7: 1 failed, 1 cancelled"], PATIENCE)
 
 
 def test_a_bad_definition_is_told_to_the_caller_and_nonsense_on_the_topic_stands_in_rejected(

@@ -13,6 +13,7 @@ from scylla_spark.core.engine.lane import NEVER_EXPIRES_US as NEVER
 from scylla_spark.core.engine.lane import Entry
 from scylla_spark.core.engine.leases.worker_session import Lease
 from scylla_spark.core.engine.partition import Partition
+from scylla_spark.core.engine.queue import Gate
 from scylla_spark.core.task import Invocation
 from scylla_spark.core.tenure import Basis
 from tests.simulation.records import SECOND
@@ -54,6 +55,7 @@ RULES = {
     "a lane is read again from tables that lack what it let go of": "reads_too_early",
     "a second fence of one's own takes the partition away": "drops_its_own_fence",
     "of two cancels at once only the last is answered": "answers_one",
+    "queues and groups are always open": "ignores_limits",
 }
 """What may be broken on purpose → the switch that breaks it (`Profile.broken`)."""
 
@@ -116,6 +118,9 @@ def of_classes(broken: frozenset[str]) -> Iterator[None]:
     with ExitStack() as stack:
         if "forgets_back_off" in broken:
             stack.enter_context(patch.object(Entry, "note_attempt", _by_number_only))
+        if "ignores_limits" in broken:
+            for asks in ("is_open", "admits", "has_slot", "admits_more"):
+                stack.enter_context(patch.object(Gate, asks, lambda *_args: True))
         if "ignores_rate_limits" in broken:
             stack.enter_context(patch.object(RateLimits, "holds", lambda *_args: False))
         if "forgets_what_is_limited" in broken:

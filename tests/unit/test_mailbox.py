@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from scylla_spark.services.dispatch.mailbox import Mailbox
+from tests.support.waiting import eventually
 
 
 def test_an_answer_is_what_the_question_returns_when_the_engine_runs_it():
@@ -41,3 +42,23 @@ def test_who_asks_afterwards_does_not_wait():
     mailbox.close(ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         mailbox.ask(lambda now: now, timeout_s=5.0)
+
+
+def test_a_question_is_answered_before_all_that_was_posted_unless_it_must_come_after_that():
+    mailbox, said = Mailbox(), []
+    for number in range(100):
+        mailbox.post(lambda _now, number=number: said.append(number))
+    asking = [
+        threading.Thread(target=mailbox.ask, args=(lambda _now, who=who: said.append(who),), kwargs={"urgent": urgent})
+        for who, urgent in (("after", False), ("first", True))
+    ]
+    for thread in asking:
+        thread.start()
+        eventually(lambda: len(mailbox._asked) == asking.index(thread) + 1 and thread.is_alive(), 5)  # noqa: B023
+    eventually(lambda: len(mailbox._messages) == 101 and len(mailbox._urgent) == 1, 5)
+    while len(said) < 102:
+        for message in mailbox.drain():
+            message(0)
+    for thread in asking:
+        thread.join(5)
+    assert said == ["first", *range(100), "after"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scylla_spark.clock import from_us
+from scylla_spark.core.hours_with_open_tasks import OpenHours
 from scylla_spark.core.key import HOUR_US
 from scylla_spark.core.scan_budget import ROW_BYTES, Budget
 from scylla_spark.core.table_progress import Mark
@@ -74,8 +75,7 @@ def _pruning(number: int, mark: Mark, window: Window) -> Pruning:
     place, last = ("partition_id", "=", number), ("hour", "<=", window.until_us // HOUR_US)
     if window.after_us is not None:
         return [[place, ("hour", ">=", (window.after_us + 1) // HOUR_US), last]]
-    kept_open = [[place, ("hour", "in", sorted(mark.open_hours)), last]] if mark.open_hours else []
-    return [[place, ("hour", ">=", mark.closed_hour), last], *kept_open]
+    return [[place, within, last] for within in OpenHours.of(mark).conditions()]
 
 
 def is_leased() -> pl.Expr:

@@ -23,6 +23,7 @@ WORK = "faults-work"
 PER_SECOND = 20
 ORDERED, MIXED = 16, 8  # lanes whose tasks are sent in key order, and lanes where they come as they like
 MAX_RETRIES = 100
+FOR_LONG = 100_000
 LARGEST = 2_000_000
 FAR_US = 190 * 60 * SECOND  # past two hours and a full one, so ingest defers them; they are cancelled at the end
 
@@ -102,7 +103,8 @@ class Load:
     def send_named(self, queue: str, handler: str = WORK) -> TaskKey:
         """One task of that queue and handler, due now."""
         key = TaskKey(now(), f"named-{zlib.crc32(queue.encode()) % 97}", f"{queue}/{handler}")
-        self._put(key, {}, MAX_RETRIES, queue=queue, handler=handler)
+        retries = MAX_RETRIES if handler == WORK else FOR_LONG  # until somebody has the handler, or cancels the task
+        self._put(key, {}, retries, queue=queue, handler=handler)
         return key
 
     def send_garbage(self, data: bytes) -> None:

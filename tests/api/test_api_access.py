@@ -431,7 +431,9 @@ def test_whoever_only_looks_what_an_operation_would_do_has_changed_nothing_and_s
         )
     ] + [
         ("POST", path, shown | {"json": body | {"dry_run": True}})
-        for path, body in (("/v1/schedules:apply", {"schedules": []}), ("/v1/schedules:pause", {"tag": "x"}), ("/v1/schedules:resume", {"tag": "x"}))
+        for path, body in (
+            ("/v1/schedules:apply", {"schedules": []}), ("/v1/schedules:pause", {"tag": "x"}), ("/v1/schedules:resume", {"tag": "x"}),
+        )
     ]  # fmt: skip
     with site.client() as client, structlog.testing.capture_logs() as lines:
         assert [client.request(method, path, **more).status_code for method, path, more in looks] == [200] * len(looks)

@@ -316,6 +316,19 @@ def test_a_lane_without_open_tasks_still_has_its_past(client):
     assert "reminder-1" in seen(client.get("/ui/lanes?name=cust-6"))
 
 
+def test_a_lane_is_shown_as_it_was_at_a_moment(client, site):
+    before = iso(site.keys["failed"].time_us + 60 * _S)
+    page = client.get("/ui/lanes", params={"name": "cust-9", "as_of": before})
+    text = seen(page)
+    assert "As it was at" in text
+    order = [text.index(word) for word in ("In order", "invoice-18", "Ended within", "invoice-17")]
+    assert order == sorted(order)
+    assert "invoice-19" not in text, "it was enqueued later"
+    assert "Skip the head" not in text
+    assert "data-live" not in page.text
+    assert client.get("/ui/lanes", params={"name": "cust-9", "as_of": before, "since": "-x"}).status_code == 400
+
+
 def test_without_a_name_the_screen_asks_for_one(client):
     assert "Name it to see what it waits for" in seen(client.get("/ui/lanes"))
 
@@ -328,9 +341,7 @@ def test_a_head_is_skipped(client, site, monkeypatch):
 
 
 def lane_of(*starts):
-    return [
-        {"id": str(number), "next_start": start, "cancelled": False} for number, start in enumerate(starts)
-    ]
+    return [{"id": str(number), "next_start": start, "cancelled": False} for number, start in enumerate(starts)]
 
 
 def starts_of(tasks, known, now):
@@ -384,7 +395,11 @@ def test_the_lane_behind_a_task_that_runs_says_since_when_and_when_the_next_may_
     path = f"{tmp_path}/tables"
     make(path)
     append(path, TASKS, [task(key, n) | {"handler": "render"} for n, key in enumerate((done, running, next_one))])
-    append(path, COMPLETIONS, [attempt_row(done, 1, done.time_us, 650, outcome="succeeded", error_class=None, error_message=None)])
+    append(
+        path,
+        COMPLETIONS,
+        [attempt_row(done, 1, done.time_us, 650, outcome="succeeded", error_class=None, error_message=None)],
+    )
     append(
         path,
         ATTEMPTS,

@@ -31,6 +31,7 @@ from scylla_spark.services.api.openapi import described
 from scylla_spark.services.api.schedules import actions as schedule_actions
 from scylla_spark.services.api.schedules import definitions as schedules
 from scylla_spark.services.api.schedules import events, fires, notifications
+from scylla_spark.services.api.schedules import past as past_schedules
 from scylla_spark.services.api.tasks import actions as task_actions
 from scylla_spark.services.api.tasks import bulk_enqueue as task_bulk
 from scylla_spark.services.api.tasks import handlers, lanes, rejected
@@ -59,6 +60,7 @@ _ROUTES = (
     schedule_actions,
     schedules,
     fires,
+    past_schedules,
     events,
     stream,
     handlers,

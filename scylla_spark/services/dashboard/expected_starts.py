@@ -54,7 +54,8 @@ def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int) -> list
         if number == 0:
             about = start_us > now  # what is due waits for something else
         found.append(
-            task | {"runs_since": None, "is_head": number == 0, "expected_at": iso(start_us), "about": about and number > 0}
+            task
+            | {"runs_since": None, "is_head": number == 0, "expected_at": iso(start_us), "about": about and number > 0}
         )
         about = about and took is not None
         free_us = start_us + (took or 0)

@@ -8,9 +8,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from scylla_spark.clock import iso
+from scylla_spark.duration import duration_us
+from scylla_spark.errors import ArgumentError
 from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
+from scylla_spark.services.dashboard.request_values import instant_given, unreadable
 from scylla_spark.services.dashboard.value_texts import filter_term, instant_of, segment
 
 _SHOWN: Final = 50
@@ -28,6 +32,8 @@ async def look(page: Page) -> Response:
     name, since = page.asked("name"), page.asked("since", "-24h")
     if not name:
         return page.shown("lanes.html", place="lanes")
+    if as_of := page.asked("as_of"):
+        return await _then(page, name, since, instant_given("as_of", as_of))
     try:
         lane = await page.own.get(f"/v1/lanes/{segment(name)}", limit=_SHOWN)
     except ApiProblem as problem:
@@ -40,6 +46,22 @@ async def look(page: Page) -> Response:
     return page.shown(
         "lane.html", place="lanes", lane_name=name, lane=lane, tasks=expected_starts(lane["tasks"], known, page.now), ended=ended,
         wanted=filter_term("lane", name), since=since,
+    )  # fmt: skip
+
+
+async def _then(page: Page, name: str, since: str, at_us: int) -> Response:
+    """A lane as it was at a moment, by the tables: which tasks were open, and what had ended within some time before."""
+    term, as_of = filter_term("lane", name), iso(at_us)
+    try:
+        begin_us = at_us - duration_us(since.removeprefix("-"))
+    except ArgumentError as error:
+        raise unreadable("since", since, error.hint or "Write it like -24h.") from None
+    stood = await page.own.get("/v1/tasks", filter=f"{term} state:open", as_of=as_of, limit=_SHOWN)
+    wanted = f"{term} state:ended ended:>{iso(max(begin_us, 0))}"
+    ended = await page.own.get("/v1/tasks", filter=wanted, as_of=as_of, limit=_ENDED)
+    return page.shown(
+        "lane_then.html", place="lanes", lane_name=name, as_of=as_of, tasks=stood["tasks"], more=stood["next"] is not None,
+        ended=ended["tasks"], wanted=term, since=since,
     )  # fmt: skip
 
 
@@ -62,9 +84,7 @@ async def _known(page: Page, lane: dict[str, Any], term: str, ended: list[dict[s
     began, *took = await asyncio.gather(
         _began(page, tasks[0]["id"], lane["state"]), *(_typical(page, handler, ended) for handler in needed)
     )
-    return Known(
-        began, handlers, {handler: us for handler, us in zip(needed, took, strict=True) if us is not None}
-    )
+    return Known(began, handlers, {handler: us for handler, us in zip(needed, took, strict=True) if us is not None})
 
 
 async def _began(page: Page, id: str, state: str) -> int | None:

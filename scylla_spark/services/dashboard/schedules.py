@@ -10,7 +10,7 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
-from scylla_spark.services.dashboard.request_values import instant_given, unreadable
+from scylla_spark.services.dashboard.request_values import instant_given, instant_text, unreadable
 from scylla_spark.services.dashboard.value_texts import segment
 
 KINDS: Final = ("time", "event", "partitions", "table", "after")
@@ -24,7 +24,9 @@ _VERSIONS: Final = ("from_version", "to_version")
 
 
 async def look(page: Page) -> Response:
-    """All schedules, by name."""
+    """All schedules, by name; or as they were at a moment."""
+    if as_of := page.asked("as_of"):
+        return await _past(page, instant_text("as_of", as_of))
     asked = {name: page.asked(name) for name in ("state", "kind", "tag", "owner", "after")}
     found = await page.own.get("/v1/schedules", **asked, limit=_LISTED)
     following = page.site.url("/ui/schedules", **asked | {"after": found["next"]}) if found["next"] else None
@@ -36,7 +38,8 @@ async def look(page: Page) -> Response:
 async def fires(page: Page) -> Response:
     """What was decided about all schedules lately, or around a moment."""
     verdict = page.asked("verdict")
-    begin, end = page.asked("from"), page.asked("to")
+    as_of = instant_text("as_of", page.asked("as_of")) if page.asked("as_of") else None
+    begin, end = page.asked("from"), as_of or page.asked("to")
     window = {
         "from": iso(instant_given("from", begin)) if begin else None, "to": iso(instant_given("to", end)) if end else None,
     }  # fmt: skip
@@ -44,7 +47,17 @@ async def fires(page: Page) -> Response:
     rows = [_fire(row) for row in found["fires"]]
     full = len(rows) == _LISTED
     return page.shown(
-        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full
+        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full,
+        as_of=as_of,
+    )  # fmt: skip
+
+
+async def _past(page: Page, as_of: str) -> Response:
+    """Schedules as they were defined at a moment, and which of them were paused."""
+    found = await page.own.get("/v1/schedules:past", as_of=as_of, after=page.asked("after"), limit=_LISTED)
+    following = page.site.url("/ui/schedules", as_of=as_of, after=found["next"]) if found["next"] else None
+    return page.shown(
+        "schedules_then.html", place="schedules", schedules=found["schedules"], as_of=as_of, following=following
     )
 
 

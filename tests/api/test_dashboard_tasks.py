@@ -12,6 +12,7 @@ import pytest
 from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL
+from scylla_spark.core.task_filter import FIELDS
 from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.copies import copies
@@ -79,6 +80,11 @@ def test_pages_follow_each_other(client, monkeypatch):
         following = re.search(r'class="more"><a class="button" href="([^"]+)"', text)
         path = unescape(following[1]) if following else ""
     assert len(shown) == len(set(shown)) == 7 + len(HOSTILE)
+
+
+def test_the_help_names_every_field_of_the_grammar(client):
+    (help_text,) = re.findall(r'<details class="grammar">.*?</details>', client.get("/ui/tasks").text, re.DOTALL)
+    assert [field for field in FIELDS if not re.search(rf"\b{field}\b", help_text)] == []
 
 
 # -- acts on all that a filter chooses ------------------------------------------------------------------------------------
@@ -252,7 +258,7 @@ def test_the_form_is_filled_in_like_a_task_with_a_payload_that_fits_no_address(c
     (link,) = re.findall(r'href="([^"]*tasks:new[^"]*)"', page.text)
     assert len(link) < 500
     form = client.get(unescape(link))
-    (filled,) = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", form.text)
+    (filled,) = re.findall(r'<textarea id="payload"[^>]*>([^<]*)</textarea>', form.text)
     assert json.loads(unescape(filled)) == payload
     assert 'value="send"' in form.text
     assert client.get("/ui/tasks:new", params={"like": "nothing"}).status_code in (404, 422)
@@ -271,6 +277,39 @@ def test_the_form_enqueues(client, site):
         '{"n":9007199254740993}',
     )
     assert command.key.scheduled_time.isoformat() == "2099-01-02T03:04:00+00:00"
+
+
+def test_the_form_enqueues_with_tags_expiry_a_unique_name_and_retries(client, site):
+    fields = {
+        "handler": "send", "payload": "{}", "uniqueness_key": "mine", "tags": "billing\r\n a, b \r\n", "expires": "10m",
+        "unique": "open", "max_retries": "ever", "retry_base": "5s", "retry_cap": "",
+    }  # fmt: skip
+    page = client.get("/ui/tasks:new")
+    assert '<details class="block">' in page.text, "it is folded until somebody wants it"
+    assert sent(client, "/ui/tasks:new", page, **fields).status_code == 303
+    command = site.connection.sent[-1]
+    assert (command.tags, command.expires_ms, command.unique) == (("billing", "a, b"), 600_000, True)
+    assert (command.retry.max_retries, command.retry.base_ms) == (None, 5_000)
+    sent(client, "/ui/tasks:new", page, **fields | {"max_retries": "3"})
+    assert site.connection.sent[-1].retry.max_retries == 3
+    answer = sent(client, "/ui/tasks:new", page, **fields | {"max_retries": "few"})
+    assert answer.status_code == 422
+    assert '<details class="block" open>' in answer.text
+    assert "billing" in answer.text
+
+
+def test_the_form_is_filled_in_with_the_tags_of_the_task_that_it_is_like(client, site):
+    key = TaskKey(at(11), "cust-1", "tagged")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 99, tags=["billing", "a, b"])])
+    assert ">billing\na, b</textarea>" in client.get("/ui/tasks:new", params={"like": id_of(key)}).text
+
+
+def test_an_attempt_says_at_which_level_it_was_isolated(client, site):
+    key = TaskKey(at(11), "cust-1", "boxed")
+    path = f"{site.settings.data_dir}/tables"
+    append(path, TASKS, [task(key, 99)])
+    append(path, COMPLETIONS, [attempt_row(key, 1, key.time_us, 3, isolation="sandbox")])
+    assert "isolation sandbox" in seen(client.get(f"/ui/tasks/{id_of(key)}"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -62,8 +63,12 @@ async def _past(page: Page, as_of: str) -> Response:
 
 
 async def one(page: Page) -> Response:
-    """One schedule: how it stands, its trigger, its next times, what was decided, and why."""
-    return await _shown(page, page.part("name"))
+    """One schedule: how it stands, its trigger, its next times, what was decided, and why; with a window, which past times would run."""
+    name, asked = page.part("name"), page.request.query_params
+    if not any(end in asked for end in _WANTED[:2]):
+        return await _shown(page, name, {}, None)
+    found = await page.own.post(f"{_path(name)}:backfill", _backfill(asked) | {"dry_run": True})
+    return await _shown(page, name, asked, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
 
 
 async def pause(page: Page) -> Response:
@@ -88,16 +93,9 @@ async def run(page: Page) -> Response:
     return page.goes(f"/ui/tasks/{found['id']}", f"A run of {name} was launched: this is its task.")
 
 
-async def preview(page: Page) -> Response:
-    """Which past times would run; nothing does."""
-    name, wanted = page.part("name"), _backfill(page)
-    found = await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True})
-    return await _shown(page, name, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
-
-
 async def backfill(page: Page) -> Response:
     """Runs past times as they were previewed."""
-    name, wanted = page.part("name"), _backfill(page)
+    name, wanted = page.part("name"), _backfill(page.form)
     count = len((await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True}))["planned"])
     if count > _TYPED and page.form.get("typed", "").strip() != str(count):
         problem = {
@@ -124,9 +122,8 @@ def _place(name: str) -> str:
     return f"/ui/schedules/{segment(name)}"
 
 
-def _backfill(page: Page) -> dict[str, Any]:
+def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     """The body that asks for a backfill."""
-    form = page.form
     running = form.get("max_running", "1")
     if not running.isdecimal():
         raise unreadable("At once", running, "It is a number from 1 to 100.")
@@ -136,7 +133,7 @@ def _backfill(page: Page) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _shown(page: Page, name: str, previewed: dict[str, Any] | None = None) -> Response:
+async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
     path, at = _path(name), page.asked("at")
     schedule = await page.own.get(path)
     when = iso(instant_given("at", at)) if at else None
@@ -146,7 +143,7 @@ async def _shown(page: Page, name: str, previewed: dict[str, Any] | None = None)
     return page.shown(
         "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
         complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
-        wanted={name: page.form.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
+        wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )  # fmt: skip
 
@@ -177,6 +174,5 @@ def _fire(row: dict[str, Any]) -> dict[str, Any]:
 
 ROUTES: Final = (
     shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
-    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/preview", preview),
-    acts("/ui/schedules/{name}/backfill", backfill),
+    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/backfill", backfill),
 )  # fmt: skip

@@ -39,7 +39,7 @@ def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int) -> list
         and `ends_at` (None: nobody knows).
     """
     found: list[dict[str, Any]] = []
-    free_us, about = now, True
+    bound_us, free_us, about = now, now, True
     for number, task in enumerate(tasks):
         typical = known.typical_us.get(known.handlers.get(task["id"], ""))
         took = 0 if task["cancelled"] else typical
@@ -50,13 +50,13 @@ def expected_starts(tasks: list[dict[str, Any]], known: Known, now: int) -> list
             runs = {"runs_since": iso(known.head_began_us), "ends_at": iso(free_us) if about else None}
             found.append(task | runs | {"is_head": True, "expected_at": None, "about": about})
             continue
-        start_us = max(instant_of(task["next_start"] or "") or 0, free_us)
+        bound_us = max(instant_of(task["next_start"] or "") or 0, bound_us)
+        start_us = max(bound_us, free_us)
         if number == 0:
             about = start_us > now  # what is due waits for something else
-        found.append(
-            task
-            | {"runs_since": None, "is_head": number == 0, "expected_at": iso(start_us), "about": about and number > 0}
-        )
+        is_about = about and number > 0
+        expected_at = iso(start_us if is_about else bound_us)
+        found.append(task | {"runs_since": None, "is_head": number == 0, "expected_at": expected_at, "about": is_about})
         about = about and took is not None
         free_us = start_us + (took or 0)
     return found

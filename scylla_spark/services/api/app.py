@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.task_filter import fields_by_kind
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import audit, tokens, whoami
@@ -89,8 +90,8 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
     behind = Access(app, settings.api, view, api.audit.note)
     pages = Dashboard(
-        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us())
-    )
+        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us()), fields_by_kind(),
+    )  # fmt: skip
     return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.desks.on_the_way)
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from scylla_spark.core.task_filter import fields_by_kind
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
 from scylla_spark.services.dashboard.payload_form import fields_of, filled, read_payload
@@ -73,7 +72,7 @@ async def look(page: Page) -> Response:
     return page.shown(
         "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
         cursor=page.asked("cursor"), undo=page.asked("undo"), chosen_acts=CHOSEN,
-        grammar=fields_by_kind(),
+        grammar=page.site.grammar,
     )  # fmt: skip
 
 

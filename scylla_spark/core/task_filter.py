@@ -298,3 +298,14 @@ FIELDS: Final[dict[str, Callable[[_Term, int], OneOf | Range]]] = {
     "late": _duration, "scheduled": _instant, "enqueued": _instant, "ended": _instant, "attempts": _number, "priority": _number,
 }  # fmt: skip
 """Field → how its terms are read."""
+_KINDS: Final[dict[Callable[[_Term, int], OneOf | Range], str]] = {
+    _instant: "instant", _duration: "duration", _number: "number",
+}  # fmt: skip
+
+
+def fields_by_kind() -> dict[str, tuple[str, ...]]:
+    """All fields of the grammar, for whoever explains it: "name", "instant", "duration" or "number" → those whose values are such."""
+    found: dict[str, list[str]] = {}
+    for field, read in FIELDS.items():
+        found.setdefault(_KINDS.get(read, "name"), []).append(field)
+    return {kind: tuple(fields) for kind, fields in found.items()}

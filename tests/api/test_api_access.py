@@ -419,6 +419,52 @@ def test_the_table_has_what_is_changed_and_who_may_not_and_not_what_leaves_rows_
     assert trail[0]._replace(at_us=0) == (0, id, "t", "pause_a_queue", "POST", path, 200, "127.0.0.1")
 
 
+def test_whoever_only_looks_what_an_operation_would_do_has_changed_nothing_and_stands_nowhere(site, monkeypatch):
+    trail = []
+    monkeypatch.setattr(site.app.state.api.audit, "note", trail.append)
+    shown = {"headers": give(site, "tasks:write", "queues:write", "schedules:write", "admin")}
+    looks = [
+        ("POST", f"{path}{'&' if '?' in path else '?'}dry_run=true", shown)
+        for path in (
+            *(f"/v1/tasks:{act}?filter=queue:mail" for act in ("cancel", "retry", "restore")),
+            "/v1/queues/mail:clear", "/v1/rejected:replay",
+        )
+    ] + [
+        ("POST", path, shown | {"json": body | {"dry_run": True}})
+        for path, body in (
+            ("/v1/schedules:apply", {"schedules": []}), ("/v1/schedules:pause", {"tag": "x"}), ("/v1/schedules:resume", {"tag": "x"}),
+        )
+    ]  # fmt: skip
+    with site.client() as client, structlog.testing.capture_logs() as lines:
+        assert [client.request(method, path, **more).status_code for method, path, more in looks] == [200] * len(looks)
+        assert trail == []
+        assert kept(client, trail, ("POST", "/v1/tasks:cancel?filter=queue:mail&dry_run=true", {})) == [("", 401)]
+        assert kept(client, trail, ("POST", "/v1/tasks:cancel?filter=queue:mail", shown)) == [
+            ("cancel_all_tasks_of_a_filter", 200)
+        ]
+    assert [line["status"] for line in lines if line["event"] == "audit"] == [401, 200]
+
+
+def test_every_operation_that_can_be_looked_at_first_says_in_its_answer_whether_it_was():
+    document = json.loads(FILE.read_text())
+    parts = document["components"]["schemas"]
+
+    def fields(content) -> set[str]:
+        schema = content["content"]["application/json"]["schema"]
+        return set(parts[schema["$ref"].rpartition("/")[2]]["properties"]) if "$ref" in schema else set()
+
+    found = 0
+    for method, path in OPERATIONS.values():
+        operation = document["paths"][path][method]
+        asked = {one["name"] for one in operation.get("parameters", ())}
+        if "application/json" in operation.get("requestBody", {}).get("content", {}):
+            asked |= fields(operation["requestBody"])
+        if "dry_run" in asked:
+            found += 1
+            assert "dry_run" in fields(operation["responses"]["200"]), operation["operationId"]
+    assert found >= 10
+
+
 def test_entries_reach_the_planners_topic_a_second_later_and_those_that_find_no_room_are_counted():
     metrics, told, down = ApiMetrics(), [], [UnreachableError("down")]
 

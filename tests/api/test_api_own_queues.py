@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from scylla_spark.core.plan.state.plan_state import PlanState
 from scylla_spark.core.plan.state.schedule_entry import _read as read_definition
 from scylla_spark.core.records.fact import Fact
 from scylla_spark.core.scopes import ALL_QUEUES, read_rights
-from scylla_spark.schemas import COMPLETIONS, FIRES, TASKS
+from scylla_spark.schemas import COMPLETIONS, FIRES, SCHEDULES, TASKS
 from scylla_spark.services.api.access.required_scopes import NEEDS, About
 from scylla_spark.services.api.follow.recent_records import Happened
 from scylla_spark.services.api.follow.records_tail import Since
@@ -202,6 +203,17 @@ def lists_schedules(client, site, keys):
     assert asked(client, "GET", "/v1/schedules?limit=1")["next"] is None
 
 
+def lists_past_schedules(client, site, keys):
+    rows = [
+        {"name": name, "change": "put", "changed_at": from_us(1), "plan_offset": 1}
+        | {"definition": json.dumps({"handler": "h", "queue": queue})}
+        for name, queue in (("mine", "mail/a"), (FOREIGN, f"{FOREIGN}/q"))
+    ]  # fmt: skip
+    append(site.settings.tables_path, SCHEDULES, rows)
+    found = asked(client, "GET", "/v1/schedules:past?as_of=2026-01-01T00:00:00Z&limit=1")
+    assert ([one["name"] for one in found["schedules"]], found["next"]) == (["mine"], None)
+
+
 def lists_decisions(client, site, keys):
     assert [one["schedule"] for one in asked(client, "GET", "/v1/fires?limit=1")["fires"]] == ["mine"]
 
@@ -245,6 +257,7 @@ OWN = {
     "tell_how_the_deployment_is_doing": tells_how_it_is_doing,
     "list_queues": lists_queues,
     "list_schedules": lists_schedules,
+    "list_schedules_as_they_were": lists_past_schedules,
     "pause_schedules": pauses_and_resumes_schedules,
     "resume_schedules": pauses_and_resumes_schedules,
     "delete_schedules": deletes_schedules,

@@ -92,6 +92,30 @@ def test_pages_load_nothing_from_elsewhere(client):
     assert re.findall(r'(?:src|href|action)="(?!/)[^#"]*"', text) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "every"),
+    [
+        ("/ui/tasks", None), ("/ui/lanes?name=x", None), ("/ui/schedules", 5000), ("/ui/fires", 10_000),
+        ("/ui/fires?from=2026-01-01", 10_000),
+        ("/ui/system", 5000), ("/ui/system/tables", 5000),
+    ],
+)  # fmt: skip
+def test_a_page_about_now_asks_again_when_something_has_happened(client, path, every):
+    (said,) = re.findall(r'<div id="live" data-live="/ui/live"( data-every="(\d+)")?>', client.get(path).text)
+    assert said[1] == (str(every) if every else "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/ui/time", "/ui/time/simulation", "/ui/fires?to=2026-01-01", "/ui/system/rejected", "/ui/system/audit", "/ui/system/tokens",
+     "/ui/tasks:new", "/ui/schedules?as_of=2026-01-01T00:00:00Z"],
+)  # fmt: skip
+def test_a_page_about_a_moment_and_a_form_stand_still(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert "data-live" not in answer.text
+
+
 def test_what_a_page_loads_is_there_for_ever_and_compressed(client):
     for path in re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', client.get("/ui/now").text):
         answer = client.get(path, headers={"Accept-Encoding": "gzip"})

@@ -9,9 +9,11 @@ from html import unescape
 
 import pytest
 
-from scylla_spark.clock import from_us, now_us
+from scylla_spark.client.schedules.files import definition_of
+from scylla_spark.client.schedules.schedule import Schedule
+from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import TaskKey
-from scylla_spark.schemas import FIRES, TASKS
+from scylla_spark.schemas import FIRES, SCHEDULES, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
 from tests.support.api_site import Site
 from tests.support.dashboard_site import ORIGIN, seen, sent
@@ -186,7 +188,9 @@ def test_a_backfill_is_previewed_and_nothing_runs_before_it_is_confirmed(client,
         "reprocess": "all",
     }
     page = client.get(f"/ui/schedules/{PATH}")
-    preview = sent(client, f"/ui/schedules/{PATH}/preview", page, **window)
+    preview = client.get(f"/ui/schedules/{PATH}", params=window)
+    assert "data-live" in page.text
+    assert "data-live" not in preview.text, "it stands still while somebody looks at it"
     assert "3 runs, from 2026-01-03 01:00:00" in seen(preview)
     assert site.connection.plan.planner.shadow.entries[NAME].jobs == {}
     answer = sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window)
@@ -202,7 +206,7 @@ def test_more_than_a_hundred_runs_are_launched_only_by_who_types_their_number(cl
         "max_running": "1",
         "reprocess": "all",
     }
-    preview = sent(client, f"/ui/schedules/{PATH}/preview", client.get(f"/ui/schedules/{PATH}"), **window)
+    preview = client.get(f"/ui/schedules/{PATH}", params=window)
     assert "Type 151 to confirm" in seen(preview)
     assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, typed="15").status_code == 409
     assert sent(client, f"/ui/schedules/{PATH}/backfill", preview, **window, typed="151").status_code == 303
@@ -217,8 +221,7 @@ def test_a_backfill_that_cannot_be_read_is_refused(client, wrong):
         "max_running": "1",
         "reprocess": "all",
     }
-    page = client.get(f"/ui/schedules/{PATH}")
-    assert sent(client, f"/ui/schedules/{PATH}/preview", page, **window | wrong).status_code in (400, 422)
+    assert client.get(f"/ui/schedules/{PATH}", params=window | wrong).status_code in (400, 422)
 
 
 def test_the_answer_to_why_not_at_a_time_is_on_the_page(client):
@@ -234,6 +237,73 @@ def test_a_schedule_that_never_was_is_a_page(client):
     assert "There is no schedule 'nope'" in seen(answer)
 
 
-@pytest.mark.parametrize("act", ["pause", "resume", "run", "preview", "backfill"])
+@pytest.mark.parametrize("act", ["pause", "resume", "run", "backfill"])
 def test_acts_need_the_token_of_the_form(client, act):
     assert client.post(f"/ui/schedules/{PATH}/{act}", data={"form_token": "x"}, headers=ORIGIN).status_code == 403
+
+
+# -- as it was at a moment ------------------------------------------------------------------------------------------------
+
+
+HOUR_US = 3_600_000_000
+
+
+def changed(tmp_path, *rows: dict) -> None:
+    """Changes of schedules, one an hour from the first hour of 1970 on."""
+    put = {"change": "put", "revision": 1, "handler": "report", "paused": False, "author": "ops"}
+    append(f"{tmp_path}/tables", SCHEDULES, [
+        (put | {"definition": definition(row["name"])} if row.get("change", "put") == "put" else {})
+        | {"changed_at": from_us((number + 1) * HOUR_US), "plan_offset": number} | row
+        for number, row in enumerate(rows)
+    ])  # fmt: skip
+
+
+def definition(name: str) -> str:
+    return json.dumps(Schedule.of(definition_of(NIGHTLY | {"name": name, "owner": "billing"})).definition)
+
+
+def test_schedules_are_shown_as_they_were_at_a_moment(client, tmp_path):
+    paused = {"name": "a", "change": "paused", "paused": True, "note": HOSTILE, "until": from_us(9 * HOUR_US)}
+    changed(
+        tmp_path, {"name": "a"}, {"name": "b"}, paused, {"name": "a", "change": "resumed", "paused": False},
+        {"name": "b", "change": "removed"}, {"name": "older", "change": "paused", "paused": True},
+    )  # fmt: skip
+
+    def stood(hour: int) -> list[tuple]:
+        rows = client.get("/v1/schedules:past", params={"as_of": iso(hour * HOUR_US)}).json()["schedules"]
+        return [(one["name"], one["state"], one["note"]) for one in rows]
+
+    assert [stood(hour) for hour in (0, 1, 3, 4, 6)] == [
+        [], [("a", "active", "")], [("a", "paused", HOSTILE), ("b", "active", "")],
+        [("a", "active", ""), ("b", "active", "")], [("a", "active", "")],
+    ]  # fmt: skip
+    page = client.get("/ui/schedules", params={"as_of": iso(3 * HOUR_US)})
+    assert "As they were at 1970-01-01 03:00:00" in seen(page)
+    assert "at 02:00 every day, Europe/Berlin time" in seen(page)
+    assert "<img src=x" not in page.text
+    assert NAME not in seen(page), "it is newer"
+    assert "data-live" not in page.text
+
+
+def test_a_definition_that_this_version_cannot_read_is_listed_without_words(client, tmp_path):
+    changed(tmp_path, {"name": "new", "definition": '{"trigger": {"kind": "moonrise"}}'})
+    assert "in words of another version" in seen(client.get("/ui/schedules?as_of=1970-01-02T00:00:00Z"))
+
+
+def test_past_schedules_stand_on_pages(client, tmp_path):
+    changed(tmp_path, *({"name": name} for name in "cab"))
+    first = client.get("/v1/schedules:past?as_of=1970-01-02T00:00:00Z&limit=2").json()
+    assert ([one["name"] for one in first["schedules"]], first["next"]) == (["a", "b"], "b")
+    rest = client.get("/v1/schedules:past?as_of=1970-01-02T00:00:00Z&limit=2&after=b").json()
+    assert ([one["name"] for one in rest["schedules"]], rest["next"]) == (["c"], None)
+
+
+def test_decisions_are_shown_as_they_were_at_a_moment(client, tmp_path):
+    now = now_us()
+    decided(
+        tmp_path, fire("skipped", "early", decided_at=from_us(now - 2 * HOUR_US)), fire("skipped", "newer", decided_at=from_us(now)),
+    )  # fmt: skip
+    page = seen(client.get("/ui/fires", params={"as_of": iso(now - HOUR_US)}))
+    assert "As it was at" in page
+    assert "early" in page
+    assert "newer" not in page

@@ -102,15 +102,7 @@ def test_refused_records_are_shown_as_text_and_found_by_reason(client, tmp_path)
 
 def test_refused_records_are_sent_again_only_after_a_preview(client, site, tmp_path):
     append(f"{tmp_path}/tables", REJECTED, [*refused(2), rejected(9, "not_json", b"{", NOW)])
-    preview = sent(
-        client,
-        "/ui/system/rejected/preview",
-        client.get("/ui/system/rejected"),
-        reason="",
-        since="",
-        limit="50",
-        now="",
-    )
+    preview = client.get("/ui/system/rejected?reason=&since=&limit=50&now=&preview=1")
     assert "2 of 3 would be sent" in seen(preview)
     assert site.connection.sender.records == []
     answer = sent(client, "/ui/system/rejected/replay", preview, reason="", since="", limit="50", now="")
@@ -124,7 +116,7 @@ def test_refused_records_are_sent_again_only_after_a_preview(client, site, tmp_p
 def test_more_than_a_hundred_are_sent_only_by_who_types_their_number(client, site, tmp_path):
     append(f"{tmp_path}/tables", REJECTED, refused(101))
     fields = {"reason": "", "since": "", "limit": "1000", "now": ""}
-    preview = sent(client, "/ui/system/rejected/preview", client.get("/ui/system/rejected"), **fields)
+    preview = client.get("/ui/system/rejected", params=fields | {"preview": "1"})
     assert "Type 101 to confirm" in seen(preview)
     assert sent(client, "/ui/system/rejected/replay", preview, **fields, typed="100").status_code == 409
     assert site.connection.sender.records == []
@@ -134,10 +126,7 @@ def test_more_than_a_hundred_are_sent_only_by_who_types_their_number(client, sit
 @pytest.mark.parametrize("wrong", [{"since": "yesterday"}, {"limit": "many"}, {"limit": "-1"}])
 def test_a_replay_that_cannot_be_read_is_refused(client, site, wrong):
     fields = {"reason": "", "since": "", "limit": "10", "now": ""} | wrong
-    assert sent(client, "/ui/system/rejected/preview", client.get("/ui/system/rejected"), **fields).status_code in (
-        400,
-        422,
-    )
+    assert client.get("/ui/system/rejected", params=fields | {"preview": "1"}).status_code in (400, 422)
 
 
 def test_the_audit_trail_is_filtered_and_goes_on_to_older_entries(client, tmp_path):

@@ -9,12 +9,14 @@ from html import unescape
 
 import pytest
 
+from scylla_spark.clock import iso, now_us
 from scylla_spark.core.key import TaskKey
 from scylla_spark.core.records.command import CANCEL
-from scylla_spark.schemas import TASKS
+from scylla_spark.core.task_filter import FIELDS
+from scylla_spark.schemas import ATTEMPTS, COMPLETIONS, TASKS
 from scylla_spark.services.api.tasks.ids import id_of
 from scylla_spark.services.dashboard.copies import copies
-from scylla_spark.services.dashboard.lane import expected
+from scylla_spark.services.dashboard.expected_starts import Known, expected_starts
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.request_values import instant_text
 from scylla_spark.services.dashboard.timeline import WIDTH, timeline
@@ -22,8 +24,8 @@ from scylla_spark.services.dashboard.value_texts import filter_term
 from scylla_spark.visible import visible
 from tests.support.api_site import Site, shorten_patience
 from tests.support.dashboard_site import foreign, seen, sent
-from tests.support.dashboard_tables import HOSTILE, fill
-from tests.support.delta_tables import append, at, task
+from tests.support.dashboard_tables import HOSTILE, attempt_row, fill
+from tests.support.delta_tables import append, at, make, task
 
 _S = 1_000_000
 
@@ -78,6 +80,11 @@ def test_pages_follow_each_other(client, monkeypatch):
         following = re.search(r'class="more"><a class="button" href="([^"]+)"', text)
         path = unescape(following[1]) if following else ""
     assert len(shown) == len(set(shown)) == 7 + len(HOSTILE)
+
+
+def test_the_help_names_every_field_of_the_grammar(client):
+    (help_text,) = re.findall(r'<details class="grammar">.*?</details>', client.get("/ui/tasks").text, re.DOTALL)
+    assert [field for field in FIELDS if not re.search(rf"\b{field}\b", help_text)] == []
 
 
 # -- acts on all that a filter chooses ------------------------------------------------------------------------------------
@@ -251,7 +258,7 @@ def test_the_form_is_filled_in_like_a_task_with_a_payload_that_fits_no_address(c
     (link,) = re.findall(r'href="([^"]*tasks:new[^"]*)"', page.text)
     assert len(link) < 500
     form = client.get(unescape(link))
-    (filled,) = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", form.text)
+    (filled,) = re.findall(r'<textarea id="payload"[^>]*>([^<]*)</textarea>', form.text)
     assert json.loads(unescape(filled)) == payload
     assert 'value="send"' in form.text
     assert client.get("/ui/tasks:new", params={"like": "nothing"}).status_code in (404, 422)
@@ -270,6 +277,39 @@ def test_the_form_enqueues(client, site):
         '{"n":9007199254740993}',
     )
     assert command.key.scheduled_time.isoformat() == "2099-01-02T03:04:00+00:00"
+
+
+def test_the_form_enqueues_with_tags_expiry_a_unique_name_and_retries(client, site):
+    fields = {
+        "handler": "send", "payload": "{}", "uniqueness_key": "mine", "tags": "billing\r\n a, b \r\n", "expires": "10m",
+        "unique": "open", "max_retries": "ever", "retry_base": "5s", "retry_cap": "",
+    }  # fmt: skip
+    page = client.get("/ui/tasks:new")
+    assert '<details class="block">' in page.text, "it is folded until somebody wants it"
+    assert sent(client, "/ui/tasks:new", page, **fields).status_code == 303
+    command = site.connection.sent[-1]
+    assert (command.tags, command.expires_ms, command.unique) == (("billing", "a, b"), 600_000, True)
+    assert (command.retry.max_retries, command.retry.base_ms) == (None, 5_000)
+    sent(client, "/ui/tasks:new", page, **fields | {"max_retries": "3"})
+    assert site.connection.sent[-1].retry.max_retries == 3
+    answer = sent(client, "/ui/tasks:new", page, **fields | {"max_retries": "few"})
+    assert answer.status_code == 422
+    assert '<details class="block" open>' in answer.text
+    assert "billing" in answer.text
+
+
+def test_the_form_is_filled_in_with_the_tags_of_the_task_that_it_is_like(client, site):
+    key = TaskKey(at(11), "cust-1", "tagged")
+    append(f"{site.settings.data_dir}/tables", TASKS, [task(key, 99, tags=["billing", "a, b"])])
+    assert ">billing\na, b</textarea>" in client.get("/ui/tasks:new", params={"like": id_of(key)}).text
+
+
+def test_an_attempt_says_at_which_level_it_was_isolated(client, site):
+    key = TaskKey(at(11), "cust-1", "boxed")
+    path = f"{site.settings.data_dir}/tables"
+    append(path, TASKS, [task(key, 99)])
+    append(path, COMPLETIONS, [attempt_row(key, 1, key.time_us, 3, isolation="sandbox")])
+    assert "isolation sandbox" in seen(client.get(f"/ui/tasks/{id_of(key)}"))
 
 
 @pytest.mark.parametrize(
@@ -315,6 +355,19 @@ def test_a_lane_without_open_tasks_still_has_its_past(client):
     assert "reminder-1" in seen(client.get("/ui/lanes?name=cust-6"))
 
 
+def test_a_lane_is_shown_as_it_was_at_a_moment(client, site):
+    before = iso(site.keys["failed"].time_us + 60 * _S)
+    page = client.get("/ui/lanes", params={"name": "cust-9", "as_of": before})
+    text = seen(page)
+    assert "As it was at" in text
+    order = [text.index(word) for word in ("In order", "invoice-18", "Ended within", "invoice-17")]
+    assert order == sorted(order)
+    assert "invoice-19" not in text, "it was enqueued later"
+    assert "Skip the head" not in text
+    assert "data-live" not in page.text
+    assert client.get("/ui/lanes", params={"name": "cust-9", "as_of": before, "since": "-x"}).status_code == 400
+
+
 def test_without_a_name_the_screen_asks_for_one(client):
     assert "Name it to see what it waits for" in seen(client.get("/ui/lanes"))
 
@@ -326,9 +379,76 @@ def test_a_head_is_skipped(client, site, monkeypatch):
     assert [(one.kind, one.key) for one in site.connection.sent] == [(CANCEL, site.keys["ready"])]
 
 
+def lane_of(*starts):
+    return [{"id": str(number), "next_start": start, "cancelled": False} for number, start in enumerate(starts)]
+
+
+def starts_of(tasks, known, now):
+    return [(one["about"], one["expected_at"]) for one in expected_starts(tasks, known, now)]
+
+
+HANDLERS = {str(number): "render" for number in range(4)}
+NOW = at(10)
+DUE = iso(NOW - 60 * _S)
+
+
 def test_a_follower_does_not_start_before_the_one_in_front_of_it():
-    tasks = [{"next_start": "2026-01-01T00:00:10Z"}, {"next_start": "2026-01-01T00:00:05Z"}, {"next_start": None}]
-    assert [one["not_before"] for one in expected(tasks, 0)] == ["2026-01-01T00:00:10Z"] * 3
+    tasks = lane_of("2026-01-01T00:00:10Z", "2026-01-01T00:00:05Z", None)
+    assert [at for _, at in starts_of(tasks, Known(None, {}, {}), 0)] == ["2026-01-01T00:00:10Z"] * 3
+
+
+def test_a_follower_starts_about_when_the_head_has_run_as_long_as_its_handler_usually_does():
+    known = Known(NOW - 480 * _S, HANDLERS, {"render": 600 * _S})
+    head, *others = expected_starts(lane_of(DUE, DUE, DUE), known, NOW)
+    assert (head["runs_since"], head["ends_at"]) == (iso(NOW - 480 * _S), iso(NOW + 120 * _S))
+    assert [(one["about"], one["expected_at"]) for one in others] == [
+        (True, iso(NOW + 120 * _S)), (True, iso(NOW + 720 * _S)),
+    ]  # fmt: skip
+
+
+def test_behind_a_head_that_runs_longer_than_usual_or_that_nobody_knows_there_is_only_a_bound():
+    for typical in ({"render": 300 * _S}, {}):
+        known = Known(NOW - 480 * _S, HANDLERS, typical)
+        assert starts_of(lane_of(DUE, DUE), known, NOW)[1] == (False, iso(NOW))
+
+
+def test_behind_a_head_that_is_due_and_has_not_begun_there_is_only_a_bound():
+    assert starts_of(lane_of(DUE, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW) == [
+        (False, iso(NOW)), (False, iso(NOW)),
+    ]  # fmt: skip
+    later = iso(NOW + 60 * _S)
+    assert starts_of(lane_of(later, DUE), Known(None, HANDLERS, {"render": 5 * _S}), NOW) == [
+        (False, later), (True, iso(NOW + 65 * _S)),
+    ]  # fmt: skip
+
+
+def test_what_is_cancelled_takes_no_time():
+    tasks = lane_of(iso(NOW + _S), None, None)
+    tasks[1]["cancelled"] = True
+    assert starts_of(tasks, Known(None, {"0": "render"}, {"render": _S}), NOW)[2] == (True, iso(NOW + 2 * _S))
+
+
+def test_the_lane_behind_a_task_that_runs_says_since_when_and_when_the_next_may_start(tmp_path):
+    now = now_us()
+    running, next_one, done = (TaskKey(now - n * 60 * _S, "cust-1", f"job-{n}") for n in (8, 7, 30))
+    path = f"{tmp_path}/tables"
+    make(path)
+    append(path, TASKS, [task(key, n) | {"handler": "render"} for n, key in enumerate((done, running, next_one))])
+    append(
+        path,
+        COMPLETIONS,
+        [attempt_row(done, 1, done.time_us, 650, outcome="succeeded", error_class=None, error_message=None)],
+    )
+    append(
+        path,
+        ATTEMPTS,
+        [attempt_row(running, 1, running.time_us, None, outcome="started", error_class=None, error_message=None)],
+    )
+    with Site(str(tmp_path)).client() as client:
+        text = seen(client.get("/ui/lanes?name=cust-1"))
+    assert "runs since" in text
+    assert "until about" in text
+    assert len(re.findall(r"about [-0-9]+ [:0-9]+ in 2 min", text)) == 2, text
 
 
 def test_a_copy_for_the_shell_means_exactly_the_name(client, site):

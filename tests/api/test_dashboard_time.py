@@ -10,6 +10,7 @@ import pytest
 
 from scylla_spark.clock import from_us, iso, now_us
 from scylla_spark.core.key import HOUR_US, TaskKey
+from scylla_spark.errors import UnreachableError
 from scylla_spark.schemas import COMPLETIONS, TASKS
 from scylla_spark.services.dashboard.time_machine import LIMITS
 from tests.support.api_site import Site
@@ -91,9 +92,10 @@ def test_the_slider_asks_for_minutes_of_the_window(client, due):
 
 
 def test_names_that_are_markup_are_shown_and_their_links_lead_to_them(client, due):
-    page = client.get("/ui/time", params={"at": iso(due + 3 * MINUTE + 30_000_000)})
+    then = iso(due + 3 * MINUTE + 30_000_000)
+    page = client.get("/ui/time", params={"at": then})
     assert "<script>alert" not in page.text
-    assert f'/ui/lanes?{urlencode({"name": LANE})}"' in page.text
+    assert f"/ui/lanes?{urlencode({'name': LANE, 'as_of': then})}" in unescape(page.text)
 
 
 @pytest.mark.parametrize(
@@ -122,20 +124,36 @@ def test_a_filter_that_cannot_be_read_says_so(client, due):
 @pytest.mark.slow
 def test_what_if_plays_the_window_and_shows_both(client, due):
     window = {"from": iso(due), "to": iso(due + HOUR_US), "queue": "mail"}
-    form = client.get("/ui/time/simulation", params=window)
-    answer = sent(
-        client, "/ui/time/simulation", form, **window, concurrency="1", rate="0.01", group_concurrency="", slots=""
-    )
+    limits = {"concurrency": "1", "rate": "0.01", "group_concurrency": "", "slots": ""}
+    answer = client.get("/ui/time/simulation", params=window | limits | {"play": "1"})
     assert answer.status_code == 200
     assert "8 tasks played" in seen(answer)
     assert "Apply these limits to mail" in seen(answer)
     assert 'name="concurrency" value="1"' in answer.text
 
 
+def test_a_link_on_another_site_plays_nothing_and_shows_the_form_as_it_was_filled_in(client, site, monkeypatch):
+    played = []
+
+    async def simulated(question):
+        played.append(question)
+        raise UnreachableError("It was played.")
+
+    monkeypatch.setattr(site.app.state.api, "simulated", simulated)
+    path = "/ui/time/simulation?queue=mail&concurrency=7&rate=&group_concurrency=&slots=&play=1"
+    page = client.get(path, headers={"Sec-Fetch-Site": "cross-site"})
+    assert page.status_code == 200
+    assert 'name="concurrency" value="7"' in page.text
+    assert played == []
+    for headers in ({"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}, {}):
+        assert client.get(path, headers=headers).status_code == 503
+    assert len(played) == 3
+
+
 def test_limits_are_applied_as_they_were_tried_and_an_empty_field_is_none(client, site):
     site.connection.plan.ask("put_queue", queues=[{"name": "mail", "concurrency": 9, "rate": 3.0}])
-    form = client.get("/ui/time/simulation?queue=mail")
-    assert 'name="concurrency" value="9"' in form.text
+    assert 'name="concurrency" value="9"' in client.get("/ui/time/simulation?queue=mail").text
+    form = client.get("/ui/tasks:new")
     answer = sent(
         client, "/ui/time:apply", form, queue="mail", span="24h", concurrency="4", rate="", group_concurrency=""
     )
@@ -146,8 +164,15 @@ def test_limits_are_applied_as_they_were_tried_and_an_empty_field_is_none(client
 
 
 def test_a_limit_that_is_none_is_refused_in_the_words_of_the_api(client):
-    form = client.get("/ui/time/simulation?queue=mail")
-    answer = sent(client, "/ui/time:apply", form, queue="mail", concurrency="many", rate="", group_concurrency="")
+    answer = sent(
+        client,
+        "/ui/time:apply",
+        client.get("/ui/tasks:new"),
+        queue="mail",
+        concurrency="many",
+        rate="",
+        group_concurrency="",
+    )
     assert answer.status_code == 422
     assert "concurrency" in seen(answer)
 

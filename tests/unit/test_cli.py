@@ -286,6 +286,23 @@ def test_a_lane_is_got_past_its_head(run, monkeypatch, answer, code):
     assert run("lane", "skip", "nobody's")[0] == 3
 
 
+def test_every_condition_of_a_start_is_a_row_for_people_and_one_record_for_programs(run, monkeypatch):
+    told = {
+        "key": str(KEYS[0]), "state": "ready", "why": "It is due and waits.", "conditions": [
+            {"name": "it is due", "met": True, "detail": "since 10:00"},
+            {"name": "its queue has room", "met": False, "detail": "5 of 5 run"},
+        ],
+    }  # fmt: skip
+    monkeypatch.setattr(TaskHandle, "explain", lambda self: told)
+    code, out, _ = run("task", "explain", str(KEYS[0]))
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert code == 0
+    assert "{" not in out
+    assert lines[-4].split() == ["name", "holds", "detail"]
+    assert lines[-2:] == ["it is due yes since 10:00", "its queue has room no 5 of 5 run"]
+    assert json.loads(run("-o", "json", "task", "explain", str(KEYS[0]))[1]) == told
+
+
 @pytest.mark.parametrize("retry", [None, WireRetry(None, 20_000, 120_000), WireRetry(3, 1_000, 2_000)])
 @pytest.mark.parametrize("handler", [None, "h"])
 def test_a_record_of_the_wire_is_imported_as_the_task_that_it_is(tmp_path, handler, retry):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scylla_spark.clock import to_us
-from scylla_spark.core.task_filter import FIELDS, OneOf, Range, TaskFilter, read_filter, without_fields
+from scylla_spark.core.task_filter import FIELDS, OneOf, Range, TaskFilter, fields_by_kind, read_filter, without_fields
 from scylla_spark.core.task_state import OPEN
 from scylla_spark.errors import ArgumentError
 
@@ -127,3 +127,12 @@ def test_terms_of_some_fields_can_be_taken_out_of_a_text():
     assert without_fields(text, ("state", "late")) == 'lane:"a state:b" key:x'
     assert without_fields(text, ()) == text.strip().replace("   ", " ")
     assert without_fields("", ("state",)) == ""
+
+
+def test_every_field_is_explained_with_what_its_values_are():
+    values = {"name": "abcd", "instant": "<now", "duration": ">5m", "number": ">3"}
+    told = fields_by_kind()
+    assert sorted(field for fields in told.values() for field in fields) == sorted(FIELDS)
+    for kind, fields in told.items():
+        for field in fields:
+            assert read_filter(f"{field}:{'open' if field == 'state' else values[kind]}", 10**15).conditions

@@ -208,7 +208,15 @@ def explain(ctx: typer.Context, key: Key) -> None:
     """Say why a task is not running."""
     cli = context(ctx)
     with cli.scheduler() as scheduler:
-        cli.output.record(scheduler.task(task_key(key)).explain())
+        told = scheduler.task(task_key(key)).explain()
+    if cli.output.form != "table" or cli.output.columns:
+        cli.output.record(told)
+        return
+    cli.output.record({name: value for name, value in told.items() if name != "conditions"})
+    if told["conditions"]:
+        cli.output.say("")
+        rows = [one | {"holds": "yes" if one["met"] else "no"} for one in told["conditions"]]
+        cli.output.rows(rows, ("name", "holds", "detail"))
 
 
 @app.command()

@@ -99,6 +99,17 @@ class PlanQueries:
         order = (*ORDER[FIRES.name], "schedule")
         return in_us(rows.sort(order, descending=True, nulls_last=True).head(limit)).collect().to_dicts()
 
+    def schedule_changes(self, until_us: int) -> list[Row]:
+        """All changes of schedules until a moment, the oldest first; instants in microseconds since the epoch.
+
+        Args:
+            until_us: not later than this, microseconds since the epoch.
+        """
+        import polars as pl
+
+        rows = self._readers.frame(SCHEDULES).filter(pl.col("changed_at") <= pl.lit(from_us(until_us))).unique()
+        return in_us(rows.sort(*ORDER[SCHEDULES.name])).collect().to_dicts()
+
     def jobs_of(self, name: str, generations: Collection[int], before: int | None) -> list[Row]:
         """Changes of some jobs.
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from scylla_spark.client.scheduler import Scheduler
 from scylla_spark.clock import now_us
 from scylla_spark.config.settings import Settings
+from scylla_spark.core.task_filter import fields_by_kind
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.api import problems
 from scylla_spark.services.api.access import audit, tokens, whoami
@@ -31,6 +32,7 @@ from scylla_spark.services.api.openapi import described
 from scylla_spark.services.api.schedules import actions as schedule_actions
 from scylla_spark.services.api.schedules import definitions as schedules
 from scylla_spark.services.api.schedules import events, fires, notifications
+from scylla_spark.services.api.schedules import past as past_schedules
 from scylla_spark.services.api.tasks import actions as task_actions
 from scylla_spark.services.api.tasks import bulk_enqueue as task_bulk
 from scylla_spark.services.api.tasks import handlers, lanes, rejected
@@ -59,6 +61,7 @@ _ROUTES = (
     schedule_actions,
     schedules,
     fires,
+    past_schedules,
     events,
     stream,
     handlers,
@@ -87,8 +90,8 @@ def guarded(app: FastAPI, settings: Settings) -> ASGIApp:
     view = TokenView(lambda: api.plan.ask(lambda plan: dict(plan.tokens)))
     behind = Access(app, settings.api, view, api.audit.note)
     pages = Dashboard(
-        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us())
-    )
+        behind, settings.api.public_url, desk_secret(settings), lambda code: api.login_codes.redeemed(code, now_us()), fields_by_kind(),
+    )  # fmt: skip
     return Limits(pages, settings.api, api.metrics, settings.outputs.max_bytes, api.desks.on_the_way)
 
 

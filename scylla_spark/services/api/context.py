@@ -30,7 +30,7 @@ from scylla_spark.io.delta.lateness import Lateness
 from scylla_spark.io.delta.task_pages import TaskPages
 from scylla_spark.io.host.deployment_secret import desk_secret
 from scylla_spark.services.api import problems
-from scylla_spark.services.api.access.access import may
+from scylla_spark.services.api.access.access import DRY_RUN, may
 from scylla_spark.services.api.access.audit_trail import AuditTrail
 from scylla_spark.services.api.access.login_codes import LoginCodes
 from scylla_spark.services.api.access.required_scopes import NEEDS, UNSAID
@@ -219,6 +219,7 @@ class _StrictRoute(APIRoute):
                 await request.app.state.check_queues(await _api(request), strict, operation, rights)
             await declared.check(strict)
             answer: Response = await inner(strict)
+            request.scope[DRY_RUN] = isinstance(answer, _DryAnswer)
             return answer
 
         return handle
@@ -229,8 +230,12 @@ def router() -> APIRouter:
     return APIRouter(route_class=_StrictRoute)
 
 
+class _DryAnswer(Response):
+    """What an operation says that it would have done: it has changed nothing, and so it is no act that somebody answers for."""
+
+
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer.
+    """A JSON answer; one whose `dry_run` is true tells the audit trail that nothing was changed.
 
     Args:
         value: of plain JSON types.
@@ -238,7 +243,8 @@ def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = No
         headers: further ones.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(text.encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
+    kind = _DryAnswer if isinstance(value, dict) and value.get("dry_run") is True else Response
+    return kind(text.encode(errors="replace"), status, dict(headers or {}), media_type=JSON)
 
 
 def answers(views: Mapping[int, Any], *kinds: problems.Kind) -> dict[int | str, dict[str, Any]]:

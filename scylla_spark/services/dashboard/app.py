@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from starlette.applications import Starlette
@@ -28,11 +28,19 @@ class Dashboard:
         public_url: where people reach it; its path is taken off requests where a proxy has left it, and stands in all links.
         secret: that all processes of the deployment share; by it sessions hold at each of them.
         redeem: gives the id of the token of a login code; empty: the code is worth nothing.
+        grammar: fields of the filter by the kind of their values, which the help of Tasks tells of.
     """
 
-    def __init__(self, api: ASGIApp, public_url: str | None, secret: str, redeem: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        api: ASGIApp,
+        public_url: str | None,
+        secret: str,
+        redeem: Callable[[str], str],
+        grammar: Mapping[str, Sequence[str]],
+    ) -> None:
         self._api = api
-        self._site = Site(api, public_url or "", redeem, Sessions(secret))
+        self._site = Site(api, public_url or "", redeem, Sessions(secret), grammar)
         self._pages = _pages(self._site)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -43,6 +43,7 @@ class Site:
         public_url: where people reach it; empty: at its own address. Its path is the prefix of all links.
         redeem: gives the id of the token of a login code; empty: the code is worth nothing.
         sessions: who is logged in.
+        grammar: fields of the filter by the kind of their values: "name", "instant", "duration", "number".
         assets: styles and scripts.
         now_parts: what of Now changes, made for all who look.
     """
@@ -51,6 +52,7 @@ class Site:
     public_url: str
     redeem: Callable[[str], str]
     sessions: Sessions
+    grammar: Mapping[str, Sequence[str]]
     assets: Assets = field(default_factory=Assets)
     now_parts: Parts = field(default_factory=Parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from scylla_spark.clock import iso
 from scylla_spark.services.dashboard.own_api import ApiProblem
 from scylla_spark.services.dashboard.page_request import Page, acts, shows
-from scylla_spark.services.dashboard.request_values import instant_given, unreadable
+from scylla_spark.services.dashboard.request_values import instant_given, instant_text, unreadable
 from scylla_spark.services.dashboard.value_texts import segment
 
 KINDS: Final = ("time", "event", "partitions", "table", "after")
@@ -24,7 +25,9 @@ _VERSIONS: Final = ("from_version", "to_version")
 
 
 async def look(page: Page) -> Response:
-    """All schedules, by name."""
+    """All schedules, by name; or as they were at a moment."""
+    if as_of := page.asked("as_of"):
+        return await _past(page, instant_text("as_of", as_of))
     asked = {name: page.asked(name) for name in ("state", "kind", "tag", "owner", "after")}
     found = await page.own.get("/v1/schedules", **asked, limit=_LISTED)
     following = page.site.url("/ui/schedules", **asked | {"after": found["next"]}) if found["next"] else None
@@ -36,7 +39,8 @@ async def look(page: Page) -> Response:
 async def fires(page: Page) -> Response:
     """What was decided about all schedules lately, or around a moment."""
     verdict = page.asked("verdict")
-    begin, end = page.asked("from"), page.asked("to")
+    as_of = instant_text("as_of", page.asked("as_of")) if page.asked("as_of") else None
+    begin, end = page.asked("from"), as_of or page.asked("to")
     window = {
         "from": iso(instant_given("from", begin)) if begin else None, "to": iso(instant_given("to", end)) if end else None,
     }  # fmt: skip
@@ -44,13 +48,27 @@ async def fires(page: Page) -> Response:
     rows = [_fire(row) for row in found["fires"]]
     full = len(rows) == _LISTED
     return page.shown(
-        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full
+        "fires.html", place="schedules", fires=rows, verdicts=VERDICTS, verdict=verdict, window=window, full=full,
+        as_of=as_of,
+    )  # fmt: skip
+
+
+async def _past(page: Page, as_of: str) -> Response:
+    """Schedules as they were defined at a moment, and which of them were paused."""
+    found = await page.own.get("/v1/schedules:past", as_of=as_of, after=page.asked("after"), limit=_LISTED)
+    following = page.site.url("/ui/schedules", as_of=as_of, after=found["next"]) if found["next"] else None
+    return page.shown(
+        "schedules_then.html", place="schedules", schedules=found["schedules"], as_of=as_of, following=following
     )
 
 
 async def one(page: Page) -> Response:
-    """One schedule: how it stands, its trigger, its next times, what was decided, and why."""
-    return await _shown(page, page.part("name"))
+    """One schedule: how it stands, its trigger, its next times, what was decided, and why; with a window, which past times would run."""
+    name, asked = page.part("name"), page.request.query_params
+    if not any(end in asked for end in _WANTED[:2]):
+        return await _shown(page, name, {}, None)
+    found = await page.own.post(f"{_path(name)}:backfill", _backfill(asked) | {"dry_run": True})
+    return await _shown(page, name, asked, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
 
 
 async def pause(page: Page) -> Response:
@@ -75,16 +93,9 @@ async def run(page: Page) -> Response:
     return page.goes(f"/ui/tasks/{found['id']}", f"A run of {name} was launched: this is its task.")
 
 
-async def preview(page: Page) -> Response:
-    """Which past times would run; nothing does."""
-    name, wanted = page.part("name"), _backfill(page)
-    found = await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True})
-    return await _shown(page, name, {"planned": found["planned"], "typed": len(found["planned"]) > _TYPED})
-
-
 async def backfill(page: Page) -> Response:
     """Runs past times as they were previewed."""
-    name, wanted = page.part("name"), _backfill(page)
+    name, wanted = page.part("name"), _backfill(page.form)
     count = len((await page.own.post(f"{_path(name)}:backfill", wanted | {"dry_run": True}))["planned"])
     if count > _TYPED and page.form.get("typed", "").strip() != str(count):
         problem = {
@@ -111,9 +122,8 @@ def _place(name: str) -> str:
     return f"/ui/schedules/{segment(name)}"
 
 
-def _backfill(page: Page) -> dict[str, Any]:
+def _backfill(form: Mapping[str, str]) -> dict[str, Any]:
     """The body that asks for a backfill."""
-    form = page.form
     running = form.get("max_running", "1")
     if not running.isdecimal():
         raise unreadable("At once", running, "It is a number from 1 to 100.")
@@ -123,7 +133,7 @@ def _backfill(page: Page) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _shown(page: Page, name: str, previewed: dict[str, Any] | None = None) -> Response:
+async def _shown(page: Page, name: str, wanted: Mapping[str, str], previewed: dict[str, Any] | None) -> Response:
     path, at = _path(name), page.asked("at")
     schedule = await page.own.get(path)
     when = iso(instant_given("at", at)) if at else None
@@ -133,7 +143,7 @@ async def _shown(page: Page, name: str, previewed: dict[str, Any] | None = None)
     return page.shown(
         "schedule.html", place="schedules", schedule=schedule, times=times, fires=[_fire(row) for row in told["fires"]],
         complete=told["complete"], reasons=said["said"], at=when, previewed=previewed,
-        wanted={name: page.form.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
+        wanted={name: wanted.get(name, "") for name in _WANTED}, path=page.site.url(_place(name)),
         definition={name: value for name, value in schedule["definition"].items() if name != "name"},
     )  # fmt: skip
 
@@ -164,6 +174,5 @@ def _fire(row: dict[str, Any]) -> dict[str, Any]:
 
 ROUTES: Final = (
     shows("/ui/schedules", look), shows("/ui/fires", fires), shows("/ui/schedules/{name}", one), acts("/ui/schedules/{name}/pause", pause),
-    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/preview", preview),
-    acts("/ui/schedules/{name}/backfill", backfill),
+    acts("/ui/schedules/{name}/resume", resume), acts("/ui/schedules/{name}/run", run), acts("/ui/schedules/{name}/backfill", backfill),
 )  # fmt: skip

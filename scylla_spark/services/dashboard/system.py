@@ -50,14 +50,12 @@ async def tables(page: Page) -> Response:
 
 
 async def rejected(page: Page) -> Response:
-    """Refused records, the newest first."""
-    return await _refused(page, page.request.query_params, None)
-
-
-async def preview(page: Page) -> Response:
-    """What sending refused records again would do; nothing is sent."""
-    found = await page.own.post("/v1/rejected:replay", **_replay(page.form), dry_run=True)
-    return await _refused(page, page.form, found | {"typed": found["matched"] - found["refused_again"] > _TYPED})
+    """Refused records, the newest first; with `preview` also what sending them again would do."""
+    asked = page.request.query_params
+    if not asked.get("preview"):
+        return await _refused(page, asked, None)
+    found = await page.own.post("/v1/rejected:replay", **_replay(asked), dry_run=True)
+    return await _refused(page, asked, found | {"typed": found["matched"] - found["refused_again"] > _TYPED})
 
 
 async def replay(page: Page) -> Response:
@@ -207,6 +205,6 @@ async def _refused(page: Page, given: Mapping[str, str], previewed: dict[str, An
 
 ROUTES: Final = (
     shows("/ui/system", processes), shows("/ui/system/tables", tables), shows("/ui/system/rejected", rejected),
-    acts("/ui/system/rejected/preview", preview), acts("/ui/system/rejected/replay", replay), shows("/ui/system/audit", audit),
+    acts("/ui/system/rejected/replay", replay), shows("/ui/system/audit", audit),
     shows("/ui/system/tokens", tokens), acts("/ui/system/tokens/create", create_token), acts("/ui/system/tokens/revoke", revoke_token),
 )  # fmt: skip

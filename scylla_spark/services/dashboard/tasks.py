@@ -47,7 +47,10 @@ CHOSEN: Final = (("cancel", "Cancel"), ("retry", "Retry"), ("run_now", "Run now"
 """What can be done to tasks that are chosen one by one: the operation of each, and its name."""
 _DONE: Final = {"cancel": "A cancel was sent for", "retry": "Copies were enqueued of", "run_now": "Run now:"}
 _CHOSEN: Final = "task."
-_TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout")
+_TEXTS: Final = ("handler", "queue", "ordering_id", "uniqueness_key", "delay", "timeout", "expires", "unique")
+_MORE: Final = ("tags", "expires", "unique", "max_retries", "retry_base", "retry_cap")
+"""Fields of the form that are folded away until somebody wants them."""
+_FOR_EVER: Final = "ever"
 
 _ALIKE: Final = ("handler", "queue", "ordering_id", "priority")
 
@@ -69,6 +72,7 @@ async def look(page: Page) -> Response:
     return page.shown(
         "tasks.html", status, place="tasks", wanted=wanted, as_of=as_of, found=tasks, matched=matched, why=why, shortcuts=_SHORTCUTS,
         cursor=page.asked("cursor"), undo=page.asked("undo"), chosen_acts=CHOSEN,
+        grammar=page.site.grammar,
     )  # fmt: skip
 
 
@@ -171,7 +175,8 @@ async def _given(page: Page) -> dict[str, str]:
     if like := given.pop("like", ""):
         task = await page.own.get(f"/v1/tasks/{segment(like)}")
         payload = {"payload": json.dumps(task["payload"], ensure_ascii=False)}
-        given = {name: str(task[name]) for name in _ALIKE if task[name] is not None} | payload | given
+        tags = {"tags": "\n".join(task["tags"])}
+        given = {name: str(task[name]) for name in _ALIKE if task[name] is not None} | payload | tags | given
     return given
 
 
@@ -204,7 +209,7 @@ async def _form(page: Page, given: dict[str, str], why: str = "", wrong: Mapping
     parts = fields_of(chosen["payload"]) if chosen is not None and not given.get("raw") else None
     return page.shown(
         "enqueue.html", 422 if why else 200, place="tasks", given=filled(parts or [], given), why=why, wrong=wrong or {}, parts_of=parts,
-        names=sorted(known), chosen=chosen,
+        names=sorted(known), chosen=chosen, more_given=any(given.get(name) for name in _MORE),
     )  # fmt: skip
 
 
@@ -227,13 +232,28 @@ def _body(form: Any) -> dict[str, Any]:
             body["payload"] = json.loads(form["payload"])
         if form.get("priority"):
             body["priority"] = int(form["priority"])
+        body |= _retry(form)
     except (ValueError, RecursionError) as error:
         raise ApiProblem(
-            422, {"detail": f"The payload is JSON and the priority a number: {str(error)[:200]}."}
+            422, {"detail": f"The payload is JSON, priority and retries are numbers: {str(error)[:200]}."}
         ) from None
+    if tags := [line.strip() for line in form.get("tags", "").split("\n") if line.strip()]:
+        body["tags"] = tags
     if form.get("scheduled_time"):
         body["scheduled_time"] = instant_text("Due at", form["scheduled_time"])
     return body
+
+
+def _retry(form: Any) -> dict[str, Any]:
+    """What the form says of further attempts; nothing where it leaves that to the handler.
+
+    Raises:
+        ValueError: their number is none.
+    """
+    most = form.get("max_retries", "").strip()
+    number = {"max_retries": None if most == _FOR_EVER else int(most)} if most else {}
+    waits = {name: form[f"retry_{name}"] for name in ("base", "cap") if form.get(f"retry_{name}")}
+    return {"retry": number | waits} if number or waits else {}
 
 
 ROUTES: Final = (

@@ -38,6 +38,7 @@ STATES: Final = (
 )
 LIMITS: Final = ("concurrency", "rate", "group_concurrency")
 """Fields of queues that the forecast is asked about."""
+_OURS: Final = frozenset({"same-origin", "none"})  # a link that was clicked here, and an address that was typed or kept
 _DEFAULT_SPAN: Final = "24h"
 _MINUTE_US: Final = 60_000_000
 _WORST: Final = 10
@@ -103,18 +104,19 @@ async def look(page: Page) -> Response:
 
 
 async def ask(page: Page) -> Response:
-    """The form that asks what would have been."""
-    return await _simulation(page, dict(page.request.query_params), None)
+    """The form that asks what would have been, and with `play` the answer: the window under other limits, while nothing is changed.
 
-
-async def simulate(page: Page) -> Response:
-    """Plays the window again under other limits; nothing runs, and nothing is changed."""
-    chosen, queue = _chosen(page, page.form), page.form.get("queue", "")
-    changes = {name: number_given(page.form.get(name, "")) for name in LIMITS}
-    found = await page.own.post(
-        f"/v1/queues/{segment(queue)}:simulate", changes, **chosen.window, slots=page.form.get("slots")
+    An answer costs the work of seconds, so no page of another site gets one made by leading its visitors here: they see the form.
+    """
+    asked = page.request.query_params
+    is_ours = page.request.headers.get("sec-fetch-site", "none") in _OURS
+    if not (asked.get("play") and asked.get("queue") and is_ours):
+        return await _simulation(page, asked, None)
+    changes = {name: number_given(asked.get(name, "")) for name in LIMITS}
+    path = f"/v1/queues/{segment(asked['queue'])}:simulate"
+    return await _simulation(
+        page, asked, await page.own.post(path, changes, **_chosen(page).window, slots=asked.get("slots"))
     )
-    return await _simulation(page, page.form, found)
 
 
 async def apply(page: Page) -> Response:
@@ -271,5 +273,5 @@ def _compared(row: dict[str, Any]) -> dict[str, Any]:
 assert len(_levels()) == len(LEVELS_MS) + 1
 
 ROUTES: Final = (
-    shows("/ui/time", look), shows("/ui/time/simulation", ask), acts("/ui/time/simulation", simulate), acts("/ui/time:apply", apply),
+    shows("/ui/time", look), shows("/ui/time/simulation", ask), acts("/ui/time:apply", apply),
 )  # fmt: skip

@@ -28,6 +28,8 @@ from scylla_spark.services.dashboard.own_api import VOUCHED_TOKEN
 audit = structlog.get_logger("audit")
 
 ALWAYS: Final = "always"
+DRY_RUN: Final = "scylla_spark.dry_run"
+"""Key of a scope: whether its route has answered that it only said what it would do; no request can bring it."""
 _PUBLIC_PATHS: Final = frozenset({"/healthz"})
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS: Final = {"WWW-Authenticate": "Bearer"}
@@ -134,7 +136,7 @@ class Access:
             )  # fmt: skip
 
     def _write_down(self, scope: Scope, caller: Caller, status: int) -> None:
-        """Keeps who asked for what that changes something, also where it was refused."""
+        """Keeps who asked for what that changes something, also where it was refused; who only looked what it would do has done nothing."""
         operation = getattr(scope.get("route"), "operation_id", None) or ""
         stranger = status == HTTPStatus.UNAUTHORIZED and not caller.id
         client = scope.get("client")
@@ -143,7 +145,7 @@ class Access:
         if unsaid is None:
             return
         refused = status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-        changes = scope["method"] not in _SAFE
+        changes = scope["method"] not in _SAFE and not scope.get(DRY_RUN, False)
         entry = AuditEntry(
             now_us(), caller.id, caller.name, operation, scope["method"], scope["path"][:MOST_CHARS], status,
             address,

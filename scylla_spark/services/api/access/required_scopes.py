@@ -95,6 +95,7 @@ NEEDS: Final[dict[str, Need]] = {
     "delete_a_queue": _WRITES_QUEUE,
     "clear_a_queue": Need(TASKS_WRITE, About.PATH_QUEUE),
     "list_schedules": _LISTS,
+    "list_schedules_as_they_were": _LISTS,
     "get_a_schedule": _READS_SCHEDULE,
     "list_the_next_times_of_a_schedule": _READS_SCHEDULE,
     "list_the_last_times_of_a_schedule": _READS_SCHEDULE,

@@ -127,6 +127,8 @@ def test_in_the_test_kit_a_batch_of_tasks_is_followed_by_one_run():
     with world(handlers=[work, report]) as w:
         w.put_schedules(Schedule("report", "batch.report", Trigger.batch("night", 3), payload=SAID))
         for number in range(3):
-            w.enqueue("batch.work", {"number": number}, ordering_id=str(number), tags=["night"], retry=Retry(max_retries=0))
+            w.enqueue(
+                "batch.work", {"number": number}, ordering_id=str(number), tags=["night"], retry=Retry(max_retries=0)
+            )
         w.run_until_idle()
         assert [task.result for task in w.tasks("batch.report")] == [{"of": "night", "ended": 3, "bad": 1, "cut": 0}]

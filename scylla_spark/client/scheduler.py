@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -124,13 +124,30 @@ class Scheduler:
     @overload
     def enqueue(
         self,
+        handler: Callable[Concatenate[Task, ...], Awaitable[R]],
+        payload: Mapping[str, Any] | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(
+        self,
         handler: Callable[Concatenate[Task, ...], R],
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> TaskHandle[R]: ...
     @overload
     def enqueue(
-        self, handler: Callable[Concatenate[P, ...], R], payload: P, **options: Unpack[EnqueueOptions]
+        self,
+        handler: Callable[Concatenate[P, ...], Awaitable[R]],
+        payload: P | Mapping[str, Any],
+        **options: Unpack[EnqueueOptions],
+    ) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(
+        self,
+        handler: Callable[Concatenate[P, ...], R],
+        payload: P | Mapping[str, Any],
+        **options: Unpack[EnqueueOptions],
     ) -> TaskHandle[R]: ...
     def enqueue(self, handler: Any, payload: Any = None, **options: Unpack[EnqueueOptions]) -> TaskHandle[Any]:
         """Enqueues one task; when this returns, Kafka has acknowledged it and it will run.

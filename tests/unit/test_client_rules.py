@@ -145,6 +145,15 @@ def test_what_would_be_refused_raises_and_is_not_sent(scheduler, producer, wrong
     assert producer.records == []
 
 
+def test_an_argument_of_other_schedulers_is_refused_with_what_it_is_called_here(scheduler, producer):
+    with pytest.raises(ArgumentError, match="no start_by") as refused:
+        scheduler.enqueue("h", start_by="10m")
+    assert "expires" in refused.value.hint
+    with pytest.raises(TypeError, match="'colour'"):
+        scheduler.enqueue("h", colour="blue")
+    assert producer.records == []
+
+
 def test_a_payload_nested_too_deep_is_refused(scheduler, producer):
     payload: dict = {}
     for _ in range(5_000):

@@ -305,7 +305,7 @@ def test_the_public_names_of_a_scheduler_are_those_that_users_need():
     plan |= {"list_schedules", "pause_schedules", "resume_schedules"}
     frames = {"status", "attempts", "completions", "rejected", "schedules", "jobs", "fires"}
     queues = {"put_queue", "put_queues", "queue", "queues", "create_token"}
-    lists = {"list_tasks", "stream_tasks", "list_attempts", "handlers"}
+    lists = {"list_tasks", "stream_tasks", "list_attempts", "list_logs", "handlers"}
     told = {
         "put_notification_rule", "notification_rules", "delete_notification_rule", "test_notification_rule",
     }  # fmt: skip
